@@ -1,0 +1,54 @@
+"""What goes wrong and is not graphopt's fault: one typed exception for each exit code of the command line.
+
+A message is one line: what is wrong, where (file, node, line and column), what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+
+class GraphoptError(Exception):
+    """Base of every error that a user can cause; ``exit_code`` is the command line's."""
+
+    exit_code = 1
+
+
+class UsageError(GraphoptError):
+    """An argument or option that makes no sense."""
+
+    exit_code = 2
+
+
+class ReadError(GraphoptError):
+    """A file that is missing, unreadable, or not what it should be (garbage, truncated, empty)."""
+
+    exit_code = 3
+
+
+class InvalidModelError(GraphoptError):
+    """A model that ONNX forbids: a cycle, an undefined or duplicated value, a shape that does not fit."""
+
+    exit_code = 4
+
+
+class LimitError(GraphoptError):
+    """A model or result over a limit of size, depth or time."""
+
+    exit_code = 5
+
+
+class VerificationError(GraphoptError):
+    """The result does not compute what the original does, or could not be verified though it had to be."""
+
+    exit_code = 6
+
+
+class RuleError(GraphoptError):
+    """A rule or rule file that is wrong, or a rule name that does not exist."""
+
+    exit_code = 7
+
+
+class MissingDependencyError(GraphoptError):
+    """Something that was asked for needs a package that is not installed."""
+
+    exit_code = 8

@@ -1,0 +1,72 @@
+"""What is known of a value without running the model: its type, its elements, its bounds.
+
+Guards of rules, constant folding, costs and the e-graph's analyses all read facts. A fact that is
+not known is ``None``, and a guard on it does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.types import Size, TensorType, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Everything known of one value. All fields hold for every input on which the model is defined."""
+
+    type: Type | None = None
+    is_const: bool = False
+    """Computed from constants alone, whether or not its elements have been computed."""
+    constant: Constant | None = None
+    """Its elements, where it is a constant that has been computed."""
+    elements: tuple[Size, ...] | None = None
+    """For integer tensors of rank 0 or 1 (shapes and what is computed from them): each element as a size."""
+    low: float = -inf
+    high: float = inf
+    """Bounds that every element keeps that is not NaN."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype, where this is a tensor and it is known."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> tuple[Size, ...] | None:
+        """The shape, where the rank is known."""
+        if isinstance(self.type, TensorType) and isinstance(self.type.shape, tuple):
+            return self.type.shape
+        return None
+
+    @property
+    def rank(self) -> int | None:
+        """The number of axes, where it is known."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def size(self) -> Size | None:
+        """The number of elements, where the rank is known."""
+        return self.type.size if isinstance(self.type, TensorType) else None
+
+
+NOTHING = Fact()
+
+
+def meet(a: Fact, b: Fact) -> Fact:
+    """Both facts hold of the value: keep what is known by either."""
+    if a is b or b is NOTHING:
+        return a
+    if a is NOTHING:
+        return b
+    merged = replace(
+        a,
+        type=a.type or b.type,
+        is_const=a.is_const or b.is_const,
+        constant=a.constant or b.constant,
+        elements=a.elements if a.elements is not None else b.elements,
+        low=max(a.low, b.low),
+        high=min(a.high, b.high),
+    )
+    return a if merged == a else merged

@@ -1,0 +1,379 @@
+"""The dataflow graph: nodes that apply ops to values, held in a networkx multigraph that nobody else builds.
+
+A node keeps its inputs as an ordered tuple; the networkx edges are the index over those tuples, one
+edge for each use, keyed by the position of the input. Node ids are integers in creation order.
+Names belong to values and carry no meaning. Graph inputs and constants are nodes like any other
+(ops ``Input`` and ``Constant``), so whatever a node reads is a value of the same graph: the bodies
+of If, Loop and Scan are closed graphs, and what they capture from outside is listed as the last
+``captures`` inputs of the node that owns them, and as the last inputs of each of its bodies.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+import networkx as nx  # type: ignore[import-untyped]
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.types import Type
+
+INPUT = "Input"
+CONSTANT = "Constant"
+
+
+class Value(NamedTuple):
+    """One output of a node: the thing that edges carry."""
+
+    node: int
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttrRef:
+    """Inside a local function: the attribute of the call that stands here. ``kind`` is ONNX's attribute type."""
+
+    name: str
+    kind: int
+
+
+Attr: TypeAlias = (
+    "int | float | str | bytes | Constant | Graph | Type | AttrRef | tuple[int | float | str | bytes | Constant | Graph | Type, ...]"
+)
+
+
+class Attrs(Mapping[str, Attr]):
+    """The attributes of a node: an immutable, hashable mapping, in order of name.
+
+    Equal means the same attributes with the same values bit by bit (``-0.0`` is not ``0.0``, ``1`` is not ``1.0``).
+    """
+
+    __slots__ = ("_hash", "_items")
+
+    def __init__(self, items: Mapping[str, Attr] | None = None, /, **more: Attr) -> None:
+        self._items = dict(sorted({**(items or {}), **more}.items()))
+        self._hash: int | None = None
+
+    def __getitem__(self, name: str) -> Attr:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._items.items()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Attrs)
+            and hash(self) == hash(other)
+            and self._items == other._items
+            and repr(self._items) == repr(other._items)
+        )
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def with_(self, **changes: Attr | None) -> Attrs:
+        """A copy with attributes set, or removed where the new value is None."""
+        merged = {**self._items, **changes}
+        return Attrs({k: v for k, v in merged.items() if v is not None})
+
+
+NO_ATTRS = Attrs()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a model says of a node beyond its meaning, kept so that saving loses nothing."""
+
+    name: str = ""
+    doc: str = ""
+    overload: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    form: str = ""
+    """For a ``Constant``: how the model spells it (``initializer``, or the attribute of its Constant node)."""
+    extra: object = None
+    """Whatever else the reader wants to see again when it writes the node."""
+
+
+NOWHERE = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op applied to values. ``op`` is ONNX's name, with its domain where that is not ONNX's own
+    (``com.microsoft::Gelu``). A missing optional input is None. Nodes are values: to change one, put
+    another in its place (``Graph.update``)."""
+
+    id: int
+    op: str
+    inputs: tuple[Value | None, ...] = ()
+    attrs: Attrs = NO_ATTRS
+    n_outputs: int = 1
+    captures: int = 0
+    origin: Origin = NOWHERE
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values that the node makes."""
+        return tuple(Value(self.id, port) for port in range(self.n_outputs))
+
+    @property
+    def bodies(self) -> dict[str, Graph]:
+        """The subgraphs among the attributes, by attribute name."""
+        return {name: a for name, a in self.attrs.items() if isinstance(a, Graph)}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function local to the model: a closed graph over its formal inputs and attributes."""
+
+    domain: str
+    name: str
+    overload: str
+    body: Graph
+    attributes: tuple[str, ...] = ()
+    defaults: Attrs = NO_ATTRS
+    opsets: tuple[tuple[str, int], ...] = ()
+    origin: Origin = NOWHERE
+
+    @property
+    def op(self) -> str:
+        """The op name by which nodes call the function."""
+        return f"{self.domain}::{self.name}" if self.domain else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a model says of itself: versions, producer, metadata, and the opset of each domain ("" is ONNX's)."""
+
+    ir_version: int = 10
+    opsets: tuple[tuple[str, int], ...] = (("", 21),)
+    producer: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    doc: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    extra: object = None
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operator set."""
+        return dict(self.opsets).get("", 1)
+
+
+@dataclass(eq=False, repr=False)
+class Graph:
+    """A dataflow graph with named inputs and outputs.
+
+    ``inputs`` are the values of its ``Input`` nodes in order; ``outputs`` are values, with their
+    names beside them in ``output_names`` (the caller's names, which no pass changes). ``types``
+    holds what is known of the values' types, ``names`` the values' names. ``header`` and
+    ``functions`` are those of the model; bodies and functions carry their model's header too.
+    """
+
+    name: str = "graph"
+    header: Header = field(default_factory=Header)
+    functions: dict[tuple[str, str], Function] = field(default_factory=dict)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value | None] = field(default_factory=list)
+    output_names: list[str] = field(default_factory=list)
+    names: dict[Value, str] = field(default_factory=dict)
+    types: dict[Value, Type] = field(default_factory=dict)
+    origin: Origin = NOWHERE
+
+    def __post_init__(self) -> None:
+        self._nx: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+        self._next = 0
+
+    # -- reading
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operator set that the graph is written in."""
+        return self.header.opset
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self)} nodes>"
+
+    def __len__(self) -> int:
+        """How many nodes apply an op: inputs and constants are not counted."""
+        return sum(n.op not in (INPUT, CONSTANT) for n in self.nodes())
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._nx
+
+    def node(self, id: int) -> Node:
+        """The node with this id; KeyError where it is gone."""
+        node: Node = self._nx.nodes[id]["node"]
+        return node
+
+    def producer(self, value: Value) -> Node:
+        """The node that makes the value."""
+        return self.node(value.node)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, in creation order."""
+        return iter([data["node"] for _, data in self._nx.nodes(data=True)])
+
+    def users(self, value: Value) -> list[tuple[int, int]]:
+        """Who reads the value, as (node, position of the input), in a fixed order. Graph outputs are not among them."""
+        found = [
+            (user, index)
+            for user, edges in self._nx.adj[value.node].items()
+            for index, data in edges.items()
+            if data["port"] == value.port
+        ]
+        found.sort()
+        return found
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the value is an output of the graph."""
+        return value in self.outputs
+
+    def n_uses(self, value: Value) -> int:
+        """How often the value is read, graph outputs included."""
+        return len(self.users(value)) + self.outputs.count(value)
+
+    def constant_of(self, value: Value | None) -> Constant | None:
+        """The constant that the value is, or None."""
+        if value is None:
+            return None
+        node = self.node(value.node)
+        constant = node.attrs.get("value") if node.op == CONSTANT else None
+        return constant if isinstance(constant, Constant) else None
+
+    def order(self) -> list[Node]:
+        """Topological order, by creation where the edges leave a choice. ValueError on a cycle."""
+        waiting = {n: self._nx.in_degree(n) for n in self._nx}
+        ready = [n for n, degree in waiting.items() if degree == 0]
+        heapq.heapify(ready)
+        found: list[Node] = []
+        while ready:
+            id = heapq.heappop(ready)
+            found.append(self.node(id))
+            for user, edges in self._nx.adj[id].items():
+                waiting[user] -= len(edges)
+                if waiting[user] == 0:
+                    heapq.heappush(ready, user)
+        if len(found) != len(waiting):
+            stuck = min(n for n, degree in waiting.items() if degree > 0)
+            raise ValueError(f"the graph has a cycle through node {stuck} ({self.node(stuck).op})")
+        return found
+
+    def copy(self) -> Graph:
+        """A graph of its own with the same ids; bodies are shared, since a body inside an attribute is never edited."""
+        twin = Graph(
+            self.name,
+            self.header,
+            dict(self.functions),
+            list(self.inputs),
+            list(self.outputs),
+            list(self.output_names),
+            dict(self.names),
+            dict(self.types),
+            self.origin,
+        )
+        twin._nx = self._nx.copy()
+        twin._next = self._next
+        return twin
+
+    # -- editing
+
+    def add(
+        self,
+        op: str,
+        inputs: tuple[Value | None, ...] = (),
+        attrs: Attrs = NO_ATTRS,
+        n_outputs: int = 1,
+        *,
+        captures: int = 0,
+        origin: Origin = NOWHERE,
+    ) -> Node:
+        """Make a node. Its inputs must exist already."""
+        node = Node(self._next, op, tuple(inputs), attrs, n_outputs, captures, origin)
+        self._next += 1
+        self._nx.add_node(node.id, node=node)
+        self._link(node)
+        return node
+
+    def add_input(self, name: str, type: Type | None = None, attrs: Attrs = NO_ATTRS, origin: Origin = NOWHERE) -> Value:
+        """Make a graph input. A default value, where it may be overridden, is its attribute ``default``."""
+        value = Value(self.add(INPUT, (), attrs, origin=origin).id)
+        self.inputs.append(value)
+        self.names[value] = name
+        if type is not None:
+            self.types[value] = type
+        return value
+
+    def add_constant(self, constant: Constant, name: str = "", origin: Origin = NOWHERE) -> Value:
+        """Make a constant."""
+        value = Value(self.add(CONSTANT, (), Attrs(value=constant), origin=origin).id)
+        if name:
+            self.names[value] = name
+        return value
+
+    def add_output(self, name: str, value: Value | None) -> None:
+        """Append an output; None stands for one that a function body leaves out."""
+        self.outputs.append(value)
+        self.output_names.append(name)
+
+    def update(self, id: int, **changes: object) -> Node:
+        """Put a changed node in the place of an old one: same id, other op, inputs or attributes."""
+        old = self.node(id)
+        new = replace(old, **changes)  # type: ignore[arg-type]
+        if new.inputs != old.inputs:
+            self._unlink(old)
+            self._link(new)
+        self._nx.nodes[id]["node"] = new
+        return new
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let every user of ``old``, graph outputs included, read ``new`` instead."""
+        for user in sorted({user for user, _ in self.users(old)}):
+            node = self.node(user)
+            self.update(user, inputs=tuple(new if v == old else v for v in node.inputs))
+        self.outputs = [new if v == old else v for v in self.outputs]
+
+    def remove(self, id: int) -> None:
+        """Delete a node that nobody reads. ValueError where somebody does."""
+        node = self.node(id)
+        if self._nx.out_degree(id) or any(v is not None and v.node == id for v in self.outputs):
+            raise ValueError(f"node {id} ({node.op}) is still used")
+        self._nx.remove_node(id)
+        self.inputs = [v for v in self.inputs if v.node != id] if node.op == INPUT else self.inputs
+        for value in node.outputs:
+            self.names.pop(value, None)
+            self.types.pop(value, None)
+
+    def _link(self, node: Node) -> None:
+        for index, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            if value.node not in self._nx:
+                raise ValueError(f"input {index} of {node.op} reads node {value.node}, which does not exist")
+            self._nx.add_edge(value.node, node.id, key=index, port=value.port)
+
+    def _unlink(self, node: Node) -> None:
+        self._nx.remove_edges_from(
+            [(value.node, node.id, index) for index, value in enumerate(node.inputs) if value is not None]
+        )
+
+    # -- comparing
+
+    def key(self) -> bytes:
+        """A hash of the graph's structure: equal for graphs that differ only in node ids, order and inner names."""
+        from graphopt.ir.structure import structural_hash
+
+        return structural_hash(self)

@@ -1,0 +1,322 @@
+"""Types of values: a dtype and a shape whose dimensions are integers or polynomials over symbols.
+
+A dimension (``Size``) is an ``int`` or a ``Dim``. A ``Dim`` is kept in one normal form, a sum of
+monomials with integer coefficients over *atoms*; an atom is a named symbol (an unknown size, at
+least 0), a floor division that does not come out even, or the broadcast of sizes that are not yet
+known to agree. Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
+Arithmetic between sizes gives back an ``int`` wherever the symbols cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, total_ordering
+from itertools import count
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that has a name; names that start with ``?`` stand for sizes nobody named."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """``numerator // denominator`` where the division does not come out even for all sizes."""
+
+    numerator: Size
+    denominator: Size
+
+    def __str__(self) -> str:
+        return f"(({self.numerator}) // ({self.denominator}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """The size that numpy's broadcasting gives these sizes, none of which is known to be the larger."""
+
+    sizes: tuple[Size, ...]
+
+    def __str__(self) -> str:
+        return f"broadcast({', '.join(map(str, self.sizes))})"
+
+
+Atom: TypeAlias = Symbol | FloorDiv | Broadcast
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@total_ordering
+class Dim:
+    """A polynomial over atoms that is not a plain integer. Immutable; made by arithmetic and ``symbol``."""
+
+    __slots__ = ("__dict__", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+
+    def __lt__(self, other: Dim) -> bool:
+        """An arbitrary but fixed order of normal forms, not of sizes."""
+        return str(self) < str(other)
+
+    @cached_property
+    def _text(self) -> str:
+        parts: list[str] = []
+        for monomial, coefficient in self.terms:
+            factors = "*".join(map(str, monomial))
+            size = abs(coefficient)
+            body = factors if factors and size == 1 else f"{size}*{factors}" if factors else str(size)
+            sign = "-" if coefficient < 0 else "+" if parts else ""
+            parts.append(f"{sign} {body}" if parts else sign + body)
+        return " ".join(parts)
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+    def __add__(self, other: Size) -> Size:
+        return _sum((*self.terms, *_terms(other)))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __sub__(self, other: Size) -> Size:
+        return self + (-1 * other)
+
+    def __rsub__(self, other: Size) -> Size:
+        return other + (-1 * self)
+
+    def __mul__(self, other: Size) -> Size:
+        return _sum(
+            (tuple(sorted((*left, *right), key=str)), a * b)
+            for left, a in self.terms
+            for right, b in _terms(other)
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        return _divide(self, other)
+
+    def __rfloordiv__(self, other: Size) -> Size:
+        return _divide(other, self)
+
+
+Size: TypeAlias = int | Dim
+
+
+def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
+    return size.terms if isinstance(size, Dim) else (((), size),)
+
+
+def _sum(terms: Iterable[tuple[Monomial, int]]) -> Size:
+    total: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    kept = {m: c for m, c in total.items() if c}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    order = sorted(kept, key=lambda m: (not m, [str(a) for a in m]))
+    return Dim(tuple((m, kept[m]) for m in order))
+
+
+def _divide(numerator: Size, denominator: Size) -> Size:
+    """Floor division, exact where every monomial divides; the even part comes out of the floor."""
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator // denominator
+    if denominator == 1:
+        return numerator
+    if isinstance(numerator, int) and numerator == 0:
+        return 0
+    divisor = _terms(denominator)
+    if len(divisor) != 1:
+        return 1 if numerator == denominator else _sum([((FloorDiv(numerator, denominator),), 1)])
+    (atoms, factor) = divisor[0]
+    even: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in _terms(numerator):
+        left = list(monomial)
+        for atom in atoms:
+            if atom not in left:
+                break
+            left.remove(atom)
+        else:
+            if coefficient % factor == 0:
+                even.append((tuple(left), coefficient // factor))
+                continue
+        rest.append((monomial, coefficient))
+    if not rest:
+        return _sum(even)
+    remainder = _sum(rest)
+    if isinstance(remainder, int) and not atoms:
+        return _sum([*even, ((), remainder // factor)])
+    return _sum([*even, ((FloorDiv(remainder, denominator),), 1)])
+
+
+def symbol(name: str) -> Dim:
+    """The size called ``name``: the same name is the same size."""
+    return Dim((((Symbol(name),), 1),))
+
+
+_fresh = count()
+
+
+def fresh_symbol() -> Dim:
+    """A size that is equal to no other."""
+    return symbol(f"?{next(_fresh)}")
+
+
+def is_anonymous(size: Size) -> bool:
+    """Whether the size rests on a symbol that nobody named."""
+    return any(name.startswith("?") for name in symbols(size))
+
+
+def symbols(size: Size) -> set[str]:
+    """The names of all symbols that the size depends on."""
+    if isinstance(size, int):
+        return set()
+    found: set[str] = set()
+    for monomial, _ in size.terms:
+        for atom in monomial:
+            match atom:
+                case Symbol(name):
+                    found.add(name)
+                case FloorDiv(numerator, denominator):
+                    found |= symbols(numerator) | symbols(denominator)
+                case Broadcast(sizes):
+                    found.update(*map(symbols, sizes))
+    return found
+
+
+def substitute(size: Size, sizes: dict[str, Size]) -> Size:
+    """The size with named symbols replaced."""
+    if isinstance(size, int):
+        return size
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        product: Size = coefficient
+        for atom in monomial:
+            match atom:
+                case Symbol(name):
+                    product = product * sizes.get(name, symbol(name))
+                case FloorDiv(numerator, denominator):
+                    product = product * (substitute(numerator, sizes) // substitute(denominator, sizes))
+                case Broadcast(parts):
+                    product = product * broadcast(*(substitute(p, sizes) for p in parts))
+        total = total + product
+    return total
+
+
+def broadcast(*sizes: Size) -> Size:
+    """The size of one axis of a valid broadcast of these sizes.
+
+    Raises ValueError where two of them are integers that do not agree.
+    """
+    found: dict[Size, None] = {}
+    for size in sizes:
+        inner = (
+            size.terms[0][0][0]
+            if isinstance(size, Dim) and len(size.terms) == 1 and len(size.terms[0][0]) == 1 and size.terms[0][1] == 1
+            else None
+        )
+        for part in inner.sizes if isinstance(inner, Broadcast) else (size,):
+            if part != 1:
+                found[part] = None
+    numbers = [s for s in found if isinstance(s, int)]
+    if len(numbers) > 1:
+        raise ValueError(f"sizes {' and '.join(map(str, numbers))} do not broadcast")
+    if numbers:  # every symbolic size must be 1 or this number
+        return numbers[0]
+    if len(found) <= 1:
+        return next(iter(found), 1)
+    return Dim((((Broadcast(tuple(sorted(found, key=str))),), 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class Unranked:
+    """A shape of which not even the rank is known; equal only to itself."""
+
+    token: int
+
+    def __str__(self) -> str:
+        return "*"
+
+
+def unranked() -> Unranked:
+    """A shape that is equal to no other."""
+    return Unranked(next(_fresh))
+
+
+Shape: TypeAlias = tuple[Size, ...] | Unranked
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor. ``dtype`` is numpy's or ml_dtypes' name (``float32``, ``bfloat16``, ``int4``, ``string``)."""
+
+    dtype: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        body = "*" if isinstance(self.shape, Unranked) else ", ".join(map(str, self.shape))
+        return f"{self.dtype}[{body}]"
+
+    @property
+    def rank(self) -> int | None:
+        """The number of axes, where it is known."""
+        return None if isinstance(self.shape, Unranked) else len(self.shape)
+
+    @property
+    def size(self) -> Size | None:
+        """The number of elements, where the rank is known."""
+        if isinstance(self.shape, Unranked):
+            return None
+        total: Size = 1
+        for size in self.shape:
+            total = total * size
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensorType:
+    """A sparse tensor; carried, never rewritten."""
+
+    dtype: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A sequence of values of one type."""
+
+    element: Type
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value that may be absent."""
+
+    element: Type
+
+
+Type: TypeAlias = TensorType | SparseTensorType | SequenceType | OptionalType

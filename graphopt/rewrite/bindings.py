@@ -1,0 +1,64 @@
+"""What a match binds, and what guards and replacements need to know of the values it bound.
+
+The directed matcher works on values of a graph, the e-graph on classes of equal terms. Guards,
+attribute functions and the building of right sides are written once, over a handle ``H`` that is
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attr, Attrs
+
+H = TypeVar("H", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an op variable stands for: an op with all its attributes."""
+
+    op: str
+    attrs: Attrs
+
+
+@dataclass(slots=True)
+class Bindings(Generic[H]):
+    """What the names of a pattern stand for. A starred variable binds a tuple, an absent optional one None."""
+
+    values: dict[str, H | None | tuple[H, ...]] = field(default_factory=dict)
+    attrs: dict[str, Attr | Attrs | None] = field(default_factory=dict)
+    heads: dict[str, Head] = field(default_factory=dict)
+
+    def copy(self) -> Bindings[H]:
+        """Bindings of its own, for a branch of the search."""
+        return Bindings(dict(self.values), dict(self.attrs), dict(self.heads))
+
+
+class Operands(Protocol[H]):
+    """What guards may ask of a value."""
+
+    opset: int
+
+    def fact(self, value: H) -> Fact:
+        """What is known of the value."""
+
+    def constant(self, value: H) -> Constant | None:
+        """The value's elements where it is a constant, computed if need be (within the folding limit)."""
+
+    def uses(self, value: H) -> int | None:
+        """How often the value is read, graph outputs included; None where that has no meaning (in an e-graph)."""
+
+
+class Builder(Operands[H], Protocol[H]):
+    """Where right sides are built: a graph, or an e-graph."""
+
+    def make_constant(self, constant: Constant) -> H:
+        """A value that is this constant."""
+
+    def call(self, op: str, inputs: Sequence[H | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[H, ...]:
+        """The outputs of an op applied to inputs; ``facts`` are those inferred for its outputs."""
