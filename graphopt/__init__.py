@@ -1,0 +1,1 @@
+"""Rewrites ONNX models into faster equal ones."""

@@ -1,0 +1,1 @@
+"""What a model is: graphs, types, constants, and reading and writing them."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
@@ -39,9 +39,7 @@ class AttrRef:
     kind: int
 
 
-Attr: TypeAlias = (
-    "int | float | str | bytes | Constant | Graph | Type | AttrRef | tuple[int | float | str | bytes | Constant | Graph | Type, ...]"
-)
+Attr: TypeAlias = "int | float | str | bytes | Constant | Graph | Type | AttrRef | tuple[int | float | str | bytes | Constant | Graph | Type, ...]"
 
 
 class Attrs(Mapping[str, Attr]):
@@ -308,7 +306,9 @@ class Graph:
         self._link(node)
         return node
 
-    def add_input(self, name: str, type: Type | None = None, attrs: Attrs = NO_ATTRS, origin: Origin = NOWHERE) -> Value:
+    def add_input(
+        self, name: str, type: Type | None = None, attrs: Attrs = NO_ATTRS, origin: Origin = NOWHERE
+    ) -> Value:
         """Make a graph input. A default value, where it may be overridden, is its attribute ``default``."""
         value = Value(self.add(INPUT, (), attrs, origin=origin).id)
         self.inputs.append(value)

@@ -106,9 +106,7 @@ class Dim:
 
     def __mul__(self, other: Size) -> Size:
         return _sum(
-            (tuple(sorted((*left, *right), key=str)), a * b)
-            for left, a in self.terms
-            for right, b in _terms(other)
+            (tuple(sorted((*left, *right), key=str)), a * b) for left, a in self.terms for right, b in _terms(other)
         )
 
     __rmul__ = __mul__

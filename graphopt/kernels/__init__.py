@@ -1,0 +1,1 @@
+"""Loops that run: hand-shaped kernels that know arrays, never graphs."""

@@ -1,0 +1,1 @@
+"""Same meaning, better shape: rules, matching, equality saturation, cost and extraction."""

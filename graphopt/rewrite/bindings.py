@@ -16,6 +16,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
 
 H = TypeVar("H", bound=Hashable)
+H_contra = TypeVar("H_contra", bound=Hashable, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Head:
 class Bindings(Generic[H]):
     """What the names of a pattern stand for. A starred variable binds a tuple, an absent optional one None."""
 
-    values: dict[str, H | None | tuple[H, ...]] = field(default_factory=dict)
+    values: dict[str, H | tuple[H, ...] | None] = field(default_factory=dict)
     attrs: dict[str, Attr | Attrs | None] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
 
@@ -39,18 +40,18 @@ class Bindings(Generic[H]):
         return Bindings(dict(self.values), dict(self.attrs), dict(self.heads))
 
 
-class Operands(Protocol[H]):
+class Operands(Protocol[H_contra]):
     """What guards may ask of a value."""
 
     opset: int
 
-    def fact(self, value: H) -> Fact:
+    def fact(self, value: H_contra) -> Fact:
         """What is known of the value."""
 
-    def constant(self, value: H) -> Constant | None:
+    def constant(self, value: H_contra) -> Constant | None:
         """The value's elements where it is a constant, computed if need be (within the folding limit)."""
 
-    def uses(self, value: H) -> int | None:
+    def uses(self, value: H_contra) -> int | None:
         """How often the value is read, graph outputs included; None where that has no meaning (in an e-graph)."""
 
 

@@ -4,7 +4,7 @@ Rule files and Python make these same values; the directed matcher, the e-graph,
 the documentation and the explanation of a result all read them. The whole grammar:
 
     Term  = Var | Literal | Call | AnyOf | Computed        patterns and what replaces them
-    Expr  = Lit | Ref | Field | Item | Apply | Tuple_ | Each   guards, and attributes of what is built
+    Expr  = Lit | Ref | Field | Item | Apply | Series | Each   guards, and attributes of what is built
     Rule  = name, reason, family, soundness, lhs terms => rhs terms, where guards
 
 A *starred* variable (``a*``) stands for several values. As an input of a variadic op it takes all the
@@ -91,7 +91,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuple_:
+class Series:
     """A sequence of expressions: ``(a, b)`` or ``[a, b]``."""
 
     items: tuple[Expr, ...]
@@ -104,7 +104,7 @@ class Each:
     body: Expr
 
 
-Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Tuple_ | Each
+Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Series | Each
 
 
 # -- terms: patterns, and what replaces them
