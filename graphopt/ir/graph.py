@@ -39,7 +39,8 @@ class AttrRef:
     kind: int
 
 
-Attr: TypeAlias = "int | float | str | bytes | Constant | Graph | Type | AttrRef | tuple[int | float | str | bytes | Constant | Graph | Type, ...]"
+Item: TypeAlias = "int | float | str | bytes | Constant | Graph | Type"
+Attr: TypeAlias = "Item | AttrRef | tuple[Item, ...]"
 
 
 class Attrs(Mapping[str, Attr]):
