@@ -15,7 +15,7 @@ one for each value: ``Concat(Relu(a*), axis=k)`` is a Concat whose every input i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -55,6 +55,13 @@ class Lit:
     """A number, a string or a truth value."""
 
     value: int | float | str | bool | None
+
+    def __eq__(self, other: object) -> bool:
+        """Bit by bit: 1 is not 1.0, and neither is true."""
+        return isinstance(other, Lit) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,10 @@ Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Series | Each
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """Any value. The same name twice is the same value. ``optional``: an input that may be left out (``b?``)."""
+    """Any value. The same name twice is the same value. ``optional``: an input that may be left out (``b?``).
+
+    The name ``_`` is no variable: it stands for an input that is absent (``Resize(x, _, scales)``).
+    """
 
     name: str
     optional: bool = False
@@ -125,6 +135,13 @@ class Literal:
     rank 0 (a sequence: of rank 1), with the dtype that its neighbours give it by the op's schema."""
 
     value: int | float | bool | tuple[int, ...] | tuple[float, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Bit by bit: 1 is not 1.0, 0.0 is not -0.0."""
+        return isinstance(other, Literal) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +190,16 @@ class Computed:
 
 Term: TypeAlias = Var | Literal | Call | AnyOf | Computed
 
+ABSENT = Var("_")
+"""An input that is not there, where others follow it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Terms that are equal wherever the left side is valid and the guards hold.
 
     ``lhs`` and ``rhs`` have one term for each root. ``targets`` names the targets the rule is for
-    (empty: all). ``source`` says where the rule was written, as ``file:line``.
+    (empty: all). ``source`` says where the rule was written, as ``file:line``; rules written in two places are equal.
     """
 
     name: str
@@ -191,7 +211,7 @@ class Rule:
     soundness: Soundness = Soundness.EXACT
     stage: Stage = Stage.EXPLORE
     targets: frozenset[str] = frozenset()
-    source: str = ""
+    source: str = field(default="", compare=False)
 
 
 def calls(term: Term) -> tuple[Call, ...]:
@@ -208,8 +228,10 @@ def calls(term: Term) -> tuple[Call, ...]:
 def variables(term: Term) -> tuple[Var, ...]:
     """All variables in a term, each name once, in order of appearance."""
     match term:
+        case Var("_"):
+            found: tuple[Var, ...] = ()
         case Var():
-            found: tuple[Var, ...] = (term,)
+            found = (term,)
         case Call(inputs=inputs):
             found = tuple(v for t in inputs for v in variables(t))
         case AnyOf(options=options):
