@@ -1,0 +1,67 @@
+"""Ops of ONNX Runtime's own domain that rules for it may use, described as ``onnx.defs`` describes standard ones.
+
+``onnx.defs`` knows nothing of them, so this table says what it would: inputs and outputs in order
+(``?`` marks optional ones), the attributes with their defaults (a type where there is none), and
+the dtypes that the CPU kernels take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Contrib:
+    """One op: ``inputs`` and ``outputs`` as names in order, all of one type but those in ``typed``."""
+
+    inputs: str
+    outputs: str
+    attributes: Mapping[str, int | float | str | type] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("float32",)
+    typed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_CONV: Mapping[str, int | float | str | type] = {
+    "auto_pad": "NOTSET", "dilations": tuple, "group": 1, "kernel_shape": tuple, "pads": tuple, "strides": tuple,
+}  # fmt: skip
+_FLOATS = ("float32", "float64", "float16")
+
+CONTRIB: dict[str, Contrib] = {
+    "com.microsoft::BiasGelu": Contrib("A B", "C"),
+    "com.microsoft::FastGelu": Contrib("X bias?", "Y", dtypes=("float32", "float16")),
+    "com.microsoft::FusedConv": Contrib(
+        "X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple}, ("float32", "float16")
+    ),
+    "com.microsoft::FusedGemm": Contrib(
+        "A B C?",
+        "Y",
+        {
+            "transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0, "activation": str,
+            "activation_alpha": float, "activation_beta": float, "activation_gamma": float,
+        },
+    ),
+    "com.microsoft::FusedMatMul": Contrib(
+        "A B", "Y", {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
+    ),
+    "com.microsoft::Gelu": Contrib("X", "Y"),
+    "com.microsoft::QuickGelu": Contrib("X", "Y", {"alpha": 1.702}, ("float32", "float16")),
+    "com.microsoft::SkipLayerNormalization": Contrib(
+        "input skip gamma beta? bias?",
+        "output mean? inv_std_var? input_skip_bias_sum?",
+        {"epsilon": 1e-12},
+        _FLOATS,
+        {"mean": ("float32",), "inv_std_var": ("float32",)},
+    ),
+    "com.microsoft::SkipSimplifiedLayerNormalization": Contrib(
+        "input skip gamma bias?",
+        "output mean? inv_std_var? input_skip_bias_sum?",
+        {"epsilon": 1e-12},
+        _FLOATS,
+        {"mean": ("float32",), "inv_std_var": ("float32",)},
+    ),
+    "SimplifiedLayerNormalization": Contrib(
+        "X scale", "Y inv_std_var?", {"axis": -1, "epsilon": 1e-5, "stash_type": 1}, _FLOATS, {"inv_std_var": ("float32",)}
+    ),
+}  # fmt: skip
+"""By op name. ``SimplifiedLayerNormalization`` is ONNX Runtime's too, though it sits in ONNX's own domain."""

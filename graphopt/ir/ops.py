@@ -1,0 +1,440 @@
+"""What there is to know of an op apart from its meaning: arity, attributes and defaults, dtypes, algebra, kind.
+
+The facts come from ``onnx.defs``; one short table at the end adds what schemas do not say. Ops are
+named as in a graph: ONNX's name, ``domain::Name`` outside ONNX's own domain, ``Name@V`` for an op
+that is kept in the form it had in opset V. An op that nobody describes has the schema None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from struct import pack, unpack
+from types import MappingProxyType
+from typing import Any
+
+import onnx
+from onnx import defs
+
+from graphopt.ir.contrib import CONTRIB, Contrib
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import NO_ATTRS, Attr, Attrs, Graph
+
+LATEST = int(defs.onnx_opset_version())
+"""The newest opset that this onnx package describes: the inner form of every op is its form there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """One formal input or output. ``constraint`` is the letter of its type, or the type itself (``tensor(int64)``);
+    formals with the same letter have the same type."""
+
+    name: str
+    constraint: str
+    optional: bool = False
+    variadic: bool = False
+    homogeneous: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An op in one version. ``allowed`` maps each constraint to dtype names (other types keep ONNX's spelling);
+    ``defaults`` maps every attribute to its default, or None."""
+
+    op: str
+    since: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    min_inputs: int
+    max_inputs: int | None
+    min_outputs: int
+    max_outputs: int | None
+    defaults: Mapping[str, Attr | None]
+    required: frozenset[str]
+    allowed: Mapping[str, frozenset[str]]
+
+    def input(self, index: int) -> Formal | None:
+        """The formal input that stands at a position; the variadic one stands at all positions from its own on."""
+        return _formal(self.inputs, index)
+
+    def output(self, index: int) -> Formal | None:
+        """The formal output that stands at a position."""
+        return _formal(self.outputs, index)
+
+
+def _formal(formals: tuple[Formal, ...], index: int) -> Formal | None:
+    if index < len(formals):
+        return formals[index]
+    return formals[-1] if formals and formals[-1].variadic else None
+
+
+def split(op: str) -> tuple[str, str, int | None]:
+    """Domain, name, and the version of an op kept in an old form (None for all others)."""
+    domain, colons, name = op.rpartition("::")
+    name, at, version = name.partition("@")
+    return domain if colons else "", name, int(version) if at else None
+
+
+@cache
+def schema(op: str, opset: int = LATEST) -> Schema | None:
+    """The op as it is in an opset of ONNX's own domain (other domains: in their newest version); None if it is not."""
+    if op in CONTRIB:
+        return _from_contrib(op, CONTRIB[op])
+    domain, name, version = split(op)
+    if domain == "ai.onnx":
+        domain = ""
+    limit = version or (min(opset, LATEST) if domain == "" else 1 << 30)
+    try:
+        found = defs.get_schema(name, limit, domain)
+    except defs.SchemaError:
+        return None
+    return None if found.deprecated else _from_onnx(op, found)
+
+
+def _from_onnx(op: str, found: Any) -> Schema:
+    unlimited = 1 << 30
+    formals = [tuple(_formal_from_onnx(f) for f in side) for side in (found.inputs, found.outputs)]
+    allowed = {f.type_str: frozenset(map(dtype_name, f.types)) for side in (found.inputs, found.outputs) for f in side}
+    return Schema(
+        op,
+        found.since_version,
+        *formals,
+        found.min_input,
+        found.max_input if found.max_input < unlimited else None,
+        found.min_output,
+        found.max_output if found.max_output < unlimited else None,
+        MappingProxyType({name: _default(a.default_value) for name, a in sorted(found.attributes.items())}),
+        frozenset(name for name, a in found.attributes.items() if a.required),
+        MappingProxyType(allowed),
+    )
+
+
+def _formal_from_onnx(formal: Any) -> Formal:
+    option = defs.OpSchema.FormalParameterOption
+    return Formal(
+        formal.name,
+        formal.type_str,
+        formal.option == option.Optional,
+        formal.option == option.Variadic,
+        formal.is_homogeneous,
+    )
+
+
+def _default(proto: onnx.AttributeProto) -> Attr | None:
+    kind = onnx.AttributeProto
+    match proto.type:
+        case kind.FLOAT:
+            return float(proto.f)
+        case kind.INT:
+            return int(proto.i)
+        case kind.STRING:
+            return proto.s.decode()  # type: ignore[no-any-return]
+        case kind.FLOATS:
+            return tuple(map(float, proto.floats))
+        case kind.INTS:
+            return tuple(map(int, proto.ints))
+        case kind.STRINGS:
+            return tuple(s.decode() for s in proto.strings)
+    return None
+
+
+def _from_contrib(op: str, table: Contrib) -> Schema:
+    formals = []
+    for side in (table.inputs, table.outputs):
+        names = [(word.rstrip("?"), word.endswith("?")) for word in side.split()]
+        formals.append(tuple(Formal(n, n if n in table.typed else "T", optional) for n, optional in names))
+    allowed = {"T": frozenset(table.dtypes), **{n: frozenset(types) for n, types in table.typed.items()}}
+    defaults = {name: None if isinstance(d, type) else _single(d) for name, d in sorted(table.attributes.items())}
+    inputs, outputs = formals
+    return Schema(
+        op,
+        1,
+        inputs,
+        outputs,
+        sum(not f.optional for f in inputs),
+        len(inputs),
+        sum(not f.optional for f in outputs),
+        len(outputs),
+        MappingProxyType(defaults),
+        frozenset(),
+        MappingProxyType(allowed),
+    )
+
+
+_DTYPES = {
+    "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}  # fmt: skip
+
+
+def dtype_name(type_text: str) -> str:
+    """The dtype name for ONNX's ``tensor(float)``; types that are not tensors keep their spelling."""
+    if not type_text.startswith("tensor("):
+        return type_text
+    name = type_text[len("tensor(") : -1]
+    return _DTYPES.get(name, name)
+
+
+# -- arity
+
+
+def variadic_input(op: str) -> int | None:
+    """The position from which an op takes any number of inputs, or None."""
+    found = schema(op)
+    return len(found.inputs) - 1 if found and found.inputs and found.inputs[-1].variadic else None
+
+
+def max_inputs(op: str) -> int | None:
+    """The most inputs the op takes; None where there is no limit or the op is unknown."""
+    found = schema(op)
+    return found.max_inputs if found else None
+
+
+def max_outputs(op: str) -> int | None:
+    """The most outputs the op makes; None where there is no limit or the op is unknown."""
+    found = schema(op)
+    return found.max_outputs if found else None
+
+
+def input_constraint(op: str, index: int) -> str:
+    """The type letter (or type) of an input: inputs and outputs with one letter have one dtype. Empty if unknown."""
+    found = schema(op)
+    formal = found.input(index) if found else None
+    return formal.constraint if formal else ""
+
+
+def output_constraint(op: str, index: int = 0) -> str:
+    """The type letter (or type) of an output. Empty if unknown."""
+    found = schema(op)
+    formal = found.output(index) if found else None
+    return formal.constraint if formal else ""
+
+
+# -- attributes
+
+
+def _single(value: Any) -> Any:
+    """Floats as ONNX stores them: rounded to single precision."""
+    if isinstance(value, float) and value - value == 0:
+        return unpack("f", pack("f", value))[0] if abs(value) < 3.5e38 else value
+    return tuple(map(_single, value)) if isinstance(value, tuple) else value
+
+
+def attribute(op: str, attrs: Attrs, name: str, rank: int | None = None) -> Attr | None:
+    """The value of an attribute, its default where it is absent; None where it has none.
+
+    Some defaults depend on the rank of the first input (``Transpose.perm``, ``Conv.strides``): without it they are None.
+    """
+    value = attrs.get(name)
+    if value is not None:
+        return value
+    found = schema(op)
+    value = found.defaults.get(name) if found else None
+    if value is None and rank is not None:
+        implicit = IMPLICIT.get((op, name))
+        value = implicit(rank) if implicit else None
+    return value
+
+
+def canonical(op: str, attrs: Attrs) -> Attrs:
+    """The attributes with those left out that say what would hold without them; floats in single precision."""
+    if not attrs:
+        return attrs
+    found = schema(op)
+    defaults: Mapping[str, Attr | None] = found.defaults if found else {}
+    kept: dict[str, Attr] = {}
+    for name, value in attrs.items():
+        value = _single(value)
+        default = defaults.get(name)
+        if default is not None and repr(default) == repr(value):
+            continue
+        implied = IMPLIED.get(name)
+        if default is None and implied and (op in SPATIAL or name == "perm") and implied(op, value):
+            continue
+        kept[name] = value
+    return attrs if len(kept) == len(attrs) and all(kept[n] is attrs[n] for n in kept) else Attrs(kept)
+
+
+SPATIAL = frozenset(
+    "Conv ConvInteger ConvTranspose QLinearConv DeformConv com.microsoft::FusedConv "
+    "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im".split()
+)
+_WEIGHTED = frozenset("Conv ConvInteger ConvTranspose DeformConv com.microsoft::FusedConv".split())
+
+IMPLICIT: dict[tuple[str, str], Callable[[int], Attr]] = {
+    ("Transpose", "perm"): lambda rank: tuple(reversed(range(rank))),
+    **{(op, "strides"): lambda rank: (1,) * (rank - 2) for op in SPATIAL},
+    **{(op, "dilations"): lambda rank: (1,) * (rank - 2) for op in SPATIAL},
+    **{(op, "pads"): lambda rank: (0,) * (2 * (rank - 2)) for op in SPATIAL},
+    ("ConvTranspose", "output_padding"): lambda rank: (0,) * (rank - 2),
+}
+"""Defaults that a schema states in words only, as functions of the rank of the first input."""
+
+IMPLIED: dict[str, Callable[[str, Any], bool]] = {
+    "perm": lambda op, value: value == tuple(reversed(range(len(value)))),
+    "strides": lambda op, value: set(value) <= {1},
+    "dilations": lambda op, value: set(value) <= {1},
+    "pads": lambda op, value: set(value) <= {0},
+    "output_padding": lambda op, value: set(value) <= {0},
+    "kernel_shape": lambda op, value: op in _WEIGHTED,  # a valid one repeats the shape of the weights
+}
+"""Whether a written attribute says only what its implicit default would."""
+
+
+# -- what an opset accepts
+
+
+def refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
+    """Why a call in the inner form would not be valid ONNX at an opset, in words; None where it is.
+
+    Unknown dtypes are not refused, and neither are ops that nobody describes.
+    """
+    newest = schema(op)
+    if newest is None:
+        return None
+    there = schema(op, opset)
+    if there is None:
+        return f"{op} needs opset {_first(op)}, the model has {opset}"
+    reason = (
+        _attribute_refusal(newest, there, attrs, opset)
+        or _arity_refusal(newest, inputs)
+        or _dtype_refusal(newest, newest, inputs)
+    )
+    if reason is None and there is not newest and there.since != newest.since:
+        reason = _dtype_refusal(newest, there, inputs) or _form_refusal(op, attrs, inputs, opset)
+    return reason
+
+
+@cache
+def _first(op: str) -> int:
+    """The first opset that has the op."""
+    return next((v for v in range(1, LATEST + 1) if schema(op, v)), LATEST)
+
+
+def _attribute_refusal(newest: Schema, there: Schema, attrs: Attrs, opset: int) -> str | None:
+    for name, value in attrs.items():
+        if name not in newest.defaults:
+            return f"{newest.op} has no attribute {name}"
+        if name not in there.defaults and repr(newest.defaults[name]) != repr(value):
+            return f"{newest.op} has no attribute {name} in opset {opset}"
+    missing = [name for name in sorted(newest.required) if name not in attrs]
+    return f"{newest.op} needs the attribute {missing[0]}" if missing else None
+
+
+def _arity_refusal(newest: Schema, inputs: Sequence[Fact | None]) -> str | None:
+    if newest.max_inputs is not None and len(inputs) > newest.max_inputs:
+        return f"{newest.op} takes at most {newest.max_inputs} inputs, not {len(inputs)}"
+    if len(inputs) < newest.min_inputs:
+        return f"{newest.op} takes at least {newest.min_inputs} inputs, not {len(inputs)}"
+    for index, fact in enumerate(inputs):
+        formal = newest.input(index)
+        if fact is None and formal is not None and not formal.optional and not formal.variadic:
+            return f"{newest.op} needs its input {formal.name}"
+    return None
+
+
+def _dtype_refusal(newest: Schema, there: Schema, inputs: Sequence[Fact | None]) -> str | None:
+    letters: dict[str, str] = {}
+    for index, fact in enumerate(inputs):
+        dtype = fact.dtype if fact is not None else None
+        formal = there.input(index)
+        if dtype is None or formal is None:
+            continue
+        now = newest.input(index)
+        if now is None or (now.name != formal.name and len(there.inputs) != len(newest.inputs)):
+            continue  # an older form may have another input at this position
+        letter = formal.constraint
+        if dtype not in there.allowed[letter]:
+            return f"{there.op} takes no {dtype} as {formal.name} in version {there.since}"
+        if formal.homogeneous and letters.setdefault(letter, dtype) != dtype:
+            return f"{there.op} takes one dtype for {letter}, not {letters[letter]} and {dtype}"
+    return None
+
+
+def _form_refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
+    try:
+        from graphopt.ir.forms import writable
+    except ImportError:
+        return None
+    return writable(op, attrs, inputs, opset)
+
+
+# -- algebra and kinds: what schemas do not say
+
+
+def is_commutative(op: str) -> bool:
+    """Whether the order of the op's inputs does not matter."""
+    return op in COMMUTATIVE
+
+
+def is_associative(op: str) -> bool:
+    """Whether nested calls of the op may be regrouped (over the reals)."""
+    return op in ASSOCIATIVE
+
+
+def is_pure(op: str, attrs: Attrs = NO_ATTRS) -> bool:
+    """Whether equal inputs give equal outputs and nothing else happens; bodies among the attributes included."""
+    if op in IMPURE:
+        return False
+    return all(is_pure(n.op, n.attrs) for a in attrs.values() if isinstance(a, Graph) for n in a.nodes())
+
+
+def kind(op: str) -> str:
+    """The name of the op's kind, a key of ``KINDS`` (the narrowest one), or ``other``."""
+    return _KIND.get(op, "other")
+
+
+COMMUTATIVE = frozenset(
+    "Add Mul And Or Xor Max Min Sum Mean Equal BitwiseAnd BitwiseOr BitwiseXor".split()
+)  # fmt: skip
+ASSOCIATIVE = frozenset("Add Mul And Or Xor Max Min Sum BitwiseAnd BitwiseOr BitwiseXor".split())
+IMPURE = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split()
+)
+
+_UNARY = frozenset(
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
+    "HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
+    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu com.microsoft::Gelu com.microsoft::QuickGelu".split()
+)
+_BINARY = frozenset(
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow "
+    "Sub Xor".split()
+)
+
+KINDS: dict[str, frozenset[str]] = {
+    "unary": _UNARY,
+    "binary": _BINARY,
+    "elementwise": _UNARY | _BINARY | frozenset("CastLike Clip Max Mean Min PRelu Sum Where".split()),
+    "movement": frozenset(
+        "Concat CenterCropPad DepthToSpace Expand Flatten Gather GatherElements GatherND Pad Reshape ReverseSequence "
+        "Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze".split()
+    ),
+    "reduce": frozenset(
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+        "ReduceSumSquare".split()
+    ),
+    "product": frozenset(
+        "Conv ConvInteger ConvTranspose Einsum Gemm MatMul MatMulInteger QLinearConv QLinearMatMul "
+        "com.microsoft::FusedConv com.microsoft::FusedGemm com.microsoft::FusedMatMul".split()
+    ),
+    "pool": frozenset(
+        "AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool".split()
+    ),
+    "normalization": frozenset(
+        "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization "
+        "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization Softmax "
+        "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization".split()
+    ),
+    "control": frozenset("If Loop Scan".split()),
+    "sequence": frozenset(
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
+        "SequenceMap SplitToSequence".split()
+    ),
+}  # fmt: skip
+"""Kinds of ops. ``unary``: elementwise on one input; ``binary``: elementwise on two that broadcast to each other;
+``elementwise``: both of these and those with other arities."""
+
+_KIND = {op: name for name, ops in reversed(KINDS.items()) for op in ops}
