@@ -37,8 +37,14 @@ CONTRIB: dict[str, Contrib] = {
         "A B C?",
         "Y",
         {
-            "transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0, "activation": str,
-            "activation_alpha": float, "activation_beta": float, "activation_gamma": float,
+            "transA": 0,
+            "transB": 0,
+            "alpha": 1.0,
+            "beta": 1.0,
+            "activation": str,
+            "activation_alpha": float,
+            "activation_beta": float,
+            "activation_gamma": float,
         },
     ),
     "com.microsoft::FusedMatMul": Contrib(
@@ -61,7 +67,11 @@ CONTRIB: dict[str, Contrib] = {
         {"mean": ("float32",), "inv_std_var": ("float32",)},
     ),
     "SimplifiedLayerNormalization": Contrib(
-        "X scale", "Y inv_std_var?", {"axis": -1, "epsilon": 1e-5, "stash_type": 1}, _FLOATS, {"inv_std_var": ("float32",)}
+        "X scale",
+        "Y inv_std_var?",
+        {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        _FLOATS,
+        {"inv_std_var": ("float32",)},
     ),
-}  # fmt: skip
+}
 """By op name. ``SimplifiedLayerNormalization`` is ONNX Runtime's too, though it sits in ONNX's own domain."""

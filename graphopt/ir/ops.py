@@ -94,12 +94,13 @@ def schema(op: str, opset: int = LATEST) -> Schema | None:
 
 def _from_onnx(op: str, found: Any) -> Schema:
     unlimited = 1 << 30
-    formals = [tuple(_formal_from_onnx(f) for f in side) for side in (found.inputs, found.outputs)]
+    inputs, outputs = (tuple(_formal_from_onnx(f) for f in side) for side in (found.inputs, found.outputs))
     allowed = {f.type_str: frozenset(map(dtype_name, f.types)) for side in (found.inputs, found.outputs) for f in side}
     return Schema(
         op,
         found.since_version,
-        *formals,
+        inputs,
+        outputs,
         found.min_input,
         found.max_input if found.max_input < unlimited else None,
         found.min_output,
@@ -129,7 +130,7 @@ def _default(proto: onnx.AttributeProto) -> Attr | None:
         case kind.INT:
             return int(proto.i)
         case kind.STRING:
-            return proto.s.decode()  # type: ignore[no-any-return]
+            return str(proto.s.decode())
         case kind.FLOATS:
             return tuple(map(float, proto.floats))
         case kind.INTS:
@@ -225,7 +226,7 @@ def _single(value: Any) -> Any:
 def attribute(op: str, attrs: Attrs, name: str, rank: int | None = None) -> Attr | None:
     """The value of an attribute, its default where it is absent; None where it has none.
 
-    Some defaults depend on the rank of the first input (``Transpose.perm``, ``Conv.strides``): without it they are None.
+    Some defaults depend on the rank of the first input (``Transpose.perm``, ``Conv.strides``): without it, None.
     """
     value = attrs.get(name)
     if value is not None:
@@ -257,11 +258,15 @@ def canonical(op: str, attrs: Attrs) -> Attrs:
     return attrs if len(kept) == len(attrs) and all(kept[n] is attrs[n] for n in kept) else Attrs(kept)
 
 
-SPATIAL = frozenset(
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+SPATIAL = _set(
     "Conv ConvInteger ConvTranspose QLinearConv DeformConv com.microsoft::FusedConv "
-    "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im".split()
+    "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im"
 )
-_WEIGHTED = frozenset("Conv ConvInteger ConvTranspose DeformConv com.microsoft::FusedConv".split())
+_WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv com.microsoft::FusedConv")
 
 IMPLICIT: dict[tuple[str, str], Callable[[int], Attr]] = {
     ("Transpose", "perm"): lambda rank: tuple(reversed(range(rank))),
@@ -355,10 +360,11 @@ def _dtype_refusal(newest: Schema, there: Schema, inputs: Sequence[Fact | None])
 
 def _form_refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
     try:
-        from graphopt.ir.forms import writable
+        from graphopt.ir.forms import writable  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return None
-    return writable(op, attrs, inputs, opset)
+    found: str | None = writable(op, attrs, inputs, opset)
+    return found
 
 
 # -- algebra and kinds: what schemas do not say
@@ -386,54 +392,48 @@ def kind(op: str) -> str:
     return _KIND.get(op, "other")
 
 
-COMMUTATIVE = frozenset(
-    "Add Mul And Or Xor Max Min Sum Mean Equal BitwiseAnd BitwiseOr BitwiseXor".split()
-)  # fmt: skip
-ASSOCIATIVE = frozenset("Add Mul And Or Xor Max Min Sum BitwiseAnd BitwiseOr BitwiseXor".split())
-IMPURE = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout".split()
-)
+COMMUTATIVE = _set("Add Mul And Or Xor Max Min Sum Mean Equal BitwiseAnd BitwiseOr BitwiseXor")
+ASSOCIATIVE = _set("Add Mul And Or Xor Max Min Sum BitwiseAnd BitwiseOr BitwiseXor")
+IMPURE = _set("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout")
 
-_UNARY = frozenset(
+_UNARY = _set(
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
     "HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu com.microsoft::Gelu com.microsoft::QuickGelu".split()
+    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu com.microsoft::Gelu com.microsoft::QuickGelu"
 )
-_BINARY = frozenset(
+_BINARY = _set(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow "
-    "Sub Xor".split()
+    "Sub Xor"
 )
 
 KINDS: dict[str, frozenset[str]] = {
     "unary": _UNARY,
     "binary": _BINARY,
-    "elementwise": _UNARY | _BINARY | frozenset("CastLike Clip Max Mean Min PRelu Sum Where".split()),
-    "movement": frozenset(
+    "elementwise": _UNARY | _BINARY | _set("CastLike Clip Max Mean Min PRelu Sum Where"),
+    "movement": _set(
         "Concat CenterCropPad DepthToSpace Expand Flatten Gather GatherElements GatherND Pad Reshape ReverseSequence "
-        "Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze".split()
+        "Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze"
     ),
-    "reduce": frozenset(
+    "reduce": _set(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-        "ReduceSumSquare".split()
+        "ReduceSumSquare"
     ),
-    "product": frozenset(
+    "product": _set(
         "Conv ConvInteger ConvTranspose Einsum Gemm MatMul MatMulInteger QLinearConv QLinearMatMul "
-        "com.microsoft::FusedConv com.microsoft::FusedGemm com.microsoft::FusedMatMul".split()
+        "com.microsoft::FusedConv com.microsoft::FusedGemm com.microsoft::FusedMatMul"
     ),
-    "pool": frozenset(
-        "AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool".split()
-    ),
-    "normalization": frozenset(
+    "pool": _set("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool"),
+    "normalization": _set(
         "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization "
         "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization Softmax "
-        "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization".split()
+        "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization"
     ),
-    "control": frozenset("If Loop Scan".split()),
-    "sequence": frozenset(
+    "control": _set("If Loop Scan"),
+    "sequence": _set(
         "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
-        "SequenceMap SplitToSequence".split()
+        "SequenceMap SplitToSequence"
     ),
-}  # fmt: skip
+}
 """Kinds of ops. ``unary``: elementwise on one input; ``binary``: elementwise on two that broadcast to each other;
 ``elementwise``: both of these and those with other arities."""
 
