@@ -1,1 +1,69 @@
-"""Rewrites ONNX models into faster equal ones."""
+"""Rewrites ONNX models into faster equal ones.
+
+What is public is listed here, and imported when it is first used: ``import graphopt`` itself takes no time.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphopt.drop_in import simplify as simplify
+    from graphopt.errors import GraphoptError as GraphoptError
+    from graphopt.ir.graph import Graph as Graph
+    from graphopt.ir.onnx_io import load as load
+    from graphopt.ir.onnx_io import save as save
+    from graphopt.optimize import optimize as optimize
+    from graphopt.report import Report as Report
+    from graphopt.rewrite.python import rule as rule
+    from graphopt.rewrite.ruleset import Ruleset as Ruleset
+
+_HOMES = {
+    "Graph": "graphopt.ir.graph",
+    "GraphoptError": "graphopt.errors",
+    "Report": "graphopt.report",
+    "Ruleset": "graphopt.rewrite.ruleset",
+    "load": "graphopt.ir.onnx_io",
+    "optimize": "graphopt.optimize",
+    "rule": "graphopt.rewrite.python",
+    "save": "graphopt.ir.onnx_io",
+    "simplify": "graphopt.drop_in",
+}
+"""Where each public name is defined."""
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("graphopt")
+        except PackageNotFoundError:
+            return "0 (not installed)"
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package, in which ``optimize`` is always the function, never the module of that name.
+
+    Importing a module sets it as an attribute of its package, which would hide the function.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "optimize" and isinstance(value, ModuleType):
+            value = value.optimize
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,5 @@
+"""``python -m graphopt`` is the command line."""
+
+from graphopt.cli import main
+
+main()

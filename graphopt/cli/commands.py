@@ -1,0 +1,255 @@
+"""The commands: each reads its options, calls the one function that does the work, and prints what came back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt.cli import EXIT_CODES, values
+from graphopt.errors import UsageError
+
+_EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
+
+app = typer.Typer(
+    name="graphopt",
+    help="Rewrite ONNX models into faster equal ones.",
+    epilog=_EPILOG,
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+rules_app = typer.Typer(help="List, show and check rules.", rich_markup_mode=None, epilog=_EPILOG)
+app.add_typer(rules_app, name="rules")
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Repeated = list[str]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import graphopt
+
+        print(f"graphopt {graphopt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Rewrite ONNX models into faster equal ones."""
+
+
+@app.command(epilog=_EPILOG)
+def optimize(
+    model: Model,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.opt.onnx beside it."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="portable|ort", help="Who will run it: any runtime, or ONNX Runtime on CPU.")
+    ] = "portable",
+    opset: Annotated[int | None, typer.Option(metavar="N", help="Convert to this opset first.")] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)
+    ] = None,
+    only: Annotated[
+        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Only these rules; repeatable.", show_default=False)
+    ] = None,
+    without: Annotated[
+        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False)
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="exact|finite|reals|approx",
+            help="How equal: bit by bit; if inputs are finite; over the reals; nearly.",
+        ),
+    ] = "reals",
+    freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False,
+    shape: Annotated[
+        Repeated | None,
+        typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False),
+    ] = None,
+    dim: Annotated[
+        Repeated | None, typer.Option(metavar="NAME=N", help="Fix a named dimension; repeatable.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of exploration.", show_default=False)
+    ] = None,
+    verify: Annotated[
+        str,
+        typer.Option(
+            metavar="N|off|require",
+            help="Compare original and result on N random inputs; require: not being able to is an error.",
+        ),
+    ] = "1",
+    input: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="NAME=FILE.npy|NAME=LOW..HIGH",
+            help="What verification feeds to an input; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as JSON (- is stdout).", show_default=False)
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="List each rewrite: rule, site, before, after.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
+    ] = False,
+) -> None:
+    """Write an equivalent model that runs faster, and a table of what changed."""
+    import tempfile
+
+    from graphopt.cli import progress, tables
+    from graphopt.optimize import optimize as run
+
+    written = _destination(model, output, in_place)
+    if json is not None:
+        _writable(json, "--json")
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch, progress.shown(quiet, verbose) as listener:
+        _, report = run(
+            model,
+            output=Path(scratch) / written.name if dry_run else written,
+            rules=rules or None,
+            only=only or (),
+            without=without or (),
+            target=target,
+            policy=policy,
+            opset=opset,
+            freeze=freeze,
+            shapes=values.shapes(shape or ()),
+            dims=values.dims(dim or ()),
+            budget=values.budget(budget),
+            verify=values.draws(verify),
+            inputs=values.inputs(input or ()),
+            return_report=True,
+            listener=listener,
+        )
+    to_stdout = json is not None and str(json) == "-"
+    if to_stdout:
+        print(report.to_json(), end="")
+    elif json is not None:
+        json.write_text(report.to_json())
+    if not quiet:
+        tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
+
+
+def _destination(model: Path, output: Path | None, in_place: bool) -> Path:
+    """Where the result goes. Raises UsageError where that would destroy something or cannot work."""
+    if output is None:
+        output = model if in_place else model.with_name(f"{model.stem}.opt.onnx")
+    same = output == model or (output.exists() and model.exists() and output.samefile(model))
+    if same and not in_place:
+        raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder: -o wants a file")
+    _writable(output, "-o")
+    return output
+
+
+def _writable(path: Path, option: str) -> None:
+    if str(path) != "-" and not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+
+
+@app.command(epilog=_EPILOG)
+def inspect(model: Model) -> None:
+    """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
+    from graphopt.cli import tables
+    from graphopt.inspection import inspect as look
+
+    tables.show_inspection(look(model))
+
+
+@app.command(epilog=_EPILOG)
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
+    b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
+    verify: Annotated[str, typer.Option(metavar="N|off|require", help="Compare outputs on N random inputs.")] = "1",
+    input: Annotated[
+        Repeated | None,
+        typer.Option(metavar="NAME=FILE.npy|NAME=LOW..HIGH", help="What to feed to an input.", show_default=False),
+    ] = None,
+) -> None:
+    """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
+    from graphopt.cli import tables
+    from graphopt.diff import diff as compare
+
+    tables.show_difference(compare(a, b, verify=values.draws(verify), inputs=values.inputs(input or ())))
+
+
+@app.command(epilog=_EPILOG)
+def reduce(
+    model: Model,
+    check: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            help="A shell command that fails on MODEL; {} in it is the file, else the file comes last.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.reduced.onnx beside it."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="S", help="Seconds that CMD may take; more counts as another failure.")
+    ] = 60,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+) -> None:
+    """Find the smallest model on which CMD still fails with the same exit code."""
+    from graphopt.cli import progress, tables
+    from graphopt.reduce import reduce_file
+
+    written = output or model.with_name(f"{model.stem}.reduced.onnx")
+    _writable(written, "-o")
+    with progress.shown(quiet, False) as listener:
+        reduction = reduce_file(model, check, written, timeout=timeout, listener=listener)
+    if not quiet:
+        tables.show_reduction(reduction, written)
+
+
+@rules_app.command("list", epilog=_EPILOG)
+def list_rules(
+    only: Annotated[
+        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Only these; repeatable.", show_default=False)
+    ] = None,
+) -> None:
+    """List the standard rules: name, family, soundness class, stage, reason."""
+    from graphopt.cli import tables
+    from graphopt.rewrite.ruleset import standard
+
+    tables.show_rules(standard().select(only=only or ()) if only else standard())
+
+
+@rules_app.command("show", epilog=_EPILOG)
+def show_rule(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
+    """Print a rule, or all rules of a family, as a rule file would write it."""
+    from graphopt.rewrite.parse import format_rule
+    from graphopt.rewrite.ruleset import standard
+
+    print("\n\n".join(format_rule(rule) for rule in standard().select(only=[name]).rules))
+
+
+@rules_app.command("check", epilog=_EPILOG)
+def check_rules(files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)]) -> None:
+    """Check rule files: that they parse, that every rule fires, and that both its sides agree on random tensors."""
+    from graphopt.rewrite.check import check_files
+
+    for rule in check_files(files):
+        print(f"{rule.source}: {rule.name} ok")

@@ -1,0 +1,163 @@
+"""Prints what the commands found: tables for people, on stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from graphopt.cli.progress import duration
+
+if TYPE_CHECKING:
+    from graphopt.diff import Difference
+    from graphopt.inspection import Inspection
+    from graphopt.reduce import Reduction
+    from graphopt.report import Report
+    from graphopt.rewrite.ruleset import Ruleset
+    from graphopt.verify import Verification
+
+
+def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool) -> None:
+    """The table at the end of a run; warnings go to stderr."""
+    talk = _console(stderr=True)
+    for warning in report.warnings:
+        talk.print(f"[yellow]warning:[/] {escape(warning)}")
+    out = _console(stderr=on_stderr)
+    where = "nothing written (dry run)" if dry_run else f"-> {escape(report.output or '')}"
+    out.print(f"[bold]{escape(report.model)}[/] {where}", soft_wrap=True)
+    out.print(_changes(report))
+    if verbose:
+        out.print(_counts("rule", "applied", report.by_rule()))
+    if explain:
+        for rewrite in report.rewrites:
+            family = f" [{rewrite.family}]" if rewrite.family else ""
+            out.print(f"{rewrite.rule}{family} at {rewrite.site}", markup=False, style="bold", soft_wrap=True)
+            out.print(f"  - {rewrite.before}\n  + {rewrite.after}", markup=False, soft_wrap=True)
+    steps = ", ".join(f"{escape(s.name)} {s.seconds:.2f}" for s in report.steps if s.seconds >= 0.005 or verbose)
+    out.print(f"seconds     {report.seconds:.2f}" + (f"  ({steps})" if steps else ""))
+    if (found := report.exploration) is not None:
+        clock = "" if found.reproducible else "; another run may differ, because the clock stopped this one"
+        end = f"{escape(found.stop)} after {found.iterations} rounds, {found.nodes:,} e-nodes"
+        out.print(f"saturation  {end}{clock}", soft_wrap=True)
+    if report.verification is not None:
+        out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
+
+
+def _changes(report: Report) -> Table:
+    """Op counts, file size and modelled cost, before and after. Ops whose number stays are summed up in one row."""
+    table = Table("", box=None, pad_edge=False)
+    for name in ("before", "after"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    before, after = report.ops_before, report.ops_after
+    table.add_row("ops", str(sum(before.values())), str(sum(after.values())), "", style="bold")
+    same = 0
+    for op in sorted({*before, *after}, key=lambda op: (after.get(op, 0) - before.get(op, 0), op)):
+        old, new = before.get(op, 0), after.get(op, 0)
+        if old == new:
+            same += old
+        else:
+            table.add_row(f"  {escape(op)}", str(old or ""), str(new or ""), f"{new - old:+d}")
+    if same:
+        table.add_row("  all others", str(same), str(same), "")
+    if report.bytes_before and report.bytes_after:
+        change = 100 * (report.bytes_after / report.bytes_before - 1)
+        table.add_row("file", size(report.bytes_before), size(report.bytes_after), f"{change:+.1f} %")
+    if report.cost_before and report.cost_after:
+        ratio = f"{report.cost_before / report.cost_after:.2f}x"
+        table.add_row("modelled cost", duration(report.cost_before), duration(report.cost_after), ratio)
+    return table
+
+
+def _verified(found: Verification) -> str:
+    if found.status == "verified":
+        draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
+        share = f"largest difference {found.error:.2g} of the tolerance" if found.error else "no difference"
+        return f"[green]verified[/] on {draws} in {escape(found.engine)}, {share} ({found.seconds:.1f} s)"
+    if found.status == "off":
+        return "not verified (off)"
+    return f"[yellow]unverified[/]: {escape(found.reason)}"
+
+
+def show_inspection(found: Inspection) -> None:
+    """What a model holds."""
+    out = _console()
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
+    made = f", made by {escape(found.producer)}" if found.producer else ""
+    out.print(
+        f"[bold]{escape(found.model)}[/]  {size(found.bytes)}, IR {found.ir_version}, opset {escape(opsets)}{made}"
+    )
+    ports = Table("", "name", "type", box=None, pad_edge=False)
+    for kind, values in (("input", found.inputs), ("output", found.outputs)):
+        for name, type in values:
+            ports.add_row(kind, escape(name), escape(type))
+    out.print(ports)
+    if found.dimensions:
+        out.print(f"open dimensions: {escape(', '.join(found.dimensions))}")
+    out.print(_counts("op", f"{sum(found.ops.values())}", found.ops))
+    constants = Table("constants", "", "", box=None, pad_edge=False)
+    for dtype, (number, count) in found.constants.items():
+        constants.add_row(escape(dtype), str(number), size(count))
+    out.print(constants)
+
+
+def show_difference(found: Difference) -> None:
+    """How two models differ."""
+    out = _console()
+    if found.structure is None:
+        out.print("structure   equal")
+    else:
+        out.print(f"structure   differs: {escape(found.structure)}", soft_wrap=True)
+        if found.ops:
+            table = Table("op", box=None, pad_edge=False)
+            for name in ("A", "B"):
+                table.add_column(name, justify="right")
+            for op, (a, b) in found.ops.items():
+                table.add_row(escape(op), str(a or ""), str(b or ""))
+            out.print(table)
+    out.print(f"outputs     {_verified(found.verification)}", soft_wrap=True)
+
+
+def show_reduction(found: Reduction, output: Path) -> None:
+    """What reducing left."""
+    out = _console()
+    out.print(
+        f"{found.nodes_before} nodes -> {found.nodes_after}, in {found.tries} tries: {escape(str(output))}",
+        soft_wrap=True,
+    )
+    out.print(_counts("op", "", found.ops))
+
+
+def show_rules(rules: Ruleset) -> None:
+    """One line for each rule."""
+    out = _console()
+    table = Table("rule", "family", "class", "stage", "reason", box=None, pad_edge=False)
+    for rule in rules.rules:
+        table.add_row(
+            escape(rule.name), escape(rule.family), rule.soundness.value, rule.stage.value, escape(rule.reason)
+        )
+    out.print(table)
+
+
+def _counts(name: str, total: str, counts: dict[str, int]) -> Table:
+    table = Table(name, box=None, pad_edge=False)
+    table.add_column(total, justify="right")
+    for key, count in counts.items():
+        table.add_row(escape(key), str(count))
+    return table
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that reads best."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}" if unit != "B" else f"{count:.0f} B"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)

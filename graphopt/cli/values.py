@@ -1,0 +1,74 @@
+"""Reads option values such as ``x=1,3,640,640`` and ``nodes=20000,seconds=10``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphopt.errors import UsageError
+
+
+def shapes(options: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``--shape NAME=1,3,640,640``, repeatable: shapes by input."""
+    return {
+        name: tuple(_size("--shape", o, n) for n in value.split(",") if n)
+        for name, value, o in _pairs("--shape", options)
+    }
+
+
+def dims(options: Iterable[str]) -> dict[str, int]:
+    """``--dim N=1``, repeatable: sizes by the name of the dimension."""
+    return {name: _size("--dim", option, value) for name, value, option in _pairs("--dim", options)}
+
+
+def inputs(options: Iterable[str]) -> dict[str, str]:
+    """``--input x=FILE.npy`` or ``--input x=0..1000``, repeatable: what follows the sign, by input."""
+    return {name: value for name, value, _ in _pairs("--input", options)}
+
+
+def budget(option: str | None) -> dict[str, float] | None:
+    """``--budget nodes=N,iters=N,seconds=S``: numbers by what they limit; None where nothing was said."""
+    if option is None:
+        return None
+    found: dict[str, float] = {}
+    for name, value, _ in _pairs("--budget", option.split(",")):
+        if name not in ("nodes", "iters", "seconds"):
+            raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters and seconds")
+        try:
+            found[name] = float(value) if name == "seconds" else int(value)
+        except ValueError:
+            raise UsageError(f"--budget {option}: {value!r} is not a number") from None
+        if not found[name] >= 0:
+            raise UsageError(f"--budget {option}: {name} must not be negative")
+    return found
+
+
+def draws(option: str) -> int | str:
+    """``--verify N|off|require``: the number of draws, or the word."""
+    if option in ("off", "require"):
+        return option
+    if option.isdecimal():
+        return int(option) or "off"
+    raise UsageError(f"--verify {option}: expected a number of draws, off, or require")
+
+
+def _pairs(option: str, values: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Name, value and the whole text of each ``name=value``. Names may hold ``=``, values may not."""
+    found: list[tuple[str, str, str]] = []
+    for text in values:
+        name, sign, value = text.rpartition("=")
+        if not sign or not name or not value:
+            raise UsageError(f"{option} {text}: expected NAME=VALUE")
+        if any(name == known for known, _, _ in found):
+            raise UsageError(f"{option} {text}: {name!r} is given twice")
+        found.append((name, value, text))
+    return found
+
+
+def _size(option: str, text: str, number: str) -> int:
+    try:
+        size = int(number)
+    except ValueError:
+        raise UsageError(f"{option} {text}: {number!r} is not a size") from None
+    if size < 0:
+        raise UsageError(f"{option} {text}: a size is not negative")
+    return size

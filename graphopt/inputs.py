@@ -1,0 +1,339 @@
+"""Random inputs that a model accepts: sizes for its open dimensions, and ranges for inputs that are indices or lengths.
+
+Exported models have constraints that no type states: an index must lie inside the table that it
+looks up, a size must be a multiple of 32. The ranges are read off the graph, by following each input
+to the ops that give it a meaning; sizes are tried from a list until the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from graphopt.errors import ReadError, UsageError
+from graphopt.ir.constants import Array
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import INPUT, Graph, Node, Value
+from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
+
+Given: TypeAlias = "Array | tuple[float, float] | str | Path"
+"""What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What an input may hold: numbers between two bounds, or one of a few where ``choices`` is not empty.
+
+    ``whole``: integers only, whatever the dtype.
+    """
+
+    low: float = -inf
+    high: float = inf
+    choices: tuple[float, ...] = ()
+    whole: bool = False
+
+    def __and__(self, other: Range) -> Range:
+        return Range(
+            max(self.low, other.low),
+            min(self.high, other.high),
+            self.choices or other.choices,
+            self.whole or other.whole,
+        )
+
+    def __sub__(self, shift: float) -> Range:
+        return Range(self.low - shift, self.high - shift, tuple(c - shift for c in self.choices), self.whole)
+
+
+ANYTHING = Range()
+A_FEW = Range(1, 4, whole=True)
+"""For a size, a count or a number of repeats."""
+
+
+def given(value: Given) -> Array | tuple[float, float]:
+    """The elements or the bounds that a user gave.
+
+    Raises UsageError where the text is neither a file nor ``LOW..HIGH``, ReadError where the file is not an array.
+    """
+    if isinstance(value, (np.ndarray, tuple)):
+        return value
+    text = str(value)
+    low, dots, high = text.partition("..")
+    if dots and not text.endswith(".npy"):
+        try:
+            bounds = float(low), float(high)
+        except ValueError:
+            raise UsageError(f"input range {text!r}: expected LOW..HIGH with two numbers, such as 0..1000") from None
+        if not bounds[0] <= bounds[1]:
+            raise UsageError(f"input range {text!r}: the low end is above the high end")
+        return bounds
+    if not text.endswith(".npy"):
+        raise UsageError(f"input value {text!r}: expected a .npy file, or LOW..HIGH")
+    try:
+        array = np.load(text, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ReadError(f"{text}: cannot read it as a numpy array ({error}); write it with numpy.save") from None
+    if not isinstance(array, np.ndarray):
+        raise ReadError(f"{text}: holds several arrays; write one array with numpy.save")
+    return array
+
+
+# -- ranges
+
+_CARRIERS = {
+    "Identity": (0,), "Cast": (0,), "Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Transpose": (0,),
+    "Flatten": (0,), "Expand": (0,), "Tile": (0,), "Slice": (0,), "Split": (0,), "Gather": (0,), "Where": (1, 2),
+    "Pad": (0,), "GatherElements": (0,), "GatherND": (0,), "ScatterElements": (0, 2), "ScatterND": (0, 2),
+}  # fmt: skip
+"""Ops that hand elements on as they are, and the inputs that they hand on (Concat hands on all)."""
+
+_SIZES = {
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Range": (1, 2), "TopK": (1,), "Loop": (0,),
+    "OneHot": (1,), "Slice": (2, 4), "Resize": (3,), "Trilu": (1,), "SplitToSequence": (1,), "EyeLike": (0,),
+}  # fmt: skip
+"""Inputs that are sizes, counts or repeats."""
+
+_EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
+"""Inputs that look up another input's rows."""
+
+
+def ranges(graph: Graph, facts: Mapping[Value, Fact]) -> dict[str, Range]:
+    """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
+    found: dict[str, Range] = {}
+    for value in graph.inputs:
+        reached = _follow(graph, facts, value, 0.0, set())
+        if reached != ANYTHING:
+            found[graph.names[value]] = reached
+    return found
+
+
+def _follow(
+    graph: Graph, facts: Mapping[Value, Fact], start: Value, shift: float, seen: set[tuple[int, Value]]
+) -> Range:
+    """What ``start`` may hold so that every op that sees it, plus ``shift``, can work."""
+    found = ANYTHING
+    waiting = [(start, shift)]
+    while waiting:
+        value, shift = waiting.pop()
+        if (id(graph), value) in seen:
+            continue
+        seen.add((id(graph), value))
+        for user, index in graph.users(value):
+            node = graph.node(user)
+            found &= _wanted(graph, facts, node, index) - shift
+            first_capture = len(node.inputs) - node.captures
+            if index >= first_capture:
+                for body in node.bodies.values():
+                    formal = body.inputs[len(body.inputs) - node.captures + index - first_capture]
+                    found &= _follow(body, {}, formal, shift, seen)
+            elif node.op == "Concat" or index in _CARRIERS.get(node.op, ()):
+                waiting += [(output, shift) for output in node.outputs]
+            elif node.op in ("Add", "Sub"):
+                other = graph.constant_of(node.inputs[1 - index])
+                if other is not None and other.size == 1 and (node.op == "Add" or index == 0):
+                    step = float(other.array.reshape(-1)[0])
+                    waiting.append((node.outputs[0], shift + (step if node.op == "Add" else -step)))
+    return found
+
+
+def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> Range:
+    """What one op asks of the elements of one of its inputs."""
+    if index in _SIZES.get(node.op, ()):
+        return A_FEW
+    table = _EMBEDDINGS.get(node.op, {}).get(index)
+    match node.op, index:
+        case "Gather" | "GatherElements" | "ScatterElements", 1:
+            return _inside(_size(graph, facts, node, 0, node.attrs.get("axis", 0)))
+        case "GatherND" | "ScatterND", 1:
+            shape = _shape(graph, facts, node, 0)
+            return _inside(min((n for n in shape or () if isinstance(n, int)), default=None))
+        case "OneHot", 0:
+            depth = graph.constant_of(node.inputs[1])
+            return _inside(int(depth.array.reshape(-1)[0]) if depth is not None else None)
+        case "LSTM" | "GRU" | "RNN", 4:
+            return Range(1, 1, whole=True)
+        case "CumSum", 1:
+            return Range(0, 0, whole=True)
+        case "Equal", _:
+            other = graph.constant_of(node.inputs[1 - index])
+            if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
+                return Range(choices=(float(other.array.reshape(-1)[0]),))
+        case _ if table is not None:
+            return _inside(_size(graph, facts, node, table, 0))
+    return ANYTHING
+
+
+def _inside(size: Size | None) -> Range:
+    return Range(0, size - 1 if isinstance(size, int) and size > 0 else 1, whole=True)
+
+
+def _shape(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> tuple[Size, ...] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    constant = graph.constant_of(value)
+    if constant is not None:
+        return constant.shape
+    fact = facts.get(value) if value is not None else None
+    return None if fact is None else fact.shape
+
+
+def _size(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int, axis: object) -> Size | None:
+    shape = _shape(graph, facts, node, index)
+    return shape[axis] if shape is not None and isinstance(axis, int) and -len(shape) <= axis < len(shape) else None
+
+
+# -- sizes
+
+_PROFILES = (
+    (2, 64, 8), (1, 64, 8), (1, 224, 16), (1, 320, 64), (1, 1, 1), (2, 2, 2), (1, 4, 4), (3, 32, 32), (1, 16, 16),
+    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000),
+)  # fmt: skip
+"""Sizes to try, in turn, for the first axis, for the axes of pictures (from the third of four), and for all others."""
+
+
+def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known."""
+    wanted = _channels(graph)
+    tried: list[dict[str, int]] = []
+    for first, picture, other in _PROFILES:
+        found = dict(fixed)
+        for value in graph.inputs:
+            type = graph.types.get(value)
+            shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
+            for axis, size in enumerate(shape):
+                chosen = wanted.get((value, axis))
+                if chosen is None:
+                    chosen = (
+                        first if axis == 0 and len(shape) > 1 else picture if len(shape) > 3 and axis > 1 else other
+                    )
+                for name in sorted(symbols(size)):
+                    found.setdefault(name, chosen)
+        if found not in tried:
+            tried.append(found)
+            yield found
+
+
+def _channels(graph: Graph) -> dict[tuple[Value, int], int]:
+    """Sizes of open axes that a constant weight fixes: channels of a convolution, rows of a product."""
+    found: dict[tuple[Value, int], int] = {}
+    for value in graph.inputs:
+        type = graph.types.get(value)
+        rank = type.rank if isinstance(type, TensorType) else None
+        for user, index in graph.users(value):
+            node = graph.node(user)
+            weight = graph.constant_of(node.inputs[1]) if len(node.inputs) > 1 and index == 0 else None
+            if weight is None or rank is None or len(weight.shape) < 2:
+                continue
+            group = node.attrs.get("group", 1)
+            if node.op == "Conv" and isinstance(group, int):
+                found[value, 1] = weight.shape[1] * group
+            elif node.op == "MatMul":
+                found[value, rank - 1] = weight.shape[-2]
+    return found
+
+
+# -- elements
+
+DISTRIBUTIONS = 5
+"""How many kinds of random floats there are."""
+
+
+def draw(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    ranges: Mapping[str, Range],
+    given: Mapping[str, Array | tuple[float, float]],
+    seed: int,
+    kind: int,
+) -> dict[str, object]:
+    """Elements for each of the graph's inputs, by name. ``kind`` picks the distribution of floats.
+
+    Inputs with a default value stay near it. Raises UsageError for an input of a type that cannot be drawn.
+    """
+    rng = np.random.default_rng((seed, kind))
+    found: dict[str, object] = {}
+    for value in graph.inputs:
+        name = graph.names[value]
+        known = given.get(name)
+        if isinstance(known, np.ndarray):
+            found[name] = known
+            continue
+        node = graph.producer(value)
+        default = node.attrs.get("default") if node.op == INPUT else None
+        if default is not None:
+            found[name] = _near(default.array, rng)  # type: ignore[union-attr]
+            continue
+        range = Range(*known) if known is not None else ranges.get(name, ANYTHING)
+        found[name] = _draw(name, graph.types.get(value), sizes, range, rng, kind)
+    return found
+
+
+_INTEGERS = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int2": (-2, 1),
+    "uint2": (0, 3),
+}
+"""Whole ranges of narrow integers; wider ones more often hold an index, a length or a flag, and are drawn small."""
+
+
+def _draw(
+    name: str, type: Type | None, sizes: Mapping[str, int], range: Range, rng: np.random.Generator, kind: int
+) -> object:
+    match type:
+        case TensorType(dtype, tuple(shape)):
+            concrete = [substitute(size, dict(sizes)) for size in shape]
+            return _tensor(dtype, tuple(n for n in concrete if isinstance(n, int)), range, rng, kind)
+        case SequenceType(element):
+            return [_draw(name, element, sizes, range, rng, kind) for _ in (0, 1)]
+        case OptionalType(element):
+            return _draw(name, element, sizes, range, rng, kind)
+    raise UsageError(f"input {name!r} has no type of which values can be drawn; give it with --input {name}=FILE.npy")
+
+
+def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Generator, kind: int) -> Array:
+    if dtype == "string":
+        return rng.choice(np.array(["a", "b", "model", "graph"], dtype=object), shape)
+    if dtype == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    numpy_dtype = _numpy_dtype(dtype)
+    if range.choices:
+        return np.asarray(rng.choice(np.array(range.choices), shape)).astype(numpy_dtype)
+    is_float = "float" in dtype or "complex" in dtype
+    bounded = range.low > -inf and range.high < inf
+    if bounded and (range.whole or not is_float):
+        return np.asarray(rng.integers(int(range.low), int(range.high), shape, endpoint=True)).astype(numpy_dtype)
+    if bounded:
+        return np.asarray(rng.uniform(range.low, range.high, shape)).astype(numpy_dtype)
+    if not is_float:
+        low, high = _INTEGERS.get(dtype, (0, 1 if kind % 2 else 3))
+        return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(numpy_dtype)
+    floats = (
+        rng.standard_normal(shape),
+        rng.random(shape),
+        1 + rng.random(shape),
+        0.01 * rng.standard_normal(shape),
+        np.ones(shape),
+    )[kind % DISTRIBUTIONS]
+    return np.asarray(np.clip(floats, range.low, range.high)).astype(numpy_dtype)
+
+
+def _near(default: Array, rng: np.random.Generator) -> Array:
+    if default.dtype.kind != "f":
+        return default
+    return np.asarray(default * rng.uniform(0.9, 1.1, default.shape)).astype(default.dtype)
+
+
+def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+        return found

@@ -1,0 +1,80 @@
+"""What a run of the optimizer did: the value behind the table, ``--json`` and ``--explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from graphopt.verify import Verification
+
+SCHEMA = 1
+"""The version of the report's JSON: grows when a field changes its meaning or goes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the pipeline. ``ops`` counts the nodes of the graph that it left, where it left one."""
+
+    name: str
+    seconds: float
+    ops: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A rule applied at one place. ``site`` is the name of the value rewritten; ``before`` and ``after`` are terms."""
+
+    rule: str
+    family: str
+    site: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """How equality saturation ended. ``reproducible`` is False where a time limit stopped it."""
+
+    nodes: int
+    classes: int
+    iterations: int
+    stop: str
+    reproducible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
+
+    model: str
+    target: str
+    policy: str
+    output: str | None = None
+    steps: tuple[Step, ...] = ()
+    ops_before: Mapping[str, int] = field(default_factory=dict)
+    ops_after: Mapping[str, int] = field(default_factory=dict)
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    cost_before: float | None = None
+    cost_after: float | None = None
+    exploration: Exploration | None = None
+    rewrites: tuple[Rewrite, ...] = ()
+    verification: Verification | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time that all steps took."""
+        return sum(step.seconds for step in self.steps)
+
+    def by_rule(self) -> dict[str, int]:
+        """How often each rule was applied, the most frequent first."""
+        counts: dict[str, int] = {}
+        for rewrite in self.rewrites:
+            counts[rewrite.rule] = counts.get(rewrite.rule, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def to_json(self) -> str:
+        """The report as JSON, with the version of its schema."""
+        return json.dumps({"schema": SCHEMA, **asdict(self), "seconds": self.seconds}, indent=2, default=dict) + "\n"

@@ -1,0 +1,148 @@
+"""Checks that an optimized model computes what the original does, on random inputs, in a process of its own.
+
+ONNX Runtime runs both where it is installed, with its own optimizations off, so that nothing but the
+rewriting is compared; else ONNX's reference evaluator does. A difference counts only beyond the
+tolerance of its dtype and beyond what moving the inputs by one ulp does to the original, because
+Floor, ArgMax and comparisons flip on rounding. The models are passed as files, never as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.errors import UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from graphopt.inputs import Given
+
+SECONDS = 120.0
+"""How long a verification may take before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What verification found. ``error`` is the largest difference, in units of the tolerance (up to 1 is right)."""
+
+    status: str
+    """``verified``, ``unverified`` (the reason says why), or ``off``."""
+    reason: str = ""
+    engine: str = ""
+    draws: int = 0
+    error: float | None = None
+    seconds: float = 0.0
+
+
+OFF = Verification("off")
+
+
+def verify_as_asked(
+    original: str | Path, result: str | Path, asked: int | str, inputs: Mapping[str, Given] | None = None
+) -> Verification:
+    """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, or ``require``."""
+    if asked in (0, "off"):
+        return OFF
+    if asked == "require":
+        return verify(original, result, inputs=inputs, required=True)
+    if not isinstance(asked, int) or asked < 0:
+        raise UsageError(f"verify={asked!r}: expected a number of draws, 'off', or 'require'")
+    return verify(original, result, draws=asked, inputs=inputs)
+
+
+def verify(
+    original: str | Path,
+    result: str | Path,
+    *,
+    draws: int = 1,
+    inputs: Mapping[str, Given] | None = None,
+    seconds: float = SECONDS,
+    required: bool = False,
+) -> Verification:
+    """Compare two model files on random inputs and say how it went.
+
+    ``inputs`` gives elements or bounds for some inputs by name. Raises VerificationError where an
+    output differs, and, with ``required``, where nothing could be compared.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+        folder = Path(name)
+        request = {
+            "original": str(Path(original).resolve()),
+            "result": str(Path(result).resolve()),
+            "draws": draws,
+            "inputs": _stored(inputs or {}, folder),
+        }
+        (folder / "request.json").write_text(json.dumps(request))
+        found = _ask(folder, seconds)
+    match found["status"]:
+        case "wrong":
+            raise VerificationError(f"the result is wrong: {found['reason']}")
+        case "usage":
+            raise UsageError(found["reason"])
+        case "unverified" if required:
+            raise VerificationError(f"the result could not be verified: {found['reason']}")
+    return Verification(**found, seconds=time.perf_counter() - start)
+
+
+def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[float, float]]:
+    """What the user said of inputs, in a form that another process can read: arrays become files."""
+    if not inputs:
+        return {}
+    import numpy as np
+
+    from graphopt.inputs import given
+
+    found: dict[str, str | tuple[float, float]] = {}
+    for number, (name, value) in enumerate(inputs.items()):
+        known = given(value)
+        if isinstance(known, tuple):
+            found[name] = known
+        else:
+            file = str(folder / f"{number}.npy")
+            np.save(file, known, allow_pickle=False)
+            found[name] = file
+    return found
+
+
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from graphopt.compare import answer; answer({folder!r})"
+
+
+def _ask(folder: Path, seconds: float) -> dict[str, Any]:
+    """The answer of a new interpreter. Its end in the original's turn is no fault of the result."""
+    path = [entry or str(Path.cwd()) for entry in sys.path]
+    program = _PROGRAM.format(path=path, folder=str(folder))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"status": "unverified", "reason": f"the {_phase(folder)} was still running after {seconds:g} s"}
+    except OSError as error:
+        return {"status": "unverified", "reason": f"no process could be started ({error})"}
+    answer = folder / "answer.json"
+    if answer.exists():
+        found: dict[str, Any] = json.loads(answer.read_text())
+        return found
+    if done.returncode == -9:
+        return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    reason = f"the process that ran the {_phase(folder)} ended ({lines[-1] if lines else f'exit {done.returncode}'})"
+    return {"status": "wrong" if _phase(folder) == "result" else "unverified", "reason": reason}
+
+
+def _phase(folder: Path) -> str:
+    """Which model the process was running: ``original`` or ``result``."""
+    phase = folder / "phase"
+    return phase.read_text() if phase.exists() else "original"
