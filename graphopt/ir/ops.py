@@ -77,6 +77,12 @@ def split(op: str) -> tuple[str, str, int | None]:
 
 
 @cache
+def names() -> frozenset[str]:
+    """All ops of ONNX's own domain."""
+    return frozenset(s.name for s in defs.get_all_schemas() if s.domain == "")
+
+
+@cache
 def schema(op: str, opset: int = LATEST) -> Schema | None:
     """The op as it is in an opset of ONNX's own domain (other domains: in their newest version); None if it is not."""
     if op in CONTRIB:
