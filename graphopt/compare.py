@@ -96,10 +96,8 @@ def _samples(
     before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
     """For each draw, inputs on which the original's outputs are finite, and those outputs."""
-    from graphopt.ir.infer import infer
-
     told = _told(before, request["inputs"])
-    bounds = ranges(before, infer(before)) if before.inputs else {}
+    bounds = ranges(before)
     candidates = list(sizes(before, _settled(before, after, told)))
     for number in range(request["draws"]):
         refusals: list[str] = []

@@ -101,8 +101,13 @@ _EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
 """Inputs that look up another input's rows."""
 
 
-def ranges(graph: Graph, facts: Mapping[Value, Fact]) -> dict[str, Range]:
+def ranges(graph: Graph) -> dict[str, Range]:
     """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
+    from graphopt.ir.infer import infer
+
+    types = [graph.types.get(value) for value in graph.inputs]
+    has_integers = any(isinstance(type, TensorType) and "int" in type.dtype for type in types)
+    facts = infer(graph) if has_integers else {}
     found: dict[str, Range] = {}
     for value in graph.inputs:
         reached = _follow(graph, facts, value, 0.0, set())
