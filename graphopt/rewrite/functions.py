@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
+from graphopt.rewrite import weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -600,6 +601,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "slice_size": slice_size, "is_full_slice": is_full_slice, "compose_slices": compose_slices, "full_pads": full_pads,
     "permute_pads": permute_pads, "spatial_pads": spatial_pads, "pads_space_only": pads_space_only,
     "same_pads": same_pads,
+    "dtype": weights.dtype, "lossless": weights.lossless, "per_channel": weights.per_channel, "bounded":
+    weights.bounded, "smaller": weights.smaller, "swaps_last_two": weights.swaps_last_two, "swap_last_two":
+    weights.swap_last_two, "disjoint": weights.disjoint, "is_last": weights.is_last, "is_spatial":
+    weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads, "squeezed":
+    weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes, "moves_nothing":
+    weights.moves_nothing, "band": weights.band, "einsum_is": weights.einsum_is, "einsum_perm": weights.einsum_perm,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

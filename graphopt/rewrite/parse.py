@@ -34,6 +34,8 @@ from graphopt.rewrite.rule import (
     Stage,
     Term,
     Var,
+    joined,
+    negative,
 )
 from graphopt.rewrite.wellformed import complaint, place, unify
 
@@ -296,21 +298,6 @@ class _Reader:
             one = Apply(inside, (left, right))
             made.append(Apply("not", (one,)) if inside != operator else one)
         return joined("and", tuple(made))
-
-
-def joined(function: str, parts: tuple[Expr, ...]) -> Expr:
-    """``and`` or ``or`` of all parts, those of the same kind spread out; of one part, that part."""
-    spread: list[Expr] = []
-    for part in parts:
-        spread.extend(part.arguments if isinstance(part, Apply) and part.function == function else (part,))
-    return spread[0] if len(spread) == 1 else Apply(function, tuple(spread))
-
-
-def negative(expr: Expr) -> Expr:
-    """Minus an expression; of a number, that number."""
-    if isinstance(expr, Lit) and isinstance(expr.value, int | float) and not isinstance(expr.value, bool):
-        return Lit(-expr.value)
-    return Apply("neg", (expr,))
 
 
 def _word(branch: Any) -> str:

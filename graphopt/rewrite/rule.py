@@ -114,6 +114,21 @@ class Each:
 Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Series | Each
 
 
+def joined(function: str, parts: tuple[Expr, ...]) -> Expr:
+    """``and`` or ``or`` of all parts, those of the same kind spread out; of one part, that part."""
+    spread: list[Expr] = []
+    for part in parts:
+        spread.extend(part.arguments if isinstance(part, Apply) and part.function == function else (part,))
+    return spread[0] if len(spread) == 1 else Apply(function, tuple(spread))
+
+
+def negative(expr: Expr) -> Expr:
+    """Minus an expression; of a number, that number."""
+    if isinstance(expr, Lit) and isinstance(expr.value, int | float) and not isinstance(expr.value, bool):
+        return Lit(-expr.value)
+    return Apply("neg", (expr,))
+
+
 # -- terms: patterns, and what replaces them
 
 
