@@ -1,0 +1,409 @@
+"""The problem that extraction solves: one option for each class that is needed, so that the chosen DAG is cheapest.
+
+An *option* computes a class from other classes, at a cost. A choice is valid if every class that
+the roots need has an option and no class needs itself. Shared classes are paid once, which makes
+the problem hard in general; in e-graphs of real models nearly all of it can be decided by looking:
+what is here removes options that no best choice has, and splits the rest into independent parts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One way to compute a class: what it costs, the classes that it reads, and what it stands for."""
+
+    cost: float
+    needs: tuple[int, ...]
+    meaning: object = None
+
+
+Choice: TypeAlias = dict[int, Option]
+"""The option chosen for each class that is needed."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Options of each class, those to be preferred among equals first; and the classes that must be computed."""
+
+    options: Mapping[int, tuple[Option, ...]]
+    roots: tuple[int, ...]
+
+
+def needed(choice: Mapping[int, Option], roots: Iterable[int]) -> Choice | None:
+    """The part of a choice that the roots need, each class after those that it reads.
+
+    None where an option is missing, or a class needs itself.
+    """
+    found: Choice = {}
+    open_: set[int] = set()
+    stack = [(c, False) for c in reversed(tuple(roots))]
+    while stack:
+        c, done = stack.pop()
+        if done:
+            open_.discard(c)
+            found[c] = choice[c]
+        elif c not in found:
+            if c in open_ or c not in choice:
+                return None
+            open_.add(c)
+            stack.append((c, True))
+            stack.extend((n, False) for n in reversed(choice[c].needs) if n not in found)
+    return found
+
+
+def price(choice: Mapping[int, Option]) -> float:
+    """What a choice costs, every class once."""
+    return sum(option.cost for option in choice.values())
+
+
+def prune(problem: Problem) -> Problem:
+    """The same problem without options that some best choice does without. ValueError where nothing computes a root."""
+    before = -1
+    while (count := sum(map(len, problem.options.values()))) != before:
+        before = count
+        problem = _drop_underivable(problem)
+        component = components(problem.options)
+        problem = _drop_circular(problem, component)
+        problem = _drop_dominated(problem, component, forced(problem))
+    return problem
+
+
+def _drop_underivable(problem: Problem) -> Problem:
+    """Keep classes that the roots can reach, and options that can be computed from options without inputs."""
+    users: dict[int, list[tuple[int, int]]] = {}
+    missing: dict[tuple[int, int], int] = {}
+    ready: list[int] = []
+    for c, options in problem.options.items():
+        for i, option in enumerate(options):
+            missing[c, i] = len(option.needs)
+            for n in option.needs:
+                users.setdefault(n, []).append((c, i))
+        if any(not option.needs for option in options):
+            ready.append(c)
+    derivable = set(ready)
+    while ready:
+        for c, i in users.get(ready.pop(), ()):
+            missing[c, i] -= 1
+            if not missing[c, i] and c not in derivable:
+                derivable.add(c)
+                ready.append(c)
+    for root in problem.roots:
+        if root not in derivable:
+            raise ValueError(f"nothing computes class {root}")
+    kept: dict[int, tuple[Option, ...]] = {}
+    stack = list(problem.roots)
+    while stack:
+        c = stack.pop()
+        if c not in kept:
+            options = problem.options[c]
+            kept[c] = tuple(o for i, o in enumerate(options) if not missing[c, i] and c not in o.needs)
+            stack.extend(n for option in kept[c] for n in option.needs if n not in kept)
+    return Problem({c: kept[c] for c in sorted(kept)}, problem.roots)
+
+
+def forced(problem: Problem) -> set[int]:
+    """Classes that every choice computes."""
+    found: set[int] = set()
+    stack = list(problem.roots)
+    while stack:
+        c = stack.pop()
+        if c not in found:
+            found.add(c)
+            options = problem.options[c]
+            common = set(options[0].needs)
+            for option in options[1:]:
+                common.intersection_update(option.needs)
+            stack.extend(common - found)
+    return found
+
+
+def components(options: Mapping[int, tuple[Option, ...]]) -> dict[int, int]:
+    """The strongly connected component of each class that lies on a cycle, named by a number (Tarjan, 1972)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: dict[int, int] = {}
+    name = 0
+    for root in options:
+        if root in index:
+            continue
+        work = [(root, iter(_successors(options[root])))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            c, successors = work[-1]
+            for n in successors:
+                if n not in index:
+                    index[n] = low[n] = len(index)
+                    stack.append(n)
+                    on_stack.add(n)
+                    work.append((n, iter(_successors(options[n]))))
+                    break
+                if n in on_stack:
+                    low[c] = min(low[c], index[n])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[c])
+                if low[c] == index[c]:
+                    members = [stack.pop()]
+                    while members[-1] != c:
+                        members.append(stack.pop())
+                    on_stack.difference_update(members)
+                    if len(members) > 1:
+                        found.update(dict.fromkeys(sorted(members), name))
+                        name += 1
+    return found
+
+
+def _successors(options: tuple[Option, ...]) -> list[int]:
+    if len(options) == 1:
+        return list(options[0].needs)
+    return list(dict.fromkeys(n for option in options for n in option.needs))
+
+
+def _drop_circular(problem: Problem, component: Mapping[int, int]) -> Problem:
+    """Drop options that read a class which cannot be computed without the option's own class."""
+    if not component:
+        return problem
+    options = dict(problem.options)
+    members: dict[int, list[int]] = {}
+    for c, name in component.items():
+        members.setdefault(name, []).append(c)
+    for name, group in members.items():
+        must = _dominators(problem, group, component, name)
+        bit = {c: 1 << i for i, c in enumerate(group)}
+        for c in group:
+            options[c] = tuple(
+                o for o in options[c] if not any(component.get(n) == name and must[n] & bit[c] for n in o.needs)
+            )
+    return Problem(options, problem.roots)
+
+
+def _dominators(problem: Problem, group: list[int], component: Mapping[int, int], name: int) -> dict[int, int]:
+    """For each class of a component, as bits over the group: classes of it that every way to compute it passes."""
+    bit = {c: 1 << i for i, c in enumerate(group)}
+    everything = (1 << len(group)) - 1
+    must = dict.fromkeys(group, everything)
+    changed = True
+    while changed:
+        changed = False
+        for c in group:
+            common = everything
+            for option in problem.options[c]:
+                union = 0
+                for n in option.needs:
+                    if component.get(n) == name:
+                        union |= must[n]
+                common &= union
+            new = common | bit[c]
+            if new != must[c]:
+                must[c] = new
+                changed = True
+    return must
+
+
+def _drop_dominated(problem: Problem, component: Mapping[int, int], sure: set[int]) -> Problem:
+    """Drop options that need all that another of the class needs, and cost no less. What is computed anyway does not
+    count as a need, unless it may in turn need the class."""
+    options: dict[int, tuple[Option, ...]] = {}
+    for c, own in problem.options.items():
+        if len(own) < 2:
+            options[c] = own
+            continue
+        here = component.get(c, -1)
+        needs = [frozenset(n for n in o.needs if n not in sure or component.get(n) == here) for o in own]
+        kept: list[int] = []
+        order = sorted(range(len(own)), key=lambda i: (own[i].cost, len(needs[i]), i))
+        for i in order:
+            if not any(needs[k] <= needs[i] for k in kept):
+                kept.append(i)
+        options[c] = tuple(own[i] for i in sorted(kept))
+    return Problem(options, problem.roots)
+
+
+def greedy(problem: Problem) -> Choice:
+    """A good choice, quickly: what ``settle`` gives, as far as the roots need it."""
+    found = needed(settle(problem.options), problem.roots)
+    if found is None:
+        raise ValueError("nothing computes one of the roots")
+    return found
+
+
+def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
+    """An option for each class that can be computed, each class after those that its option reads.
+
+    Classes are settled in order of what they cost with all that they need, every class counted once
+    (Knuth, "A generalization of Dijkstra's algorithm", 1977, on sets of classes).
+    """
+    position = {c: i for i, c in enumerate(options)}
+    costs = np.zeros(-(-len(position) // 8) * 8)
+    closure: dict[int, int] = {}
+    choice: Choice = {}
+    missing: dict[tuple[int, int], int] = {}
+    users: dict[int, list[tuple[int, int]]] = {}
+    queue: list[tuple[float, int, int]] = []
+
+    def offer(c: int, i: int) -> None:
+        option = options[c][i]
+        total = option.cost
+        if option.needs:
+            bits = 0
+            for n in option.needs:
+                bits |= closure[n]
+            packed = np.frombuffer(bits.to_bytes(len(costs) // 8, "little"), np.uint8)
+            total += float(costs @ np.unpackbits(packed, bitorder="little"))
+        heapq.heappush(queue, (total, c, i))
+
+    for c, own in options.items():
+        for i, option in enumerate(own):
+            missing[c, i] = len(option.needs)
+            for n in option.needs:
+                users.setdefault(n, []).append((c, i))
+            if not option.needs:
+                offer(c, i)
+    while queue:
+        _, c, i = heapq.heappop(queue)
+        if c in closure:
+            continue
+        choice[c] = options[c][i]
+        costs[position[c]] = choice[c].cost
+        closure[c] = 1 << position[c]
+        for n in choice[c].needs:
+            closure[c] |= closure[n]
+        for user, k in users.get(c, ()):
+            missing[user, k] -= 1
+            if not missing[user, k] and user not in closure:
+                offer(user, k)
+    return choice
+
+
+def split(problem: Problem) -> tuple[Choice, list[Problem]]:
+    """What is decided already, and independent problems for the rest. The roots of each are its forced classes."""
+    sure = forced(problem)
+    component = components(problem.options)
+    parent = {c: c for c in problem.options}
+
+    def find(c: int) -> int:
+        while parent[c] != c:
+            parent[c] = parent[parent[c]]
+            c = parent[c]
+        return c
+
+    first: dict[int, int] = {}
+    for c, options in problem.options.items():
+        if c in component:
+            parent[find(c)] = find(first.setdefault(component[c], c))
+        for option in options:
+            for n in option.needs:
+                if n not in sure:
+                    parent[find(n)] = find(c)
+    groups: dict[int, list[int]] = {}
+    for c in problem.options:
+        groups.setdefault(find(c), []).append(c)
+    decided: Choice = {}
+    parts: list[Problem] = []
+    for group in groups.values():
+        if all(c in sure and len(problem.options[c]) == 1 for c in group):
+            decided.update((c, problem.options[c][0]) for c in group)
+        else:
+            parts.append(_restrict(problem, group, sure))
+    return decided, parts
+
+
+def _restrict(problem: Problem, group: list[int], sure: set[int]) -> Problem:
+    """The problem of a group of classes, when all others that it needs are there."""
+    inside = set(group)
+    options = {
+        c: tuple(
+            Option(o.cost, tuple(n for n in o.needs if n in inside), o)  # the whole option is what it stands for
+            for o in problem.options[c]
+        )
+        for c in group
+    }
+    return Problem(options, tuple(c for c in group if c in sure))
+
+
+def outline(problem: Problem) -> Hashable:
+    """A key that is equal for problems which differ only in the names of their classes, given in the same order."""
+    position = {c: i for i, c in enumerate(problem.options)}
+    return (
+        tuple(position[c] for c in problem.roots),
+        tuple(
+            tuple((o.cost, tuple(position[n] for n in o.needs)) for o in options)
+            for options in problem.options.values()
+        ),
+    )
+
+
+def transfer(choice: Mapping[int, Option], solved: Problem, other: Problem) -> Choice:
+    """The choice for another problem of the same outline."""
+    name = dict(zip(solved.options, other.options, strict=True))
+    return {name[c]: other.options[name[c]][solved.options[c].index(option)] for c, option in choice.items()}
+
+
+def unroll(problem: Problem, component: Mapping[int, int]) -> Problem:
+    """A problem without cycles that has the same best choices: for each class on a cycle, one copy for each level that
+    it may be computed at, which reads only lower levels. An option's meaning is (class, option), or None to pass a
+    class on to the next level."""
+    sizes: dict[int, int] = {}
+    for name in component.values():
+        sizes[name] = sizes.get(name, 0) + 1
+    fresh = max(problem.options) + 1
+    copies: dict[int, list[int]] = {}
+    for c in problem.options:
+        extra = sizes[component[c]] - 1 if c in component else 0
+        copies[c] = [*range(fresh, fresh + extra), c]
+        fresh += extra
+    options: dict[int, tuple[Option, ...]] = {}
+    for c, own in problem.options.items():
+        for level, copy in enumerate(copies[c]):
+            found: list[Option] = [Option(0.0, (copies[c][level - 1],))] if level else []
+            for o in own:
+                inner = c in component and any(component.get(n) == component[c] for n in o.needs)
+                if inner == (level > 0):
+                    needs = (copies[n][level - 1] if inner and component.get(n) == component[c] else n for n in o.needs)
+                    found.append(Option(o.cost, tuple(needs), (c, o)))
+            options[copy] = tuple(found)
+    return Problem(options, problem.roots)
+
+
+def roll(choice: Mapping[int, Option]) -> Choice:
+    """The choice that a choice of an unrolled problem stands for, given in the order of ``needed``.
+
+    Where a class is computed at two levels, the lower one counts.
+    """
+    found: Choice = {}
+    for option in choice.values():
+        if isinstance(option.meaning, tuple):
+            c, original = option.meaning
+            found.setdefault(c, original)
+    return found
+
+
+def orient(problem: Problem, component: Mapping[int, int], order: Iterable[int]) -> Problem:
+    """The problem without options that read, on a cycle, a class which comes later in this order."""
+    rank = {c: i for i, c in enumerate(order)}
+    last = len(rank)
+    return Problem(
+        {
+            c: tuple(
+                o
+                for o in own
+                if c not in component
+                or all(component.get(n) != component[c] or rank.get(n, last) < rank.get(c, last) for n in o.needs)
+            )
+            for c, own in problem.options.items()
+        },
+        problem.roots,
+    )

@@ -1,0 +1,85 @@
+"""Costs follow bytes, multiplications and calls, and know what symbols count as."""
+
+from __future__ import annotations
+
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import NO_ATTRS, Attrs, Graph
+from graphopt.ir.types import Size, TensorType, symbol, unranked
+from graphopt.rewrite.cost import UNKNOWN, Breakdown, Cost, CostModel, graph_cost, stated_sizes
+from graphopt.target import PORTABLE
+
+
+def tensor(*shape: Size, dtype: str = "float32") -> Fact:
+    return Fact(TensorType(dtype, shape))
+
+
+MODEL = CostModel(PORTABLE)
+NODE = PORTABLE.prices.node
+
+
+def seconds(op: str, inputs: list[Fact | None], *outputs: Fact, **attrs: int | str) -> float:
+    return MODEL.cost(op, Attrs(attrs), inputs, outputs).seconds
+
+
+def test_a_view_costs_the_call() -> None:
+    x = tensor(1, 64, 56, 56)
+    assert seconds("Reshape", [x, tensor(2, dtype="int64")], tensor(64, 3136)) == NODE
+
+
+def test_cheap_ops_cost_their_bytes() -> None:
+    x = tensor(1, 64, 56, 56)
+    cost = MODEL.cost("Add", NO_ATTRS, [x, x], [x])
+    assert cost.bytes == 3 * 4 * 64 * 56 * 56
+    assert cost.seconds == NODE + cost.bytes / PORTABLE.prices.bandwidth
+
+
+def test_transcendental_ops_cost_their_arithmetic() -> None:
+    x = tensor(100_000)
+    assert seconds("Relu", [x], x) < seconds("Exp", [x], x) < seconds("Pow", [x, tensor()], x) < seconds("LRN", [x], x)
+
+
+def test_products_cost_their_multiplications() -> None:
+    a, b, c = tensor(128, 256), tensor(256, 512), tensor(128, 512)
+    assert MODEL.cost("MatMul", NO_ATTRS, [a, b], [c]).flops == 2 * 128 * 256 * 512
+    assert MODEL.cost("Gemm", Attrs(transA=1), [tensor(256, 128), b], [c]).flops == 2 * 128 * 256 * 512
+    assert MODEL.cost("Einsum", Attrs(equation="ij,jk->ik"), [a, b], [c]).flops == 2 * 128 * 256 * 512
+
+
+def test_convolutions_by_kind() -> None:
+    x = tensor(1, 64, 56, 56)
+    dense = MODEL.cost("Conv", NO_ATTRS, [x, tensor(64, 64, 3, 3)], [x])
+    deep = MODEL.cost("Conv", Attrs(group=64), [x, tensor(64, 1, 3, 3)], [x])
+    assert dense.flops == 64 * deep.flops
+    assert dense.seconds < 64 * deep.seconds
+
+
+def test_slices_read_what_they_write() -> None:
+    whole, part = tensor(1000, 1000), tensor(10, 1000)
+    assert seconds("Slice", [whole], part) < seconds("Relu", [part], part) + seconds("Relu", [part], part)
+
+
+def test_unknown_sizes_count_as_stated() -> None:
+    graph = Graph()
+    graph.add_input("x", TensorType("float32", (symbol("N"), 3, symbol("H"), symbol("H") * 2)))
+    model = CostModel(PORTABLE, stated_sizes(graph))
+    assert model.shape(tensor(symbol("N"), symbol("H") * 2)) == (1, 2 * UNKNOWN)
+    assert model.elements(Fact(TensorType("float32", unranked()))) == UNKNOWN
+    assert model.elements(None) == 0
+
+
+def test_a_graph_is_priced_by_op() -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType("float32", (1, 8)))
+    y = graph.add("Relu", (x,)).outputs[0]
+    z = graph.add("Relu", (y,)).outputs[0]
+    graph.add_output("z", graph.add("Exp", (z,)).outputs[0])
+    facts = {v: tensor(1, 8) for n in graph.nodes() for v in n.outputs}
+    found = graph_cost(graph, facts, PORTABLE)
+    assert {op: count for op, (count, _) in found.by_op.items()} == {"Relu": 2, "Exp": 1}
+    assert found.total.seconds == sum(cost.seconds for _, cost in found.by_op.values())
+
+
+def test_parts_sum_up() -> None:
+    found = Breakdown.of([("A", Cost(1, 2, 3)), ("B", Cost(5)), ("A", Cost(1))])
+    assert found.total == Cost(7, 2, 3)
+    assert list(found.by_op.items()) == [("B", (1, Cost(5))), ("A", (2, Cost(2, 2, 3)))]

@@ -1,0 +1,229 @@
+"""Extraction finds the cheapest DAG, keeps to its limits, and is never dearer than the graph that was explored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from dag_problems import brute_force, problem, problems
+from hypothesis import given, settings
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.cost import CostModel
+from graphopt.rewrite.dag import Option, Problem, components, needed, price, prune
+from graphopt.rewrite.extract import Limits, allowance, extract, integer_program, solve
+from graphopt.rewrite.provenance import Provenance
+from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
+from graphopt.target import PORTABLE
+
+BIG = Fact(TensorType("float32", (1, 64, 400, 400)))
+
+
+def classes_of(
+    *classes: Sequence[ENode], facts: dict[int, Fact] | None = None, roots: tuple[int, ...], given: int | None = None
+) -> Saturated:
+    """Hand-made classes, 0, 1, ...; e-nodes with a ``node`` are those of the graph."""
+    named = dict(enumerate(map(tuple, classes)))
+    known = {c: (facts or {}).get(c, BIG) for c in named}
+    originals = {
+        c: next(n for n in own if n.node is not None)
+        for c, own in named.items()
+        if any(n.node is not None for n in own)
+    }
+    graph = Graph()
+    for own in named.values():
+        for n in own:
+            if n.op == CONSTANT and n.node is not None:
+                graph.add(CONSTANT, (), n.attrs)
+    return Saturated(
+        graph, named, known, roots, {}, originals, Provenance(), {}, "saturated", 1, sum(map(len, named.values()))
+    )
+
+
+def e(id: int, op: str, *children: int, node: bool = False, **attrs: object) -> ENode:
+    return ENode(id, op, Attrs(attrs), children, node=id if node else None)  # type: ignore[arg-type]
+
+
+def constant(array: np.ndarray) -> tuple[Attrs, Fact]:
+    held = Constant.of(array)
+    return Attrs(value=held), Fact(TensorType("float32", array.shape), True, held)
+
+
+MODEL = CostModel(PORTABLE)
+
+
+def test_one_op_is_cheaper_than_two() -> None:
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [e(1, "HardSigmoid", 0, node=True)],
+        [e(2, "Mul", 0, 1, node=True), e(3, "HardSwish", 0)],
+        roots=(2,),
+    )
+    found = extract(s, MODEL)
+    assert {c: n.op for c, n in found.choice.items()} == {0: INPUT, 2: "HardSwish"}
+    assert found.changed
+    assert found.optimal
+    assert found.cost.total.seconds < found.original.total.seconds
+    assert found.cost.by_op["HardSwish"][0] == 1
+
+
+def test_what_others_need_anyway_is_shared() -> None:
+    # alone, Log(x) is cheaper than Neg(Exp(x)); but Exp(x) is an output as well
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [e(1, "Exp", 0, node=True)],
+        [e(2, "Log", 0, node=True), e(3, "Neg", 1)],
+        roots=(1, 2),
+    )
+    assert extract(s, MODEL).choice[2].op == "Neg"
+    alone = classes_of(*s.classes.values(), roots=(2,))
+    assert extract(alone, MODEL).choice[2].op == "Log"
+
+
+def test_a_circle_is_never_chosen() -> None:
+    # both classes are free as transposes of each other, and dear to compute
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [e(1, "LRN", 0, node=True), e(3, "Identity", 2)],
+        [e(2, "Transpose", 1, node=True), e(4, "LRN", 0)],
+        roots=(1, 2),
+    )
+    found = extract(s, MODEL)
+    assert sorted(n.op for n in found.choice.values()) == ["Identity", INPUT, "LRN"]
+    assert list(found.choice) == [0, 2, 1]
+
+
+def test_equals_leave_the_graph_as_it_was() -> None:
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [e(3, "Sub", 0, 0, node=True), e(1, "Add", 0, 0)],
+        roots=(1,),
+    )
+    found = extract(s, MODEL)
+    assert not found.changed
+    assert found.choice[1].op == "Sub"
+    assert found.cost == found.original
+
+
+def test_several_outputs_are_one_op() -> None:
+    s = classes_of(
+        [e(0, INPUT, node=True)],
+        [ENode(1, "Split", Attrs(axis=1), (0,), 2, 1)],
+        [e(2, PROJECTION, 1, node=True, index=0)],
+        [e(3, PROJECTION, 1, node=True, index=1)],
+        [e(4, "Add", 2, 3, node=True)],
+        facts={1: Fact()},
+        roots=(4,),
+    )
+    found = extract(s, MODEL)
+    assert found.cost.by_op.keys() == {"Split", "Add"}
+    assert list(found.choice) == [0, 1, 2, 3, 4]
+
+
+def folded(size: int) -> Saturated:
+    """A bias that may be added, or folded into other weights of ``size`` more elements."""
+    bias, bias_fact = constant(np.ones(64, np.float32))
+    wide = Fact(TensorType("float32", (size,)), True)
+    return classes_of(
+        [e(0, INPUT, node=True)],
+        [ENode(1, CONSTANT, bias, node=1)],
+        [e(2, "Add", 0, 1, node=True)],
+        [e(3, "Relu", 2, node=True), e(5, "Relu", 0, 4)],
+        [e(4, "Expand", 1)],
+        facts={1: bias_fact, 4: wide},
+        roots=(3,),
+    )
+
+
+def test_constants_cost_only_their_bytes() -> None:
+    found = extract(folded(100), MODEL)
+    assert list(found.cost.by_op) == ["Relu"]
+    assert [n.op for n in found.choice.values()] == [INPUT, CONSTANT, "Expand", "Relu"]
+    assert found.nbytes == 400
+
+
+def test_constants_may_not_grow_beyond_the_limit() -> None:
+    assert extract(folded(3_000_000), MODEL).changed is False
+    assert extract(folded(3_000_000), MODEL, growth=20_000_000).changed is True
+    assert extract(folded(100), MODEL, growth=10).changed is False
+
+
+def test_the_limit_is_ten_percent_or_ten_megabytes() -> None:
+    assert allowance(0) == 10_000_000
+    assert allowance(500_000_000) == 50_000_000
+
+
+def test_a_constant_that_is_one_element_repeated_takes_no_bytes() -> None:
+    s = folded(3_000_000)
+    uniform = classes_of(
+        *(own if c != 4 else [e(4, "ConstantOfShape", 1)] for c, own in s.classes.items()),
+        facts=dict(s.facts),
+        roots=(3,),
+    )
+    assert extract(uniform, MODEL).changed
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_solving_is_exact(p: Problem) -> None:
+    best = brute_force(p)
+    if best is None:
+        with pytest.raises(ValueError, match="nothing computes"):
+            solve(p, Limits())
+    else:
+        found = solve(p, Limits())
+        assert found.optimal
+        assert price(found.choice) == best
+        assert needed(found.choice, p.roots) == found.choice
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems())
+def test_the_integer_program_is_exact(p: Problem) -> None:
+    best = brute_force(p)
+    if best is not None:
+        p = prune(p)
+        found = integer_program(p, components(p.options), Limits())
+        assert found is not None
+        assert found.optimal
+        assert price(found.choice) == pytest.approx(best)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_local_search_gives_a_valid_choice(p: Problem) -> None:
+    best = brute_force(p)
+    if best is not None:
+        found = solve(p, Limits(table=2, unroll=0, options=0))
+        assert needed(found.choice, p.roots) == found.choice
+        assert price(found.choice) >= best
+
+
+def test_equal_parts_are_solved_alike() -> None:
+    p = problem(
+        (2, 5),
+        c0=[(1, ())],
+        c1=[(1, ())],
+        c2=[(2, (0,)), (1, (1,))],
+        c3=[(1, ())],
+        c4=[(1, ())],
+        c5=[(2, (3,)), (1, (4,))],
+    )
+    found = solve(p, Limits())
+    assert sorted(found.choice) == [1, 2, 4, 5]
+
+
+def test_thousand_classes_with_few_alternatives_are_quick() -> None:
+    options: dict[int, tuple[Option, ...]] = {0: (Option(1.0, ()),)}
+    for c in range(1, 3000):
+        extra = (Option(1.5, (c // 2,)),) if c % 10 == 0 else ()
+        options[c] = (Option(1.0, (c - 1, max(c - 2, 0))), *extra)
+    from time import perf_counter
+
+    start = perf_counter()
+    solve(Problem(options, (2999,)), Limits())
+    assert perf_counter() - start < 2
