@@ -1,0 +1,130 @@
+"""Sets of rules: the standard one, those from files and from Python, and the choice of which are on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt.errors import ReadError, RuleError
+from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.rule import Rule, Soundness, Stage
+from graphopt.rewrite.wellformed import FAMILIES, nearest
+
+if TYPE_CHECKING:
+    from graphopt.rewrite.passes import Pass
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Ruleset:
+    """Rules in the order in which they are tried, and native passes. Names are unique."""
+
+    rules: tuple[Rule, ...] = ()
+    passes: tuple[Pass, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, times in Counter([r.name for r in self.rules] + [p.name for p in self.passes]).items():
+            if times > 1:
+                places = [r.source for r in self.rules if r.name == name and r.source]
+                where = f" ({', '.join(places)})" if places else ""
+                raise RuleError(f"two rules are called {name}{where}: give one of them another name")
+
+    @staticmethod
+    def from_files(paths: Iterable[str | Path], strict: bool = False) -> Ruleset:
+        """The rules of these files. Raises ReadError, or RuleError with line and column."""
+        return Ruleset(tuple(rule for path in paths for rule in _read(Path(path), strict)))
+
+    @property
+    def always(self) -> tuple[Rule, ...]:
+        """The rules that run directed, to a fixed point."""
+        return tuple(r for r in self.rules if r.stage is Stage.ALWAYS)
+
+    @property
+    def explore(self) -> tuple[Rule, ...]:
+        """The rules whose two sides both live on in the e-graph, until cost decides."""
+        return tuple(r for r in self.rules if r.stage is Stage.EXPLORE)
+
+    def __add__(self, other: Ruleset | Iterable[Rule]) -> Ruleset:
+        """These rules, then those; passes that are in both once."""
+        added = other if isinstance(other, Ruleset) else Ruleset(tuple(other))
+        return Ruleset(self.rules + added.rules, tuple(dict.fromkeys(self.passes + added.passes)))
+
+    def select(
+        self,
+        only: Sequence[str] = (),
+        without: Sequence[str] = (),
+        policy: Soundness | str = Soundness.REALS,
+        target: str = "portable",
+    ) -> Ruleset:
+        """The rules that the policy admits and the target uses; ``only`` these and ``without`` those.
+
+        Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
+        RuleError with the nearest names where one names nothing.
+        """
+        for name in (*only, *without):
+            self._find(name)
+        admitted = _policy(policy)
+
+        def is_on(rule: Rule | Pass) -> bool:
+            return (
+                rule.soundness.allowed_by(admitted)
+                and (not only or any(_is_called(rule, n) for n in only))
+                and not any(_is_called(rule, n) for n in without)
+            )
+
+        rules = tuple(r for r in self.rules if is_on(r) and (not r.targets or target in r.targets))
+        return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p)))
+
+    def _find(self, name: str) -> None:
+        everything: list[Rule | Pass] = [*self.rules, *self.passes]
+        if any(_is_called(r, name) for r in everything) or _is_family(name):
+            return
+        known = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
+        hint = nearest(name, known) or "; `graphopt rules list` shows them all"
+        raise RuleError(f"unknown rule or family {name}{hint}")
+
+
+def _is_called(rule: Rule | Pass, name: str) -> bool:
+    """Whether a name is the rule's own, its family's or its family's letter."""
+    return name == rule.name or any(name in (f, f[:1]) for f in rule.family.split(",") if f)
+
+
+def _is_family(name: str) -> bool:
+    number = name[1:]
+    return name[:1] in FAMILIES and (not number or (number.isdecimal() and 1 <= int(number) <= FAMILIES[name[0]]))
+
+
+def _policy(policy: Soundness | str) -> Soundness:
+    try:
+        return Soundness(policy)
+    except ValueError:
+        names = ", ".join(s.value for s in Soundness)
+        raise RuleError(f"unknown policy {policy}: expected one of {names}") from None
+
+
+def _read(path: Path, strict: bool) -> list[Rule]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read as a rule file: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ReadError(f"{path}: is not a rule file: byte {error.start} is not UTF-8 text") from None
+    return parse_rules(text, str(path), strict)
+
+
+@cache
+def standard() -> Ruleset:
+    """The standard rules and native passes, files in order of name."""
+    from graphopt.rewrite.passes import PASSES
+
+    folder = _PACKAGE / "_rules"
+    if not folder.is_dir():
+        folder = _PACKAGE.parent / "rules"
+    files = sorted(folder.glob("*.rules"))
+    rules = (r for f in files for r in parse_rules(f.read_text(encoding="utf-8"), f"rules/{f.name}", strict=True))
+    return Ruleset(tuple(rules), PASSES)
