@@ -184,6 +184,28 @@ def fresh_symbol() -> Dim:
     return symbol(f"?{next(_fresh)}")
 
 
+def fresh_number() -> Dim:
+    """An integer that is equal to no other and, unlike sizes, may be negative."""
+    return symbol(f"?~{next(_fresh)}")
+
+
+def is_size(number: Size) -> bool:
+    """Whether the number is provably at least 0."""
+    if isinstance(number, int):
+        return number >= 0
+    return all(c > 0 and all(map(_is_natural, monomial)) for monomial, c in number.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    match atom:
+        case Symbol(name):
+            return not name.startswith("?~")
+        case FloorDiv(numerator, denominator):
+            return is_size(numerator) and is_size(denominator)
+        case Broadcast(sizes):
+            return all(map(is_size, sizes))
+
+
 def is_anonymous(size: Size) -> bool:
     """Whether the size rests on a symbol that nobody named."""
     return any(name.startswith("?") for name in symbols(size))
@@ -317,4 +339,11 @@ class OptionalType:
     element: Type
 
 
-Type: TypeAlias = TensorType | SparseTensorType | SequenceType | OptionalType
+@dataclass(frozen=True, slots=True)
+class OpaqueType:
+    """A type that only its ops understand (a map, say): carried, never looked into."""
+
+    text: bytes
+
+
+Type: TypeAlias = TensorType | SparseTensorType | SequenceType | OptionalType | OpaqueType

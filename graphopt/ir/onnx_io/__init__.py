@@ -1,0 +1,137 @@
+"""The door to ONNX: models in, models out, without loss.
+
+A model that is read and written with no change in between is the same model, field by field. Weights
+are never copied on the way: they are read when someone asks for their elements, from the mapped file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt.errors import LimitError, ReadError
+from graphopt.ir.external import Folder, write_files
+from graphopt.ir.graph import Graph
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+LIMIT = (1 << 31) - 1
+"""The most bytes that protobuf can hold in one message."""
+
+
+def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model) -> Graph:
+    """The graph of a model.
+
+    Weights are read from the source when they are needed: do not change it while the graph is in use.
+    Raises ReadError, InvalidModelError or LimitError.
+    """
+    from graphopt.ir.onnx_io.read import read_model
+    from graphopt.ir.onnx_io.tensors import Storage
+
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        return _load_bytes(_map(path), f"{path}", Folder(path.parent))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _load_bytes(memoryview(source), "the model", None)
+    import onnx
+
+    if isinstance(source, onnx.ModelProto):
+        return read_model(source, Storage(), "the model")
+    import onnx_ir
+
+    if isinstance(source, onnx_ir.Model):
+        return read_model(onnx_ir.to_proto(source), Storage(folder=_folder_of(source)), "the model")
+    raise TypeError(f"a model is a path, bytes, ModelProto or onnx_ir.Model, not {type(source).__name__}")
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            if not path.is_file():
+                raise ReadError(f"{path}: not a file")
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ReadError(f"{path}: the file is empty")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ReadError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _load_bytes(data: memoryview, where: str, folder: Folder | None) -> Graph:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    from graphopt.ir.onnx_io.read import read_model
+    from graphopt.ir.onnx_io.tensors import Storage
+    from graphopt.ir.onnx_io.wire import Malformed, detach
+
+    if not data:
+        raise ReadError(f"{where}: empty")
+    try:
+        skeleton, blobs = detach(data)
+        proto = onnx.ModelProto.FromString(skeleton)
+    except (Malformed, DecodeError, RecursionError) as error:
+        raise ReadError(f"{where}: not an ONNX model, or a damaged one ({error})") from None
+    return read_model(proto, Storage(blobs, folder), where)
+
+
+def _folder_of(model: onnx_ir.Model) -> Folder | None:
+    import onnx_ir
+
+    for value in model.graph.initializers.values():
+        if isinstance(value.const_value, onnx_ir.ExternalTensor):
+            return Folder(Path(value.const_value.base_dir))
+    return None
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
+
+    Tensors that lie in files beside the model stay there if the file is in the same folder, and go into
+    ``<name>.data`` otherwise; so do all large tensors of a model over 2 GB.
+    """
+    from graphopt.ir.onnx_io.wire import attach
+    from graphopt.ir.onnx_io.write import Writer
+
+    path = Path(path)
+    name = f"{path.name}.data"
+    writer = Writer(path.parent, name)
+    model = writer.model(graph)
+    if writer.size(model) > LIMIT:
+        writer = Writer(path.parent, name, split=True)
+        model = writer.model(graph)
+    if writer.data and writer.refers_to_data:  # the file that would be replaced is still read from
+        writer = Writer(path.parent, name, split=writer.split, gather=True)
+        model = writer.model(graph)
+    pieces = attach(model.SerializeToString(deterministic=True), writer.blobs)
+    files: dict[Path, list[bytes | memoryview]] = {path.with_name(name): writer.data} if writer.data else {}
+    write_files({**files, path: pieces})
+
+
+def to_bytes(graph: Graph) -> bytes:
+    """The serialized model."""
+    from graphopt.ir.onnx_io.wire import attach
+    from graphopt.ir.onnx_io.write import Writer
+
+    writer = Writer()
+    model = writer.model(graph)
+    if writer.size(model) > LIMIT:
+        raise LimitError(f"the model has {writer.size(model)} bytes, more than protobuf can hold; save it to a file")
+    return b"".join(attach(model.SerializeToString(deterministic=True), writer.blobs))
+
+
+def to_proto(graph: Graph) -> onnx.ModelProto:
+    """The model as a protobuf message."""
+    import onnx
+
+    return onnx.ModelProto.FromString(to_bytes(graph))
+
+
+def to_ir(graph: Graph) -> onnx_ir.Model:
+    """The model as onnx_ir holds it."""
+    import onnx_ir
+
+    return onnx_ir.from_proto(to_proto(graph))

@@ -1,0 +1,88 @@
+"""ONNX's type messages as types and back.
+
+A dimension that is no positive number and has no name of its own stands for a fresh symbol: exporters
+write ``0``, ``-1``, ``?`` or nothing where they do not know.
+"""
+
+from __future__ import annotations
+
+from onnx import TensorShapeProto, TypeProto
+
+from graphopt.ir.dtypes import CODES, DTYPES
+from graphopt.ir.types import (
+    OpaqueType,
+    OptionalType,
+    SequenceType,
+    Shape,
+    Size,
+    SparseTensorType,
+    TensorType,
+    Type,
+    Unranked,
+    fresh_symbol,
+    is_anonymous,
+    symbol,
+    unranked,
+)
+
+
+def read_type(proto: TypeProto) -> Type | None:
+    """The type, or None where the message says nothing of it."""
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            dtype = DTYPES.get(proto.tensor_type.elem_type)
+            return None if dtype is None else TensorType(dtype, _read_shape(proto.tensor_type))
+        case "sparse_tensor_type":
+            dtype = DTYPES.get(proto.sparse_tensor_type.elem_type)
+            return None if dtype is None else SparseTensorType(dtype, _read_shape(proto.sparse_tensor_type))
+        case "sequence_type":
+            element = read_type(proto.sequence_type.elem_type)
+            return None if element is None else SequenceType(element)
+        case "optional_type":
+            element = read_type(proto.optional_type.elem_type)
+            return None if element is None else OptionalType(element)
+        case None:
+            return None
+        case _:
+            return OpaqueType(proto.SerializeToString(deterministic=True))
+
+
+def _read_shape(proto: TypeProto.Tensor | TypeProto.SparseTensor) -> Shape:
+    if not proto.HasField("shape"):
+        return unranked()
+    return tuple(_read_dim(dim) for dim in proto.shape.dim)
+
+
+def _read_dim(dim: TensorShapeProto.Dimension) -> Size:
+    if dim.dim_value > 0:
+        return int(dim.dim_value)
+    return symbol(dim.dim_param) if dim.dim_param.isidentifier() else fresh_symbol()
+
+
+def write_type(type: Type, into: TypeProto) -> None:
+    """Put a type into an empty message."""
+    match type:
+        case TensorType(dtype, shape):
+            into.tensor_type.elem_type = CODES[dtype]
+            _write_shape(shape, into.tensor_type)
+        case SparseTensorType(dtype, shape):
+            into.sparse_tensor_type.elem_type = CODES[dtype]
+            _write_shape(shape, into.sparse_tensor_type)
+        case SequenceType(element):
+            write_type(element, into.sequence_type.elem_type)
+        case OptionalType(element):
+            write_type(element, into.optional_type.elem_type)
+        case OpaqueType(proto):
+            into.ParseFromString(proto)
+
+
+def _write_shape(shape: Shape, into: TypeProto.Tensor | TypeProto.SparseTensor) -> None:
+    if isinstance(shape, Unranked):
+        return
+    into.shape.SetInParent()
+    for size in shape:
+        dim = into.shape.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif not is_anonymous(size):
+            dim.dim_param = str(size)
