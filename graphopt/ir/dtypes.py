@@ -7,7 +7,6 @@ DTYPES: dict[int, str] = {
     10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
     17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
     23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn",
-    27: "float6_e2m3fn", 28: "float6_e3m2fn",
 }  # fmt: skip
 """ONNX's number of a dtype -> its name (numpy's or ml_dtypes')."""
 

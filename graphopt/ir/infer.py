@@ -1,0 +1,291 @@
+"""Type inference: what is known of every value of a graph without running it.
+
+``infer_node`` looks at one op: the types of its outputs with symbolic sizes, the elements of small
+integer tensors (so that shape arithmetic computes itself), bounds, and whether all is constant. Ops
+without an inference of their own fall back on onnx's. ``infer`` does a whole graph in order, bodies
+of If, Loop and Scan and calls of local functions included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import checker, defs, helper, numpy_helper, shape_inference
+
+from graphopt.errors import InvalidModelError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
+from graphopt.ir.call import Call
+from graphopt.ir.constants import BITS, SMALL, Constant
+from graphopt.ir.dtypes import CODES, dtype_of
+from graphopt.ir.facts import NOTHING, Fact, meet
+from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
+from graphopt.ir.infer_bodies import infer_function, infer_if, infer_loop, infer_scan
+from graphopt.ir.infer_elements import infer_elements
+from graphopt.ir.infer_movement import MOVING
+from graphopt.ir.infer_shapes import COMPUTING, spell
+from graphopt.ir.types import (
+    OptionalType,
+    SequenceType,
+    Size,
+    TensorType,
+    Type,
+    Unranked,
+    fresh_number,
+    fresh_symbol,
+    is_anonymous,
+    unranked,
+)
+
+Functions: TypeAlias = Mapping[tuple[str, str], Function]
+
+INFERENCES = {**COMPUTING, **MOVING}
+"""How to infer the types of an op's outputs."""
+
+BODIED = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
+"""How to infer what an op with bodies gives."""
+
+
+def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, opset: int) -> tuple[Fact, ...]:
+    """What is known of the outputs of an op applied to inputs of which facts are known.
+
+    Raises InvalidModelError where the inputs do not fit together.
+    """
+    if op == CONSTANT and isinstance(value := attrs.get("value"), Constant):
+        return (fact_of(value),)
+    if any(isinstance(a, AttrRef) for a in attrs.values()):
+        return (NOTHING,) * n_outputs
+    call = Call(op, attrs, inputs, n_outputs, opset)
+    function = INFERENCES.get(op)
+    try:
+        types = list(function(call) if function else _by_onnx(call))[:n_outputs]
+        types += [None] * (n_outputs - len(types))
+        elements = infer_elements(call, types)
+    except ValueError as error:
+        raise InvalidModelError(_complaint(call, str(error))) from error
+    is_const = ops.is_pure(op, attrs) and op != INPUT and all(f is None or f.is_const for f in inputs)
+    return tuple(
+        _fact(call, port, type, elements[port], is_const and type is not None) for port, type in enumerate(types)
+    )
+
+
+def _fact(call: Call, port: int, type: Type | None, elements: tuple[Size, ...] | None, is_const: bool) -> Fact:
+    if not isinstance(type, TensorType):
+        return NOTHING if type is None else Fact(type)
+    if elements is not None and all(isinstance(e, int) for e in elements):
+        assert isinstance(type.shape, tuple)
+        array = np.array(elements, np.dtype(type.dtype)).reshape(type.shape)  # type: ignore[arg-type]
+        return fact_of(Constant.of(array))
+    low, high = infer_bounds(call, type.dtype, port)
+    return Fact(type, is_const, None, elements, low, high)
+
+
+def _complaint(call: Call, reason: str) -> str:
+    operands = [
+        "nothing" if f is None else f"{f.dtype or '?'}{spell(call.any_shape(i))}" for i, f in enumerate(call.inputs)
+    ]
+    return f"{call.op} of {' and '.join(operands)}: {reason}"
+
+
+# -- onnx's own inference, for ops without one of ours
+
+
+def _by_onnx(call: Call) -> list[Type | None]:
+    """What onnx infers; sizes that it does not know are fresh symbols."""
+    domain, name, version = ops.split(call.op)
+    try:
+        schema = defs.get_schema(name, version or ops.LATEST, domain)
+    except defs.SchemaError:
+        return []
+    names = [f"i{i}" if fact is not None else "" for i, fact in enumerate(call.inputs)]
+    outputs = [f"o{i}" for i in range(call.n_outputs)]
+    sizes: dict[str, Size] = {}
+    protos = {n: _to_proto(f.type, sizes) for n, f in zip(names, call.inputs, strict=True) if f is not None}
+    given = {n: proto for n, proto in protos.items() if proto is not None}
+    if len(given) < len(protos):
+        return [_by_schema(call, port) for port in range(call.n_outputs)]
+    data = {n: t for n, f in zip(names, call.inputs, strict=True) if f is not None and (t := _small_tensor(f))}
+    node = onnx.NodeProto(op_type=name, domain=domain, input=names, output=outputs)
+    for key, value in call.attrs.items():
+        if isinstance(value, Constant):
+            value = numpy_helper.from_array(value.array)
+        kind: Any = schema.attributes[key].type if key in schema.attributes else None
+        if isinstance(value, (Graph, TensorType, SequenceType, OptionalType)):
+            return [_by_schema(call, port) for port in range(call.n_outputs)]
+        node.attribute.append(helper.make_attribute(key, value, attr_type=None if kind is None else int(kind.value)))
+    imports = [
+        helper.make_opsetid("", ops.LATEST),
+        *([helper.make_opsetid(domain, schema.since_version)] if domain else []),
+    ]
+    try:
+        found = shape_inference.infer_node_outputs(schema, node, given, data, opset_imports=imports)
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+        found = {}
+    return [_from_proto(found[n], sizes) if n in found else _by_schema(call, port) for port, n in enumerate(outputs)]
+
+
+def _by_schema(call: Call, port: int) -> Type | None:
+    """A tensor of unknown shape, where the schema settles the dtype."""
+    dtype = call.out_dtype(port)
+    return TensorType(dtype, unranked()) if dtype in BITS or dtype == "string" else None
+
+
+def _small_tensor(fact: Fact) -> onnx.TensorProto | None:
+    if fact.constant is None or fact.constant.size > SMALL:
+        return None
+    return numpy_helper.from_array(fact.constant.array)
+
+
+def _to_proto(type: Type | None, sizes: dict[str, Size]) -> onnx.TypeProto | None:
+    """The type as onnx wants it; symbolic sizes are noted under names of ours."""
+    match type:
+        case TensorType(dtype, shape):
+            if dtype not in CODES:
+                return None
+            if isinstance(shape, Unranked):
+                return helper.make_tensor_type_proto(CODES[dtype], None)
+            spelled: list[int | str] = []
+            for size in shape:
+                name = f"s{len(sizes)}"
+                if not isinstance(size, int):
+                    name = next((n for n, s in sizes.items() if s == size), name)
+                    sizes[name] = size
+                spelled.append(size if isinstance(size, int) else name)
+            return helper.make_tensor_type_proto(CODES[dtype], spelled)
+        case SequenceType(element) | OptionalType(element):
+            inner = _to_proto(element, sizes)
+            make = (
+                helper.make_sequence_type_proto if isinstance(type, SequenceType) else helper.make_optional_type_proto
+            )
+            return None if inner is None else make(inner)
+    return None
+
+
+def _from_proto(proto: Any, sizes: dict[str, Size]) -> Type | None:
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            dtype = dtype_of(proto.tensor_type.elem_type)
+            if dtype is None:
+                return None
+            if not proto.tensor_type.HasField("shape"):
+                return TensorType(dtype, unranked())
+            return TensorType(dtype, tuple(_size_from_proto(d, sizes) for d in proto.tensor_type.shape.dim))
+        case "sequence_type":
+            element = _from_proto(proto.sequence_type.elem_type, sizes)
+            return None if element is None else SequenceType(element)
+        case "optional_type":
+            element = _from_proto(proto.optional_type.elem_type, sizes)
+            return None if element is None else OptionalType(element)
+    return None
+
+
+def _size_from_proto(dim: Any, sizes: dict[str, Size]) -> Size:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return sizes[dim.dim_param] if dim.dim_param in sizes else fresh_symbol()
+
+
+# -- graphs
+
+
+def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> dict[Value, Fact]:
+    """What is known of every value of a graph.
+
+    Types that the model declares complete what inference does not know. ``facts`` is more knowledge
+    of the graph's inputs. Raises InvalidModelError, naming the node, where types do not fit together.
+    """
+    return _infer(graph, facts or {}, graph.functions)
+
+
+def _infer(graph: Graph, facts: Mapping[Value, Fact], functions: Functions) -> dict[Value, Fact]:
+    found: dict[Value, Fact] = {}
+    try:
+        order = graph.order()
+    except ValueError as error:
+        raise InvalidModelError(str(error)) from error
+    for node in order:
+        if node.op == INPUT:
+            value = Value(node.id)
+            fact = fact_of_type(graph.types.get(value))
+            outputs: Sequence[Fact] = (meet(facts[value], fact) if value in facts else fact,)
+        elif node.op == CONSTANT:
+            outputs = infer_node(CONSTANT, node.attrs, (), 1, graph.opset)
+        else:
+            inputs = [None if v is None else found[v] for v in node.inputs]
+            outputs = _infer_in_graph(graph, node, inputs, functions)
+        for port, fact in enumerate(outputs):
+            value = Value(node.id, port)
+            declared = graph.types.get(value)
+            if declared is not None and node.op not in (INPUT, CONSTANT):
+                fact = _completed(fact, declared)
+            found[value] = _numbered(fact)
+    return found
+
+
+def _infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
+    def infer_body(body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
+        known = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
+        found = _infer(body, known, functions)
+        return [NOTHING if v is None else found[v] for v in body.outputs]
+
+    try:
+        if node.op in BODIED:
+            return BODIED[node.op](node, inputs, infer_body)
+        function = functions.get((node.op, node.origin.overload))
+        if function is not None:
+            return infer_function(function, node, inputs, infer_body)
+        return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
+    except InvalidModelError as error:
+        label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
+        raise InvalidModelError(f"node {label!r}: {error}") from error
+
+
+def _completed(fact: Fact, declared: Type) -> Fact:
+    """The fact, with what is declared where inference knows nothing; what is inferred wins where both speak."""
+    type = _completed_type(fact.type, declared)
+    if type is fact.type:
+        return fact
+    low, high = of_dtype(type.dtype) if isinstance(type, TensorType) else (fact.low, fact.high)
+    return replace(fact, type=type, low=max(fact.low, low), high=min(fact.high, high))
+
+
+def _completed_type(type: Type | None, declared: Type) -> Type | None:
+    match type, declared:
+        case None, _:
+            return declared
+        case TensorType(), TensorType():
+            if type.dtype != declared.dtype or isinstance(declared.shape, Unranked):
+                return type
+            if isinstance(type.shape, Unranked):
+                return declared
+            if len(type.shape) != len(declared.shape):
+                return type
+            sizes = tuple(
+                d if is_anonymous(s) and not is_anonymous(d) else s
+                for s, d in zip(type.shape, declared.shape, strict=True)
+            )
+            return type if sizes == type.shape else TensorType(type.dtype, sizes)
+        case SequenceType(element), SequenceType(other):
+            inner = _completed_type(element, other)
+            return type if inner is element or inner is None else SequenceType(inner)
+        case OptionalType(element), OptionalType(other):
+            inner = _completed_type(element, other)
+            return type if inner is element or inner is None else OptionalType(inner)
+    return type
+
+
+def _numbered(fact: Fact) -> Fact:
+    """The fact, with a number of its own for each unknown element of a small integer tensor.
+
+    So equal elements stay provably equal: two Reshapes by the same vector have the same shape.
+    """
+    if fact.elements is not None or not isinstance(fact.type, TensorType) or fact.type.dtype not in ("int64", "int32"):
+        return fact
+    shape, size = fact.type.shape, fact.size
+    if not isinstance(shape, tuple) or len(shape) > 1 or not isinstance(size, int) or size > SMALL:
+        return fact
+    return replace(fact, elements=tuple(fresh_number() for _ in range(size)))

@@ -1,0 +1,199 @@
+"""What is known of the outputs of ops that have bodies (If, Loop, Scan) and of calls of local functions.
+
+Loops are inferred under states whose types hold in every round: a size that the body changes gets a
+symbol that stands for any size, and the body is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from graphopt.ir.bounds import fact_of, fact_of_type
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import AttrRef, Attrs, Function, Graph, Node
+from graphopt.ir.infer_movement import join
+from graphopt.ir.types import (
+    SequenceType,
+    Size,
+    TensorType,
+    Type,
+    Unranked,
+    fresh_symbol,
+    is_size,
+    symbols,
+    unranked,
+)
+
+Facts: TypeAlias = Sequence["Fact | None"]
+InferBody: TypeAlias = Callable[[Graph, Facts], list[Fact]]
+
+
+def infer_if(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+    """What holds after either branch, or after the one that is known to be taken."""
+    bodies = node.bodies
+    condition = inputs[0].elements if inputs[0] is not None else None
+    skipped = "else_branch" if condition == (1,) else "then_branch" if condition == (0,) else None
+    branches = [infer_body(body, inputs[1:]) for name, body in sorted(bodies.items()) if name != skipped]
+    return [_either(facts) for facts in zip(*branches, strict=True)]
+
+
+def _either(facts: tuple[Fact, ...]) -> Fact:
+    """What is known of a value that is one of several."""
+    first = facts[0]
+    if all(f == first for f in facts):
+        return first if first.constant is not None else replace(first, is_const=False)
+    type = first.type
+    for other in facts[1:]:
+        type = join(type, other.type)
+    elements = first.elements if all(f.elements == first.elements for f in facts) else None
+    return Fact(type, False, None, elements, min(f.low for f in facts), max(f.high for f in facts))
+
+
+def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+    """The final states, and what every round gave, stacked."""
+    outer = len(inputs) - node.captures
+    trips, condition = (*inputs[:2], None, None)[:2]
+    runs = fact_of(Constant.of(np.array(True)))  # a body that runs has a true condition
+    head = [
+        Fact(TensorType("int64", ()), elements=(fresh_symbol(),), low=0.0),
+        runs if condition is not None else fact_of_type(TensorType("bool", ())),
+    ]
+    states, results = _settle(node.bodies["body"], head, inputs[2:outer], inputs[outer:], 1, infer_body)
+    goes_on = condition is None or (condition.elements == (1,) and results[0].elements == (1,))
+    most = trips.elements[0] if trips is not None and trips.elements else None
+    count = most if most is not None and goes_on and is_size(most) else fresh_symbol()
+    return _after(states, results[1:], lambda type, _: _stacked(type, count, 0))
+
+
+def infer_scan(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+    """The final states, and what every round gave, stacked along the axes that the op names."""
+    outer = len(inputs) - node.captures
+    n_scans = node.attrs.get("num_scan_inputs")
+    if not isinstance(n_scans, int):
+        return [NOTHING] * node.n_outputs
+    n_states = outer - n_scans
+    axes = _axes(node, "scan_input_axes", n_scans)
+    count: Size | None = None
+    slices: list[Fact | None] = []
+    for fact, axis in zip(inputs[n_states:outer], axes, strict=True):
+        sliced, size = _sliced(fact.type if fact is not None else None, axis)
+        slices.append(fact_of_type(sliced))
+        count = size if count is None or isinstance(size, int) else count
+    trips = fresh_symbol() if count is None else count
+    states, results = _settle(node.bodies["body"], [], inputs[:n_states], [*slices, *inputs[outer:]], 0, infer_body)
+    out_axes = _axes(node, "scan_output_axes", len(results) - n_states)
+    return _after(states, results, lambda type, i: _stacked(type, trips, out_axes[i]))
+
+
+def _axes(node: Node, name: str, count: int) -> tuple[int, ...]:
+    found = node.attrs.get(name)
+    return found if isinstance(found, tuple) else (0,) * count  # type: ignore[return-value]
+
+
+def _sliced(type: Type | None, axis: int) -> tuple[Type | None, Size | None]:
+    """The type of one slice along an axis, and how many there are."""
+    if not isinstance(type, TensorType):
+        return None, None
+    if isinstance(type.shape, Unranked):
+        return TensorType(type.dtype, unranked()), None
+    at = axis % len(type.shape)
+    return TensorType(type.dtype, type.shape[:at] + type.shape[at + 1 :]), type.shape[at]
+
+
+def _stacked(type: Type | None, count: Size, axis: int) -> Type | None:
+    if not isinstance(type, TensorType):
+        return None
+    if isinstance(type.shape, Unranked):
+        return TensorType(type.dtype, unranked())
+    at = axis % (len(type.shape) + 1)
+    return TensorType(type.dtype, (*type.shape[:at], count, *type.shape[at:]))
+
+
+class _States:
+    """The types of a loop's states, and what in them changes from round to round."""
+
+    def __init__(self, types: list[Type | None]) -> None:
+        self.types = types
+        self.given_up: set[int] = set()
+        self.varying: set[str] = set()
+
+    def widen(self, results: Sequence[Type | None]) -> bool:
+        """Give up what the body changes; whether there was anything."""
+        before = list(self.types)
+        for i, (type, result) in enumerate(zip(self.types, results, strict=True)):
+            if type != result and i not in self.given_up:
+                self.types[i] = self._wider(i, type, result)
+        return self.types != before
+
+    def _wider(self, index: int, type: Type | None, result: Type | None) -> Type | None:
+        if isinstance(type, TensorType) and isinstance(result, TensorType) and type.dtype == result.dtype:
+            old, new = type.shape, result.shape
+            if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+                return TensorType(
+                    type.dtype, tuple(a if a == b else self._any(a) for a, b in zip(old, new, strict=True))
+                )
+            self.given_up.add(index)
+            return TensorType(type.dtype, unranked())
+        self.given_up.add(index)
+        if isinstance(type, SequenceType) and isinstance(type.element, TensorType):
+            return SequenceType(TensorType(type.element.dtype, unranked()))
+        return None
+
+    def _any(self, size: Size) -> Size:
+        """A symbol for a size that changes; one that was given up before stays."""
+        if symbols(size) & self.varying:
+            return size
+        new = fresh_symbol()
+        self.varying |= symbols(new)
+        return new
+
+    def afterwards(self, type: Type | None) -> Type | None:
+        """The type after the last round: what changed from round to round is some size of its own."""
+        if isinstance(type, TensorType) and isinstance(type.shape, tuple):
+            sizes = tuple(fresh_symbol() if symbols(s) & self.varying else s for s in type.shape)
+            return type if sizes == type.shape else TensorType(type.dtype, sizes)
+        return type
+
+
+def _settle(
+    body: Graph, head: Facts, states: Facts, tail: Facts, skip: int, infer_body: InferBody
+) -> tuple[_States, list[Fact]]:
+    """The states' types that hold in every round, and what is known of the body's outputs under them."""
+    found = _States([None if f is None else f.type for f in states])
+    while True:
+        results = infer_body(body, [*head, *map(fact_of_type, found.types), *tail])
+        if not found.widen([f.type for f in results[skip : skip + len(found.types)]]):
+            return found, results
+
+
+def _after(states: _States, results: Sequence[Fact], stack: Callable[[Type | None, int], Type | None]) -> list[Fact]:
+    n = len(states.types)
+    finals = [states.afterwards(type) for type in states.types]
+    stacked = [states.afterwards(stack(fact.type, i)) for i, fact in enumerate(results[n:])]
+    return [fact_of_type(type) for type in [*finals, *stacked]]
+
+
+# -- local functions
+
+
+def infer_function(function: Function, node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:
+    """What is known of the outputs of a function's body for these inputs and attributes."""
+    given = [*inputs, *[None] * (len(function.body.inputs) - len(inputs))]
+    return infer_body(_with_attributes(function.body, function.defaults, node.attrs), given)[: node.n_outputs]
+
+
+def _with_attributes(body: Graph, defaults: Attrs, attrs: Attrs) -> Graph:
+    """The body with references to the call's attributes replaced by what they refer to."""
+    changed: Graph | None = None
+    for inner in body.nodes():
+        references = {name: a for name, a in inner.attrs.items() if isinstance(a, AttrRef)}
+        if references:
+            changed = changed or body.copy()
+            values = {n: attrs.get(a.name, defaults.get(a.name)) for n, a in references.items()}
+            changed.update(inner.id, attrs=inner.attrs.with_(**values))
+    return changed or body
