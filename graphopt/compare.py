@@ -181,12 +181,12 @@ def _explain(
 ) -> None:
     """Come back only where rounding explains the errors beyond the tolerance."""
     run = open_model(original, engine)[0]
-    again = run(feeds)
+    once, again = run(feeds), run(feeds)  # ONNX Runtime's first random numbers are the same in every session
     moved = list(_moved(original, engine, run, feeds))
     for index, name in enumerate(graph.output_names):
         if errors[index] <= 1:
             continue
-        if _error(wanted[index], again[index]) > 0:
+        if _error(once[index], again[index]) > 0:
             raise UnverifiedError(f"the original's output {name!r} is another each time that it runs")
         if not any(_is_rounding(wanted[index], got[index], outputs[index]) for outputs in moved):
             times = f"{errors[index]:.3g} times the tolerance"

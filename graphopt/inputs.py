@@ -103,17 +103,23 @@ _EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
 
 def ranges(graph: Graph) -> dict[str, Range]:
     """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
-    from graphopt.ir.infer import infer
-
-    types = [graph.types.get(value) for value in graph.inputs]
-    has_integers = any(isinstance(type, TensorType) and "int" in type.dtype for type in types)
-    facts = infer(graph) if has_integers else {}
+    facts = _facts(graph)
     found: dict[str, Range] = {}
     for value in graph.inputs:
         reached = _follow(graph, facts, value, 0.0, set())
         if reached != ANYTHING:
             found[graph.names[value]] = reached
     return found
+
+
+def _facts(graph: Graph) -> Mapping[Value, Fact]:
+    """What is known of the graph's values, where that can matter: an index is most often an integer."""
+    types = [graph.types.get(value) for value in graph.inputs]
+    if not any(isinstance(type, TensorType) and "int" in type.dtype for type in types):
+        return {}
+    from graphopt.ir.infer import infer
+
+    return infer(graph)
 
 
 def _follow(

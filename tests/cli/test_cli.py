@@ -1,0 +1,253 @@
+"""The command line as a whole, with a stand-in for the optimizer: options in, exit codes and one-line messages out."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from graphopt import errors
+from graphopt.cli import EXIT_CODES, run
+from graphopt.report import Exploration, Report, Rewrite, Step
+from graphopt.verify import Verification
+
+Optimizer = Callable[..., Any]
+
+
+class Calls(list[dict[str, Any]]):
+    """What the stand-in was called with; ``fault`` is what it raises."""
+
+    fault: BaseException | None = None
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    made = Calls()
+
+    def optimize(model: Path, **options: Any) -> tuple[Path, Report]:
+        made.append({"model": model, **options})
+        if made.fault is not None:
+            raise made.fault
+        Path(options["output"]).write_bytes(b"result")
+        return options["output"], Report(
+            str(model),
+            options["target"],
+            options["policy"],
+            output=str(options["output"]),
+            steps=(Step("explore", 1.5),),
+            ops_before={"Relu": 3, "Conv": 2, "Add": 1},
+            ops_after={"Relu": 1, "Conv": 2, "Sub": 1},
+            bytes_before=1000,
+            bytes_after=900,
+            cost_before=2e-3,
+            cost_after=1e-3,
+            exploration=Exploration(12345, 80, 4, "saturated"),
+            rewrites=(Rewrite("relu-relu", "A22", "y[0]", "Relu(Relu(x))", "Relu(x)"),),
+            verification=Verification("verified", "", "ONNX Runtime", 1, 0.01, 0.3),
+            warnings=("look [here]",),
+        )
+
+    module = ModuleType("graphopt.optimize")
+    module.optimize = optimize  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "graphopt.optimize", module)
+    return made
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "in.onnx"
+    path.write_bytes(b"model")
+    return path
+
+
+def test_the_result_goes_beside_the_model(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", str(model)]) == 0
+    assert calls[0]["output"] == model.with_name("in.opt.onnx")
+    assert calls[0]["output"].read_bytes() == b"result"
+    assert (calls[0]["verify"], calls[0]["target"], calls[0]["policy"]) == (1, "portable", "reals")
+    out, err = capsys.readouterr()
+    assert re.search(r"Relu +3 +1 +-2", out)
+    assert re.search(r"Sub +1 +\+1", out)
+    assert re.search(r"all others +2 +2", out)
+    assert re.search(r"file +1 kB +900 B +-10.0 %", out)
+    assert re.search(r"modelled cost +2 ms +1 ms +2.00x", out)
+    assert "saturated after 4 rounds, 12,345 e-nodes" in out
+    assert "verified on one draw in ONNX Runtime, largest difference 0.01 of the tolerance" in out
+    assert err == "warning: look [here]\n"
+
+
+def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "my.rules"
+    options = f"""-o {tmp_path / "out.onnx"} --target ort --opset 18 --rules {rules} --only A1 --only C2 --without E1
+        --policy exact --freeze --shape x=1,3 --dim N=2 --budget nodes=10,iters=2,seconds=1.5 --verify require
+        --input x=0..9""".split()
+    assert run(["optimize", str(model), *options]) == 0
+    made = calls[0]
+    del made["listener"]
+    assert made == {
+        "model": model,
+        "output": tmp_path / "out.onnx",
+        "rules": [rules],
+        "only": ["A1", "C2"],
+        "without": ["E1"],
+        "target": "ort",
+        "policy": "exact",
+        "opset": 18,
+        "freeze": True,
+        "shapes": {"x": (1, 3)},
+        "dims": {"N": 2},
+        "budget": {"nodes": 10, "iters": 2, "seconds": 1.5},
+        "verify": "require",
+        "inputs": {"x": "0..9"},
+        "return_report": True,
+    }
+
+
+def test_writing_over_the_model_must_be_asked_for(
+    calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", str(model), "-o", str(model)]) == 2
+    assert "is the input itself: give another -o, or --in-place" in capsys.readouterr().err
+    assert not calls
+    assert run(["optimize", str(model), "--in-place"]) == 0
+    assert calls[0]["output"] == model
+
+
+def test_a_dry_run_writes_nothing(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", str(model), "--dry-run"]) == 0
+    assert "nothing written (dry run)" in capsys.readouterr().out
+    assert [p.name for p in model.parent.iterdir()] == ["in.onnx"]
+    assert not calls[0]["output"].exists()
+
+
+def test_json_in_a_file_and_on_stdout(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = model.with_name("report.json")
+    assert run(["optimize", str(model), "--json", str(report), "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    assert json.loads(report.read_text())["ops_before"]["Relu"] == 3
+    assert run(["optimize", str(model), "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["schema"] == 1
+    assert "modelled cost" in err
+
+
+def test_explain_and_verbose(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", str(model), "--explain", "-v"]) == 0
+    out = capsys.readouterr().out
+    assert "relu-relu [A22] at y[0]\n  - Relu(Relu(x))\n  + Relu(x)\n" in out
+    assert re.search(r"relu-relu +1", out)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UsageError,
+        errors.ReadError,
+        errors.InvalidModelError,
+        errors.LimitError,
+        errors.VerificationError,
+        errors.RuleError,
+        errors.MissingDependencyError,
+    ],
+)
+def test_each_error_has_its_exit_code_and_one_line(
+    calls: Calls, model: Path, capsys: pytest.CaptureFixture[str], error: type[errors.GraphoptError]
+) -> None:
+    calls.fault = error("node 'a\nb\x1b[31m': wrong")
+    assert run(["optimize", str(model)]) == error.exit_code
+    assert error.exit_code in EXIT_CODES
+    assert capsys.readouterr() == ("", "graphopt: node 'a\\nb\\x1b[31m': wrong\n")
+
+
+def test_memory_that_runs_out_is_a_limit(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls.fault = MemoryError()
+    assert run(["optimize", str(model)]) == 5
+    assert capsys.readouterr().err.startswith("graphopt: out of memory")
+
+
+def test_an_internal_error_leaves_its_traceback_in_a_file(
+    calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.fault = ZeroDivisionError("our fault")
+    assert run(["optimize", str(model)]) == 1
+    line = capsys.readouterr().err
+    found = re.fullmatch(r"graphopt: internal error, please report it with the file (\S+)\n", line)
+    assert found is not None
+    file = Path(found[1])
+    assert "our fault" in file.read_text()
+    file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing command"),
+        (["optimise"], "No such command 'optimise'"),
+        (["optimize"], "Missing argument 'MODEL'"),
+        (["optimize", "m", "--nonsense"], "No such option: --nonsense"),
+        (["optimize", "m", "--opset", "x"], "Invalid value for '--opset'"),
+        (["optimize", "m", "-o", "no/such/folder/x.onnx"], "the folder no/such/folder does not exist"),
+        (["optimize", "m", "-o", "/"], "/ is a folder"),
+        (["optimize", "m", "--json", "no/such/folder/x.json"], "--json no/such/folder/x.json: the folder"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exits_with_2(
+    calls: Calls, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", "--help"]) == 0
+    out = capsys.readouterr().out
+    for code, meaning in EXIT_CODES.items():
+        assert f"    {code}  {meaning}\n" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert re.fullmatch(r"graphopt \d.*\n", capsys.readouterr().out)
+
+
+def test_help_takes_no_time_of_our_own() -> None:
+    """What ``--help`` costs beyond what typer takes for commands with one option."""
+
+    def seconds(program: str) -> float:
+        best = 1e9
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    smallest = """
+import typer
+app = typer.Typer(rich_markup_mode=None)
+@app.command()
+def f(x: str = ""): ...
+@app.command()
+def g(x: str = ""): ...
+app(["f", "--help"], standalone_mode=False)
+"""
+    ours = seconds("from graphopt.cli import run; run(['optimize', '--help'])")
+    assert ours - seconds(smallest) < 0.1
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from graphopt.cli import run; run(['optimize', '--help']); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert not {"numpy", "onnx", "onnx_ir", "egglog", "networkx", "scipy", "rich", "onnxruntime"} & set(
+        done.stderr.split()
+    )

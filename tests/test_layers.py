@@ -1,0 +1,115 @@
+"""Who may import whom: this table is the architecture diagram. Imports go down only."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import graphopt
+
+ROOT = Path(graphopt.__file__).parent
+
+# What each part may import, from the bottom up. A part is the longest prefix that a module's name has here.
+# Every part may import itself and ``errors``.
+PARTS = {
+    "errors": set(),
+    "progress": set(),
+    "target": set(),
+    "ir": set(),
+    "tolerance": {"ir"},
+    "rewrite": {"ir", "target", "tolerance"},
+    "ops": {"rewrite"},
+    "kernels": {"target"},
+    "lowering": {"ir", "kernels", "target"},
+    "engines": {"ir"},
+    "inputs": {"ir"},
+    "compare": {"engines", "inputs", "ir", "tolerance"},
+    "verify": {"inputs"},
+    "report": {"verify"},
+    "optimize": {"inputs", "ir", "lowering", "progress", "report", "rewrite", "target", "verify"},
+    "inspection": {"ir"},
+    "diff": {"inputs", "inspection", "ir", "verify"},
+    "reduce": {"inspection", "ir", "progress"},
+    "drop_in": {"inputs", "ir", "optimize"},
+    "cli": {"diff", "inspection", "optimize", "progress", "reduce", "report", "rewrite", "target", "verify"},
+    "__main__": {"cli"},
+}
+
+# The modules (or packages) through which each third-party package comes in.
+DOORS = {
+    "egglog": {"rewrite.egraph"},
+    "google": {"ir.onnx_io"},
+    "lark": {"ir.text", "rewrite.parse"},
+    "ml_dtypes": {"inputs", "ir", "rewrite"},
+    "networkx": {"ir.graph"},
+    "numpy": {"compare", "engines", "inputs", "ir", "kernels", "lowering", "reduce", "rewrite", "tolerance", "verify"},
+    "onnx": {"ir.evaluate", "ir.infer", "ir.onnx_io", "ir.ops"},
+    "onnx_ir": {"ir.onnx_io"},
+    "onnxruntime": {"engines"},
+    "rich": {"cli"},
+    "scipy": {"rewrite.extract"},
+    "typer": {"cli"},
+}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package, by its name without ``graphopt.``."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, inside functions too, with the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            if node.module == "graphopt":
+                yield from ((f"graphopt.{alias.name}", node.lineno) for alias in node.names)
+            else:
+                yield str(node.module), node.lineno
+
+
+def inside(module: str, places: set[str]) -> str | None:
+    """The longest of the places that the module is in."""
+    return max((p for p in places if module == p or module.startswith(p + ".")), key=len, default=None)
+
+
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m])
+def test_imports_go_down_only(module: str) -> None:
+    part = inside(module, set(PARTS))
+    assert part is not None, f"{module} is in no part: add it to the table"
+    for imported, line in imports(MODULES[module]):
+        package, _, inner = imported.partition(".")
+        where = f"{MODULES[module].relative_to(ROOT.parent)}:{line}"
+        if package == "graphopt":
+            found = inside(inner, set(PARTS)) if inner else None
+            assert not inner or found is None or found in PARTS[part] | {part, "errors"}, (
+                f"{where}: {part} imports {found}"
+            )
+        elif package not in sys.stdlib_module_names:
+            assert inside(module, DOORS.get(package, set())), f"{where}: {package} does not come in here"
+
+
+def test_the_public_names_are_where_the_package_says() -> None:
+    for name, home in graphopt._HOMES.items():
+        path = MODULES[home.removeprefix("graphopt.")]
+        defined = {n.name for n in ast.parse(path.read_text()).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        imported = {
+            a.asname or a.name
+            for n in ast.parse(path.read_text()).body
+            if isinstance(n, ast.ImportFrom)
+            for a in n.names
+        }
+        assert name in defined | imported, f"{home} does not define {name}"
+
+
+def test_the_table_has_no_part_that_is_gone() -> None:
+    assert all(any(inside(m, {part}) for m in MODULES) for part in PARTS)

@@ -1,0 +1,151 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt.errors import ReadError, UsageError, VerificationError
+from graphopt.verify import OFF, verify, verify_as_asked
+
+pytest.importorskip("onnxruntime")
+
+
+def write(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[int | str]]],
+    outputs: dict[str, int],
+    weights: dict[str, np.ndarray] | None = None,
+    opset: int = 17,
+    shapes: bool = True,
+) -> Path:
+    """A model file."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()],
+        [helper.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
+        [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+F = TensorProto.FLOAT
+N = helper.make_node
+
+
+def unary(path: Path, *ops: str, shape: list[int | str] | None = None, dtype: int = F, out: int | None = None) -> Path:
+    """A chain of ops of one input."""
+    names = ["x", *(f"v{i}" for i in range(len(ops) - 1)), "y"]
+    nodes = [N(op, [a], [b]) for op, a, b in zip(ops, names, names[1:], strict=False)]
+    return write(path, nodes, {"x": (dtype, shape or [2, 3])}, {"y": dtype if out is None else out})
+
+
+def test_equal_models_are_verified(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", "Relu")
+    found = verify(a, unary(tmp_path / "b.onnx", "Relu"), draws=2)
+    assert (found.status, found.engine, found.draws, found.error) == ("verified", "ONNX Runtime", 2, 0)
+
+
+def test_a_wrong_result_is_an_error_that_names_the_output(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    with pytest.raises(VerificationError, match=r"output 'y' differs from the original's by .* times the tolerance"):
+        verify(a, unary(tmp_path / "b.onnx", "Sigmoid"))
+
+
+def test_a_result_of_another_type_is_an_error(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    node = N("Unsqueeze", ["x", "axes"], ["y"])
+    b = write(tmp_path / "b.onnx", [node], {"x": (F, [2, 3])}, {"y": F}, {"axes": np.array([0])})
+    with pytest.raises(
+        VerificationError, match=r"its type: float32\[1, 2, 3\] where the original gives float32\[2, 3\]"
+    ):
+        verify(a, b)
+
+
+def test_a_result_that_does_not_load_is_an_error(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    with pytest.raises(VerificationError, match="runs the original but not the result"):
+        verify(a, unary(tmp_path / "b.onnx", "NoSuchOp"))
+
+
+def test_an_original_that_nothing_runs_is_unverified(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "NoSuchOp")
+    found = verify(a, a)
+    assert found.status == "unverified"
+    assert "the original does not run" in found.reason
+    with pytest.raises(VerificationError, match="could not be verified"):
+        verify(a, a, required=True)
+
+
+def test_an_original_that_is_never_finite_is_unverified(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", "Neg", "Exp", "Neg", "Log")
+    found = verify(a, unary(tmp_path / "b.onnx", "Relu"))
+    assert (found.status, found.reason[:42]) == ("unverified", "the original's outputs were not finite in ")
+
+
+def test_positive_inputs_are_found_where_they_are_needed(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Log")
+    assert verify(a, a).status == "verified"
+
+
+def test_rounding_is_no_mismatch(tmp_path: Path) -> None:
+    """Floor of a large multiple flips where the last bit of its input does."""
+
+    def model(name: str, nodes: list[onnx.NodeProto]) -> Path:
+        weights = {"a": np.array(3e6, "f4"), "b": np.array(1 / 3, "f4"), "ab": np.array(3e6 / 3, "f4")}
+        return write(tmp_path / name, [*nodes, N("Floor", ["v"], ["y"])], {"x": (F, [1000])}, {"y": F}, weights)
+
+    a = model("a.onnx", [N("Mul", ["x", "a"], ["u"]), N("Mul", ["u", "b"], ["v"])])
+    b = model("b.onnx", [N("Mul", ["x", "ab"], ["v"])])
+    assert verify(a, b).status == "verified"
+
+
+def test_open_sizes_are_tried_until_the_model_runs(tmp_path: Path) -> None:
+    nodes = [N("Reshape", ["x", "s"], ["y"])]  # the last size must be a multiple of 48
+    weights = {"s": np.array([0, -1, 48])}
+    a = write(tmp_path / "a.onnx", nodes, {"x": (F, ["n", "m"])}, {"y": F}, weights)
+    assert verify(a, a, draws=2).status == "verified"
+
+
+def test_index_inputs_stay_inside_their_table(tmp_path: Path) -> None:
+    nodes = [N("Unsqueeze", ["i", "axes"], ["j"]), N("Gather", ["table", "j"], ["y"])]
+    weights = {"table": np.eye(3, dtype="f4"), "axes": np.array([0])}
+    a = write(tmp_path / "a.onnx", nodes, {"i": (TensorProto.INT64, [50])}, {"y": F}, weights)
+    assert verify(a, a, draws=3).status == "verified"
+
+
+def test_given_inputs_are_used(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Abs", shape=["n", 3])
+    b = unary(tmp_path / "b.onnx", "Relu", shape=["n", 3])
+    assert verify(a, b, inputs={"x": "0..5"}).status == "verified"
+    assert verify(a, b, inputs={"x": np.ones((7, 3), "f4")}).status == "verified"
+    np.save(tmp_path / "x.npy", -np.ones((7, 3), "f4"))
+    with pytest.raises(VerificationError):
+        verify(a, b, inputs={"x": tmp_path / "x.npy"})
+    with pytest.raises(UsageError, match="the model has no such input; its inputs are x"):
+        verify(a, b, inputs={"z": (0, 1)})
+    with pytest.raises(ReadError, match="cannot read it as a numpy array"):
+        verify(a, b, inputs={"x": str(tmp_path / "missing.npy")})
+
+
+def test_random_models_are_unverified(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "RandomUniformLike", shape=[100])
+    found = verify(a, unary(tmp_path / "b.onnx", "RandomNormalLike", shape=[100]))
+    assert found.status == "unverified"
+    assert "another each time" in found.reason
+
+
+def test_time_is_limited(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    found = verify(a, a, seconds=0.05)
+    assert (found.status, found.reason) == ("unverified", "the original was still running after 0.05 s")
+
+
+def test_what_was_asked() -> None:
+    assert verify_as_asked("a", "b", "off") is OFF
+    with pytest.raises(UsageError):
+        verify_as_asked("a", "b", "maybe")
