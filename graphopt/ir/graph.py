@@ -241,6 +241,23 @@ class Graph:
         """Whether the value is an output of the graph."""
         return value in self.outputs
 
+    def readers(self, id: int) -> list[int]:
+        """The nodes that read any output of the node, each once, in a fixed order."""
+        return sorted(self._nx.adj[id])
+
+    def since(self, first: int) -> Iterator[Node]:
+        """The nodes with ids from ``first`` on, in creation order."""
+        return (self.node(id) for id in range(first, self._next) if id in self._nx)
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next new node gets: a mark for ``since``."""
+        return self._next
+
+    def is_used(self, id: int) -> bool:
+        """Whether anybody reads the node: another node, or the caller as an output."""
+        return bool(self._nx.adj[id]) or any(v is not None and v.node == id for v in self.outputs)
+
     def n_uses(self, value: Value) -> int:
         """How often the value is read, graph outputs included."""
         return len(self.users(value)) + self.outputs.count(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
@@ -38,6 +38,11 @@ class Bindings(Generic[H]):
     def copy(self) -> Bindings[H]:
         """Bindings of its own, for a branch of the search."""
         return Bindings(dict(self.values), dict(self.attrs), dict(self.heads))
+
+
+def is_several(bound: object) -> TypeGuard[tuple[Any, ...]]:
+    """Whether a name stands for several values: a plain tuple (one value of a graph is a named tuple)."""
+    return type(bound) is tuple
 
 
 class Operands(Protocol[H_contra]):

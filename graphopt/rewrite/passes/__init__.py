@@ -1,0 +1,36 @@
+"""Native clean-ups: what always helps and is easier said in Python than as a rule.
+
+A pass is described as a rule is (name, reason, family, soundness class), and is switched on and off
+in the same way. It either looks at one node, wherever something changed, or goes over the whole graph.
+"""
+
+from __future__ import annotations
+
+from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, UNROLL
+from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
+from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
+from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
+from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.shapes import FIXED, SAME
+from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
+
+__all__ = ["PASSES", "Pass", "fix_dims", "fold_within", "freeze_defaults"]
+
+PASSES: tuple[Pass, ...] = (
+    INLINE,
+    UNUSED,
+    OUTPUTS,
+    KNOWN,
+    FOLD,
+    FIXED,
+    DECIDED,
+    UNROLL,
+    CARRIED,
+    CAPTURES,
+    DUPLICATES,
+    COMMON,
+    SAME,
+    FUNCTIONS,
+)
+"""All native passes, in the order in which they are tried."""

@@ -1,0 +1,100 @@
+"""What a caller fixes before a model is optimized: dimensions, and inputs that have a default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from graphopt.errors import UsageError
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.types import Size, TensorType, Type, substitute, symbols
+
+
+def freeze_defaults(graph: Graph) -> Graph:
+    """The graph with each input that has a default turned into that constant; the same graph where none has."""
+    frozen = graph.copy()
+    for value in list(frozen.inputs):
+        default = frozen.node(value.node).attrs.get("default")
+        if isinstance(default, Constant):
+            frozen.replace(value, frozen.add_constant(default, frozen.names.get(value, "")))
+            frozen.remove(value.node)
+    return frozen if len(frozen.inputs) < len(graph.inputs) else graph
+
+
+def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> Graph:
+    """The graph with inputs of the given shapes, and with named dimensions fixed everywhere.
+
+    Raises UsageError for an unknown input or dimension, a rank or a size that contradicts the model, or a dimension
+    that would get two sizes.
+    """
+    sizes = _sizes(graph, shapes, dims)
+    fixed = graph.copy()
+    fixed.types = {value: _fixed(type, sizes) for value, type in graph.types.items()}
+    for name, shape in shapes.items():
+        value = _input(graph, name)
+        type = graph.types[value]
+        assert isinstance(type, TensorType)
+        fixed.types[value] = TensorType(type.dtype, tuple(shape))
+    return fixed if fixed.types != graph.types else graph
+
+
+def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> dict[str, Size]:
+    """What each symbol becomes."""
+    known = sorted(set().union(*(symbols(s) for v in graph.inputs for s in _shape(graph.types.get(v)))))
+    named = [n for n in known if not n.startswith("?")]
+    for name, size in dims.items():
+        if name not in named:
+            raise UsageError(f"no dimension of an input is called {name!r}{_hint(name, named)}")
+        if size < 1:
+            raise UsageError(f"dimension {name} cannot be {size}: expected 1 or more")
+    sizes: dict[str, Size] = dict(dims)
+    for name, shape in shapes.items():
+        for axis, (old, new) in enumerate(zip(_shape_of(graph, name, shape), shape, strict=True)):
+            where = f"axis {axis} of input {name!r}"
+            if new < 1:
+                raise UsageError(f"{where} cannot be {new}: expected 1 or more")
+            if isinstance(old, int):
+                if old != new:
+                    raise UsageError(f"{where} is {old} in the model, it cannot be {new}")
+            elif symbols(old) == {str(old)} and sizes.setdefault(str(old), new) != new:
+                raise UsageError(f"{where} is {old}, which is {sizes[str(old)]} already, it cannot be {new} too")
+    return sizes
+
+
+def _shape_of(graph: Graph, name: str, shape: Sequence[int]) -> Sequence[Size]:
+    """The shape that the model gives an input; where it gives none, the one that it is to have."""
+    type = graph.types.get(_input(graph, name))
+    if not isinstance(type, TensorType):
+        raise UsageError(f"input {name!r} is no tensor of a known dtype, it cannot be given a shape")
+    if type.rank is None:
+        return shape
+    if type.rank != len(shape):
+        raise UsageError(f"input {name!r} has {type.rank} axes, not {len(shape)}")
+    return _shape(type)
+
+
+def _input(graph: Graph, name: str) -> Value:
+    names = {graph.names[v]: v for v in graph.inputs}
+    if name not in names:
+        raise UsageError(f"no input is called {name!r}{_hint(name, names)}")
+    return names[name]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name, names, 3)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f": there are {', '.join(names)}" if names else ": there are none"
+
+
+def _shape(type: Type | None) -> Sequence[Size]:
+    return type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
+
+
+def _fixed(type: Type, sizes: dict[str, Size]) -> Type:
+    if not isinstance(type, TensorType) or not isinstance(type.shape, tuple):
+        return type
+    shape = tuple(substitute(s, sizes) for s in type.shape)
+    return type if shape == type.shape else TensorType(type.dtype, shape)

@@ -1,0 +1,312 @@
+"""Constants are computed before the model runs, as long as the model does not grow by it.
+
+Sizes are inferred before anything is computed. While rewriting goes on, only results that are small
+or no larger than what they replace are computed (``FOLD``); at the end ``fold_within`` computes the
+rest as far as a budget of bytes allows. One repeated element stays one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.constants import BITS, SMALL, Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.workspace import Workspace
+
+SMALL_BYTES = 8 << 10
+"""Results up to this size are computed whatever they replace."""
+WORK_LIMIT = 64 << 20
+"""The most bytes that one computed constant may take while rewriting goes on."""
+GROWTH = 10 << 20
+"""By how many bytes a model may grow, or a tenth of what it stores where that is more."""
+KEPT = frozenset({"DequantizeLinear", "SequenceEmpty", "SequenceConstruct", "com.microsoft::DequantizeLinear"})
+"""Ops that are never folded: dequantized weights take four times the bytes of quantized ones."""
+DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress"})
+"""Ops whose result's size depends on elements but is never much larger than their input."""
+SLOW = ops.KINDS["pool"] | frozenset(
+    {"Conv", "ConvTranspose", "ConvInteger", "DeformConv", "LSTM", "GRU", "RNN", "Einsum"}
+)
+"""Ops whose reference implementation is slow: they are computed only where the result is small."""
+SLOW_BYTES = 1 << 20
+SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
+"""Ops that give one repeated element again when their first input is that."""
+
+
+def fold_known(space: Workspace, node: Node) -> bool:
+    """Replace integer vectors whose elements are known (shapes, and what is computed from them) by constants."""
+    if node.op in (INPUT, CONSTANT):
+        return False
+    before = space.edits
+    for value in node.outputs:
+        fact = space.fact(value)
+        known = fact.constant or _from_elements(fact)
+        if known is not None and known.nbytes <= SMALL_BYTES and _is_read(space, value):
+            space.replace(value, space.make_constant(known))
+    return space.edits != before
+
+
+def _is_read(space: Workspace, value: Value) -> bool:
+    return space.graph.is_used(value.node) and bool(space.uses(value))
+
+
+def _from_elements(fact: Fact) -> Constant | None:
+    elements = fact.elements
+    if elements is None or fact.shape is None or not all(isinstance(e, int) for e in elements):
+        return None
+    if fact.dtype not in ("int64", "int32", "bool") or fact.shape not in ((), (len(elements),)):
+        return None
+    return Constant.of(np.array(elements, dtype=fact.dtype).reshape(fact.shape), fact.dtype)
+
+
+def fold(space: Workspace, node: Node) -> bool:
+    """Compute a node whose inputs are constants where the result is small or no larger than what it replaces."""
+    if not is_foldable(node) or not space.graph.is_used(node.id):
+        return False
+    inputs = [space.graph.constant_of(v) for v in node.inputs]
+    if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
+        return False
+    size = _size(node, [space.fact(v) for v in node.outputs], inputs)
+    if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
+        return False
+    results = compute(node, inputs, [space.fact(v) for v in node.outputs], space.opset)
+    if results is None:
+        return False
+    before = space.edits
+    for value, constant in zip(node.outputs, results, strict=True):
+        if space.graph.n_uses(value):
+            space.replace(value, space.make_constant(constant))
+    return space.edits != before
+
+
+def is_foldable(node: Node) -> bool:
+    """Whether the node may be computed ahead once its inputs are known."""
+    if node.op in (INPUT, CONSTANT) or node.op in KEPT or node.bodies or not ops.is_pure(node.op):
+        return False
+    return ops.schema(node.op) is not None
+
+
+def _size(node: Node, facts: Sequence[Fact], inputs: Sequence[Constant | None]) -> int | None:
+    return result_bytes(node, facts, _ones(inputs), sum(c.nbytes for c in inputs if c is not None))
+
+
+def result_bytes(node: Node, facts: Sequence[Fact], ones: Sequence[bool | None], read: int) -> int | None:
+    """The bytes that a file needs for the node's outputs, before they are computed; None where that is not known.
+
+    ``ones`` says of each input whether it is one element repeated, ``read`` how many bytes they have together.
+    """
+    total = 0
+    for fact in facts:
+        size = fact.size
+        if not isinstance(size, int) or fact.dtype is None:
+            return 8 * read if node.op in DATA_DEPENDENT and read <= SMALL_BYTES else None
+        if size > SMALL and _splat_result(node, ones):
+            size = 1
+        total += (size * BITS.get(fact.dtype, 64) + 7) // 8
+    return None if node.op in SLOW and total > SLOW_BYTES else total
+
+
+def _splat_result(node: Node, ones: Sequence[bool | None]) -> bool:
+    """Whether the result is one element repeated, seen from which inputs are (None: absent)."""
+    if node.n_outputs != 1:
+        return False
+    if node.op == "ConstantOfShape":
+        return True
+    if node.op in SPLAT_MOVES:
+        return bool(ones[0])
+    given = [one for one in ones if one is not None]
+    return node.op in ops.KINDS["elementwise"] and bool(given) and all(given)
+
+
+def _ones(inputs: Sequence[Constant | None]) -> list[bool | None]:
+    return [None if c is None else _one_element(c) for c in inputs]
+
+
+def _is_large(fact: Fact) -> bool:
+    return isinstance(fact.size, int) and fact.size > SMALL
+
+
+def _one_element(constant: Constant) -> bool:
+    return constant.splat is not None or constant.size == 1
+
+
+def _element(constant: Constant) -> Constant:
+    element = constant.splat if constant.splat is not None else constant.array.reshape(())
+    return Constant.of(np.asarray(element), constant.dtype)
+
+
+def compute(
+    node: Node, inputs: Sequence[Constant | None], facts: Sequence[Fact], opset: int
+) -> tuple[Constant, ...] | None:
+    """The node's outputs, or None where it cannot be computed (an op without reference, a division by zero)."""
+    from graphopt.ir import evaluate
+
+    shape = facts[0].shape
+    try:
+        if _is_large(facts[0]) and shape is not None and _splat_result(node, _ones(inputs)):
+            element = _splat_element(node, inputs, opset)
+            return (Constant.full(tuple(n for n in shape if isinstance(n, int)), element.array),)
+        return evaluate.evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)
+    except GraphoptError:
+        return None
+
+
+def _splat_element(node: Node, inputs: Sequence[Constant | None], opset: int) -> Constant:
+    from graphopt.ir import evaluate
+
+    if node.op == "ConstantOfShape":
+        value = node.attrs.get("value")
+        return _element(value) if isinstance(value, Constant) else Constant.of(np.float32(0))  # type: ignore[arg-type]
+    elements = [None if c is None else _element(c) for c in inputs]
+    if node.op == "Cast" or node.op not in SPLAT_MOVES:
+        return evaluate.evaluate(node.op, node.attrs, elements, 1, opset)[0]
+    assert elements[0] is not None
+    return elements[0]
+
+
+def _freed(graph: Graph, node: Node) -> int:
+    """The bytes of the constants that nobody else reads."""
+    total = 0
+    for value in dict.fromkeys(node.inputs):
+        constant = graph.constant_of(value)
+        if value is not None and constant is not None and graph.readers(value.node) == [node.id]:
+            total += 0 if graph.is_output(value) else constant.nbytes
+    return total
+
+
+def evaluated(space: Workspace, value: Value, depth: int = 16) -> Constant | None:
+    """The elements of a small value that is computed from constants alone, where they can be had quickly."""
+    fact = space.fact(value)
+    if fact.constant is not None or not fact.is_const or depth == 0:
+        return fact.constant or space.graph.constant_of(value)
+    node = space.graph.node(value.node)
+    if not is_foldable(node):
+        return space.graph.constant_of(value)
+    facts = [space.fact(v) for v in node.outputs]
+    inputs = [None if v is None else evaluated(space, v, depth - 1) for v in node.inputs]
+    if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
+        return None
+    size = _size(node, facts, inputs)
+    results = compute(node, inputs, facts, space.opset) if size is not None and size <= SMALL_BYTES else None
+    return None if results is None else results[value.port]
+
+
+def fold_within(graph: Graph, limit: int | None = None) -> Graph:
+    """The graph with everything computed that rests on constants alone, as long as it stores at most ``limit`` bytes.
+
+    Without a limit that is a tenth more than it stores now, and at least 10 MB more. What does not fit stays as it is;
+    the same graph comes back where nothing was computed.
+    """
+    space = Workspace(graph.copy())
+    stored = stored_bytes(graph)
+    room = max(GROWTH, stored // 10) if limit is None else limit - stored
+    static = _static(space, max(WORK_LIMIT, stored + room))
+    wanted = [n for n in static if _is_frontier(space.graph, n, static)]
+    if not wanted:
+        return graph
+    freed = sum(c.nbytes for c in _only_read_by(space.graph, static))
+    if sum(static[n] for n in wanted) - freed > room:
+        wanted = _affordable(wanted, static, room)
+    _compute_all(space, wanted, static)
+    while (node := space.next()) is not None:
+        if node.op != INPUT and not space.graph.is_used(node.id):
+            space.remove(node.id)
+    return space.graph if space.edits else graph
+
+
+def stored_bytes(graph: Graph) -> int:
+    """The bytes of all constants of a graph and its bodies."""
+    total = 0
+    for node in graph.nodes():
+        constant = node.attrs.get("value") if node.op == CONSTANT else None
+        total += constant.nbytes if isinstance(constant, Constant) else 0
+        total += sum(map(stored_bytes, node.bodies.values()))
+    return total
+
+
+def _static(space: Workspace, largest: int) -> dict[int, int]:
+    """The nodes that rest on constants alone and can be computed, in order, with the bytes of their results."""
+    found: dict[int, int] = {}
+    ones: dict[Value, bool] = {}
+    for node in space.graph.order():
+        values = [v for v in node.inputs if v is not None]
+        constants = [space.graph.constant_of(v) for v in values]
+        for value, constant in zip(values, constants, strict=True):
+            if constant is not None:
+                ones[value] = _one_element(constant)
+        known = all(c is not None or v.node in found for v, c in zip(values, constants, strict=True))
+        if not known or not is_foldable(node):
+            continue
+        inputs = [None if v is None else ones[v] for v in node.inputs]
+        read = sum(c.nbytes if c is not None else found[v.node] for v, c in zip(values, constants, strict=True))
+        size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
+        if size is not None and size <= largest:
+            found[node.id] = size
+            ones.update(dict.fromkeys(node.outputs, _splat_result(node, inputs)))
+    return found
+
+
+def _is_frontier(graph: Graph, id: int, static: dict[int, int]) -> bool:
+    """Whether anybody reads the node's results who is not computed ahead too."""
+    return any(graph.is_output(v) for v in graph.node(id).outputs) or any(r not in static for r in graph.readers(id))
+
+
+def _only_read_by(graph: Graph, static: dict[int, int]) -> list[Constant]:
+    """The constants that nobody else reads."""
+    found: list[Constant] = []
+    for node in graph.nodes():
+        constant = graph.constant_of(Value(node.id)) if node.op == CONSTANT else None
+        readers = graph.readers(node.id)
+        if (
+            constant is not None
+            and readers
+            and all(r in static for r in readers)
+            and not graph.is_output(Value(node.id))
+        ):
+            found.append(constant)
+    return found
+
+
+def _affordable(wanted: list[int], static: dict[int, int], room: int) -> list[int]:
+    """The smallest results first, as many as there is room for."""
+    chosen: list[int] = []
+    for id in sorted(wanted, key=lambda n: (static[n], n)):
+        room -= static[id]
+        if room < 0:
+            break
+        chosen.append(id)
+    return sorted(chosen)
+
+
+def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) -> None:
+    """Compute the wanted nodes, with what they need, and put constants in their place."""
+    needed = set(wanted)
+    waiting = list(wanted)
+    while waiting:
+        for value in space.graph.node(waiting.pop()).inputs:
+            if value is not None and value.node in static and value.node not in needed:
+                needed.add(value.node)
+                waiting.append(value.node)
+    results: dict[Value, Constant] = {}
+    for id in [n for n in static if n in needed]:
+        node = space.graph.node(id)
+        inputs = [None if v is None else results.get(v) or space.graph.constant_of(v) for v in node.inputs]
+        if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
+            continue
+        made = compute(node, inputs, [space.fact(v) for v in node.outputs], space.opset)
+        results.update(zip(node.outputs, made or (), strict=False))
+    for id in wanted:
+        for value in space.graph.node(id).outputs:
+            if value in results and space.uses(value):
+                space.replace(value, space.make_constant(results[value]))
+
+
+KNOWN = Pass(
+    "known-elements", "shapes, and what is computed from them, are known before the model runs", "A19", visit=fold_known
+)
+FOLD = Pass("constant-folding", "what rests on constants alone is computed once, now", "A17", visit=fold)

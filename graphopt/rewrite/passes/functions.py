@@ -1,0 +1,107 @@
+"""Calls of local functions become what the functions do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.functions import callee, expanded_size
+from graphopt.ir.graph import CONSTANT, AttrRef, Attrs, Function, Graph, Node
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.splice import splice
+from graphopt.rewrite.workspace import Workspace
+
+LIMIT = 100_000
+"""How many nodes a model may have once its functions are expanded."""
+
+
+def inline_functions(space: Workspace) -> bool:
+    """Put the bodies of local functions in the place of their calls.
+
+    Raises InvalidModelError where a function calls itself, LimitError where the result would have more than ``LIMIT``
+    nodes and the calls more than they have now.
+    """
+    graph = space.graph
+    waiting = [n.id for n in graph.nodes() if callee(n, graph.functions)]
+    if not waiting:
+        return False
+    expanded_size(graph, max(LIMIT, 2 * len(graph)))
+    before = space.edits
+    while waiting:
+        node = graph.node(waiting.pop())
+        function = callee(node, graph.functions)
+        if function is None or not _fits(space, function):
+            continue
+        first = graph.next_id
+        made = splice(space, function.body, node.inputs, partial(_bound, call=node, function=function))
+        for old, new in zip(node.outputs, made, strict=False):
+            if new is not None:
+                space.replace(old, new)
+        _import(graph, function)
+        waiting += [n.id for n in graph.since(first) if callee(n, graph.functions)]
+    return space.edits != before
+
+
+def _fits(space: Workspace, function: Function) -> bool:
+    """Whether the model's opset has what the function needs, where the function is written for another."""
+    own = dict(function.opsets).get("", space.opset)
+    if own == space.opset:
+        return True
+    inner = [n for n in function.body.nodes() if n.inputs]
+    return all(ops.refusal(n.op, Attrs(), [], space.opset) is None or ops.schema(n.op, space.opset) for n in inner)
+
+
+def _import(graph: Graph, function: Function) -> None:
+    known = dict(graph.header.opsets)
+    added = tuple(o for o in function.opsets if o[0] not in known)
+    if added:
+        graph.header = replace(graph.header, opsets=graph.header.opsets + added)
+
+
+def _bound(node: Node, call: Node, function: Function) -> Attrs:
+    """The attributes of a node of a function as a call sets them."""
+    if not any(isinstance(a, AttrRef | Graph) for a in node.attrs.values()):
+        return node.attrs
+    found: dict[str, Any] = {}
+    for name, attr in node.attrs.items():
+        if isinstance(attr, AttrRef):
+            value = call.attrs.get(attr.name, function.defaults.get(attr.name))
+            if value is not None:
+                found[name] = value
+        else:
+            found[name] = _bound_body(attr, call, function) if isinstance(attr, Graph) else attr
+    if node.op == CONSTANT and "value" not in found and len(found) == 1:
+        ((form, value),) = found.items()
+        found = {"value": _spelled(form, value)}
+    return Attrs(found)
+
+
+def _bound_body(body: Graph, call: Node, function: Function) -> Graph:
+    bound = body.copy()
+    for node in list(bound.nodes()):
+        attrs = _bound(node, call, function)
+        if attrs is not node.attrs:
+            bound.update(node.id, attrs=attrs)
+    return bound
+
+
+def _spelled(form: str, value: object) -> Constant:
+    """The constant that a Constant node spells as a plain number, string or list."""
+    if "string" in form:
+        array = np.empty(len(value) if isinstance(value, tuple) else (), dtype=object)
+        array[...] = value
+        return Constant.of(array, "string")
+    return Constant.of(np.array(value, dtype=np.float32 if "float" in form else np.int64))
+
+
+INLINE = Pass(
+    "inline-functions",
+    "what a local function does can be rewritten once it stands in the graph",
+    "A15",
+    sweep=inline_functions,
+)

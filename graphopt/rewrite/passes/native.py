@@ -1,0 +1,23 @@
+"""What a native pass is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphopt.ir.graph import Node
+from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A clean-up written in Python. It has ``visit``, which looks at one node, or ``sweep``, which looks at the whole
+    graph; both edit the workspace and return whether they changed anything."""
+
+    name: str
+    reason: str
+    family: str
+    soundness: Soundness = Soundness.EXACT
+    visit: Callable[[Workspace, Node], bool] | None = None
+    sweep: Callable[[Workspace], bool] | None = None

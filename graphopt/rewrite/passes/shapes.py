@@ -1,0 +1,138 @@
+"""Shape operands that are known but for sizes that the op itself can tell (0, -1, 1, the end) become constants."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import CONSTANT, Node, Value
+from graphopt.ir.types import Size
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.workspace import Workspace
+
+END = (1 << 63) - 1
+"""The end of a slice that goes on to the end of the axis, whatever its size."""
+
+
+def fix_shape(space: Workspace, node: Node) -> bool:
+    """Make the shape operand of a Reshape, Expand or Slice a constant where that is provably the same."""
+    if node.op not in _OPERANDS or len(node.inputs) <= _OPERANDS[node.op]:
+        return False
+    operand = node.inputs[_OPERANDS[node.op]]
+    if operand is None or space.graph.node(operand.node).op == CONSTANT or space.fact(operand).is_const:
+        return False
+    elements = _ELEMENTS[node.op](space, node)
+    if elements is None:
+        return False
+    dtype = space.fact(operand).dtype or "int64"
+    constant = Constant.of(np.array(elements, dtype=dtype), dtype)
+    inputs = list(node.inputs)
+    inputs[_OPERANDS[node.op]] = space.make_constant(constant)
+    space.update(node.id, inputs=tuple(inputs))
+    return True
+
+
+def reshape_elements(space: Workspace, node: Node) -> list[int] | None:
+    """The result's sizes: 0 where it is the input's size at the same place, -1 for at most one other.
+
+    With -1 all others must be positive numbers: nothing can be told of a -1 beside a size that may be 0.
+    """
+    source, target = space.fact(_first(node)).shape, space.fact(Value(node.id)).shape
+    if target is None or ops.attribute(node.op, node.attrs, "allowzero"):
+        return None
+    if source is not None:
+        copied: list[Size | None] = [
+            size if isinstance(size, int) else 0 if i < len(source) and source[i] == size else None
+            for i, size in enumerate(target)
+        ]
+        found = [c for c in copied if isinstance(c, int)]
+        if len(found) == len(target) and all(
+            c != 0 or not isinstance(t, int) for c, t in zip(found, target, strict=True)
+        ):
+            return found
+    numbers = [s for s in target if isinstance(s, int)]
+    if len(numbers) == len(target) - 1 and all(n > 0 for n in numbers):
+        return [s if isinstance(s, int) else -1 for s in target]
+    return None
+
+
+def expand_elements(space: Workspace, node: Node) -> list[int] | None:
+    """The result's sizes, 1 where the input has that size already."""
+    source, target = space.fact(_first(node)).shape, space.fact(Value(node.id)).shape
+    if source is None or target is None:
+        return None
+    padded = (None,) * (len(target) - len(source)) + source
+    found = [t if isinstance(t, int) else 1 if s == t else None for s, t in zip(padded, target, strict=True)]
+    numbers = [n for n in found if n is not None]
+    return numbers if len(numbers) == len(target) else None
+
+
+def slice_elements(space: Workspace, node: Node) -> list[int] | None:
+    """The ends, where each is a number or the size of its axis; steps must go forward."""
+    ends, shape = space.fact(node.inputs[2]).elements, space.fact(_first(node)).shape  # type: ignore[arg-type]
+    if ends is None or shape is None:
+        return None
+    axes = _known(space, node, 3, range(len(ends)))
+    steps = _known(space, node, 4, [1] * len(ends))
+    if axes is None or steps is None or any(s <= 0 for s in steps):
+        return None
+    limit = END if space.fact(node.inputs[2]).dtype == "int64" else (1 << 31) - 1  # type: ignore[arg-type]
+    found: list[int] = []
+    for end, axis in zip(ends, axes, strict=True):
+        if not isinstance(end, int) and end != shape[axis]:
+            return None
+        found.append(end if isinstance(end, int) else limit)
+    return found
+
+
+def _known(space: Workspace, node: Node, index: int, default: Sequence[int]) -> list[int] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    elements = default if value is None else space.fact(value).elements
+    if elements is None or not all(isinstance(e, int) for e in elements):
+        return None
+    return [e for e in elements if isinstance(e, int)]
+
+
+def _first(node: Node) -> Value:
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+_OPERANDS = {"Reshape": 1, "Expand": 1, "Slice": 2}
+_ELEMENTS = {"Reshape": reshape_elements, "Expand": expand_elements, "Slice": slice_elements}
+
+
+def share_reshapes(space: Workspace) -> bool:
+    """Let the first of several reshapes (or expands) of one value to one shape stand for all."""
+    first: dict[Hashable, Value] = {}
+    before = space.edits
+    for node in space.graph.order():
+        if node.op not in ("Reshape", "Expand") or not space.graph.is_used(node.id):
+            continue
+        value = Value(node.id)
+        shape = space.fact(value).shape
+        if shape is None:
+            continue
+        source = space.graph.node(node.id).inputs[0]
+        twin = first.setdefault((node.op, source, shape), value)
+        if twin != value:
+            space.replace(value, twin)
+    return space.edits != before
+
+
+FIXED = Pass(
+    "known-shape",
+    "a shape that is known but for one size, or for sizes of the input, is a constant",
+    "B10",
+    visit=fix_shape,
+)
+SAME = Pass(
+    "common-reshape",
+    "reshapes of one value to one shape are one, however the shape is computed",
+    "A5",
+    sweep=share_reshapes,
+)

@@ -1,0 +1,211 @@
+"""Directed rewriting to a fixed point: rules and native passes that always help, tried wherever something changed."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.ir import infer
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.bindings import is_several
+from graphopt.rewrite.build import Refused, replacements
+from graphopt.rewrite.match import Match, matches, root_ops
+from graphopt.rewrite.passes import PASSES, Pass
+from graphopt.rewrite.rule import Rule, variables
+from graphopt.rewrite.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 20
+"""How often the whole-graph passes are repeated at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One application of a rule or native pass: its name, the value it replaced, and both sides in call notation."""
+
+    rule: str
+    site: str
+    before: str
+    after: str
+
+
+def simplify(
+    graph: Graph,
+    rules: Iterable[Rule] = (),
+    passes: Sequence[Pass] = PASSES,
+    *,
+    facts: Mapping[Value, Fact] | None = None,
+    journal: list[Applied] | None = None,
+    limit: int | None = None,
+) -> Graph:
+    """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
+
+    The graph itself is never changed, and it is what comes back where nothing applied. ``facts`` is
+    what is known of its inputs beyond their types; what is done is appended to ``journal``. Rules that
+    undo each other are stopped after ``limit`` applications (a generous multiple of the graph's size),
+    with a warning that names them; the graph is right all the same.
+    """
+    space = Workspace(graph.copy(), infer.infer(graph, facts))
+    _Simplifier(space, tuple(rules), passes, journal, limit).run()
+    return space.graph if space.edits else graph
+
+
+class _Simplifier:
+    """One run on one workspace."""
+
+    def __init__(
+        self,
+        space: Workspace,
+        rules: Sequence[Rule],
+        passes: Sequence[Pass],
+        journal: list[Applied] | None,
+        limit: int | None,
+    ) -> None:
+        self.space = space
+        self.graph = space.graph
+        self.rules = rules
+        self.passes = passes
+        self.journal = journal
+        self.limit = limit or 50 * len(space.graph) + 10_000
+        self.applied: Counter[str] = Counter()
+        self.steps = 0
+        self.roots = [(rule, root_ops(rule)) for rule in rules]
+        self.by_op: dict[str, list[Rule]] = {}
+        self.settled: dict[int, Graph] = {}
+
+    def run(self) -> None:
+        for node in self.graph.order():
+            self.space.touch(node.id)
+        for _ in range(ROUNDS):
+            self.settle()
+            before = self.space.edits
+            self.bodies()
+            for sweep in self.passes:
+                if sweep.sweep is not None and sweep.sweep(self.space):
+                    self.note(sweep.name, "", "", "")
+            if self.space.edits == before:
+                return
+
+    def settle(self) -> None:
+        """Look at nodes until none is pending."""
+        while (node := self.space.next()) is not None:
+            if self.steps > self.limit:
+                names = ", ".join(name for name, _ in self.applied.most_common(3))
+                log.warning("stopped after %d rewrites of one graph; most often applied: %s", self.steps, names)
+                return
+            if self.visit(node):
+                self.steps += 1
+                if node.id in self.graph:
+                    self.space.touch(node.id)
+
+    def visit(self, node: Node) -> bool:
+        for native in self.passes:
+            if native.visit is not None:
+                before = None if self.journal is None else describe(self.graph, Value(node.id), (), 1)
+                if native.visit(self.space, node):
+                    self.note(native.name, _name(self.graph, node), before or "", "")
+                    return True
+        return any(self.apply(found) for rule in self.rules_at(node.op) for found in matches(rule, self.space, node))
+
+    def rules_at(self, op: str) -> list[Rule]:
+        if op in (INPUT, CONSTANT):
+            return []
+        found = self.by_op.get(op)
+        if found is None:
+            found = self.by_op[op] = [rule for rule, ops in self.roots if ops is None or op in ops]
+        return found
+
+    def apply(self, found: Match) -> bool:
+        """Replace the roots of a match; whether its right side fits."""
+        if not all(map(self.space.uses, found.roots)):
+            return False
+        first = self.graph.next_id
+        try:
+            made = replacements(found.rule, found.bindings, found.roots, self.space)
+        except Refused as refused:
+            log.debug("%s: %s", found.rule.name, refused)
+            self.space.undo(first)
+            return False
+        if all(a == b for a, b in zip(found.roots, made, strict=True)):
+            self.space.undo(first)
+            return False
+        if self.journal is not None:
+            leaves = _leaves(found)
+            before, after = (", ".join(describe(self.graph, v, leaves) for v in side) for side in (found.roots, made))
+            self.note(found.rule.name, _name(self.graph, self.graph.node(found.roots[0].node)), before, after)
+        else:
+            self.note(found.rule.name, "", "", "")
+        moved: dict[Value, Value] = {}
+        for old, new in zip(found.roots, made, strict=True):
+            new = moved.get(new, new)
+            if old != new:
+                self.space.replace(old, new, first)
+                moved[old] = new
+        return True
+
+    def bodies(self) -> None:
+        """Simplify the bodies of If, Loop and Scan, which know what they capture."""
+        for node in list(self.graph.nodes()):
+            for name, body in node.bodies.items():
+                if id(body) in self.settled:
+                    continue
+                known = {v: self.space.fact(c) for v, c in captured(node, body)}
+                result = self.body(body, known)
+                self.settled[id(result)] = result
+                if result is not body:
+                    current = self.graph.node(node.id)
+                    self.space.update(node.id, attrs=current.attrs.with_(**{name: result}))
+
+    def body(self, body: Graph, known: Mapping[Value, Fact]) -> Graph:
+        """The simplified body; ``known`` is what is known of its inputs."""
+        space = Workspace(body.copy(), infer.infer(body, known), is_body=True)
+        _Simplifier(space, self.rules, self.passes, self.journal, self.limit).run()
+        return space.graph if space.edits else body
+
+    def note(self, rule: str, site: str, before: str, after: str) -> None:
+        self.applied[rule] += 1
+        if self.journal is not None:
+            self.journal.append(Applied(rule, site, before, after))
+
+
+def captured(node: Node, body: Graph) -> Iterator[tuple[Value, Value]]:
+    """What a body captures: pairs of the body's own input and the outer value that it stands for."""
+    if node.captures:
+        for inner, outer in zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True):
+            if outer is not None:
+                yield inner, outer
+
+
+def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), depth: int = 8) -> str:
+    """The term that makes a value in call notation, down to the leaves (or to the depth), which stand by name."""
+    if value is None:
+        return "_"
+    node = graph.node(value.node)
+    constant = graph.constant_of(value)
+    if constant is not None and constant.size <= 8 and value not in leaves:
+        return str(constant.array.tolist())
+    if value in leaves or depth == 0 or node.op in (INPUT, CONSTANT):
+        return _name(graph, node, value.port)
+    parts = [describe(graph, v, leaves, depth - 1) for v in node.inputs]
+    parts += [f"{name}={'{...}' if isinstance(a, Graph) else repr(a)}" for name, a in node.attrs.items()]
+    port = f"[{value.port}]" if value.port else ""
+    return f"{node.op}({', '.join(parts)}){port}"
+
+
+def _leaves(found: Match) -> tuple[Value, ...]:
+    names = {v.name for term in found.rule.lhs for v in variables(term)}
+    bound = [b for name, b in found.bindings.values.items() if name in names and b is not None]
+    return tuple(v for b in bound for v in (b if is_several(b) else (b,)))
+
+
+def _name(graph: Graph, node: Node, port: int = 0) -> str:
+    value = Value(node.id, port)
+    if value in graph.names:
+        return graph.names[value]
+    if value in graph.outputs:
+        return graph.output_names[graph.outputs.index(value)]
+    return f"%{node.id}" if not port else f"%{node.id}.{port}"
