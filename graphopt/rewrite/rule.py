@@ -254,3 +254,21 @@ def variables(term: Term) -> tuple[Var, ...]:
         case _:
             found = ()
     return tuple({v.name: v for v in found}.values())
+
+
+def subexpressions(expr: Expr) -> tuple[Expr, ...]:
+    """An expression and all that it is made of, the outermost first."""
+    match expr:
+        case Field(of=of):
+            parts: tuple[Expr | None, ...] = (of,)
+        case Item(of=of, index=index, stop=stop):
+            parts = (of, index, stop)
+        case Apply(arguments=arguments):
+            parts = arguments
+        case Series(items=items):
+            parts = items
+        case Each(body=body):
+            parts = (body,)
+        case _:
+            parts = ()
+    return (expr, *(e for part in parts if part is not None for e in subexpressions(part)))

@@ -1,0 +1,187 @@
+"""The door to egglog: terms, their congruence, and the matches of queries, all in integers of our own.
+
+Commands are built as values and never parsed from text, and every name in them is made here or in
+``queries``: nothing that a model or a rule file says reaches egglog as a string. A term is stored in
+a function from its number to its class, so that a class has a name that is the same in every run:
+the smallest number of its terms. Commutativity is in the data: each row of a commutative op is there
+in every order of its children, so that a query needs no variants for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+TERM = "N"
+"""The function from the number of a term to its class."""
+ABSENT = "absent"
+"""The constructor of the input that is not there."""
+PERMUTED = 3
+"""Commutative ops with at most this many children are stored in every order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One condition of a query: a row of a table. Arguments are variables, or integers where the column holds those.
+
+    Variables that begin with ``s`` stand for integers, all others for classes. ``output`` is the
+    variable of the class that a constructor gives, None for a relation.
+    """
+
+    table: str
+    arguments: tuple[str | int, ...]
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A constructor: an integer (the symbol), then ``arity`` classes, give a class."""
+
+    name: str
+    arity: int
+    commutative: bool = False
+
+
+Row = tuple[int, ...]
+
+
+class EGraph:
+    """Terms and queries. What is added is sent to egglog together, before the next query runs."""
+
+    def __init__(self) -> None:
+        from egglog import bindings
+
+        self._b = bindings
+        self._span = bindings.RustSpan("", 0, 0)
+        self._graph = bindings.EGraph()
+        self._pending: list[Any] = []
+        self._tables: set[str] = set()
+        self._columns: dict[str, tuple[str, ...]] = {}
+        b, span = self._b, self._span
+        self._pending += [
+            b.Sort(span, "V", None),
+            b.FunctionCommand(span, TERM, b.Schema(["i64"], "V"), None),
+            b.Constructor(span, ABSENT, b.Schema([], "V"), None, False),
+            b.AddRuleset(span, "orders"),
+        ]
+
+    # -- adding
+
+    def declare_table(self, table: Table) -> None:
+        """Make a constructor known; nothing happens where it is already."""
+        if table.name in self._tables:
+            return
+        self._tables.add(table.name)
+        b, span = self._b, self._span
+        self._pending.append(b.Constructor(span, table.name, b.Schema(["i64"] + ["V"] * table.arity, "V"), None, False))
+        if table.commutative and 2 <= table.arity <= PERMUTED:
+            names = [f"v{i}" for i in range(table.arity)]
+            row = b.Eq(span, self._var("o"), self._call(table.name, ["s", *names]))
+            for order in list(permutations(names))[1:]:
+                other = b.Union(span, self._var("o"), self._call(table.name, ["s", *order]))
+                rule = b.Rule(span, [other], [row], f"{table.name} {' '.join(order)}", "orders")
+                self._pending.append(b.RuleCommand(rule))
+
+    def declare_relation(self, name: str, arity: int) -> None:
+        """Make a relation known, between an integer and ``arity`` classes."""
+        if name not in self._tables:
+            self._tables.add(name)
+            self._pending.append(self._b.Relation(self._span, name, ["i64"] + ["V"] * arity))
+
+    def declare_query(self, name: str, atoms: Sequence[Atom], columns: Sequence[str]) -> None:
+        """Make a query known. Its matches are read as rows of these variables."""
+        b, span = self._b, self._span
+        self._columns[name] = tuple(columns)
+        body: list[Any] = []
+        for atom in atoms:
+            call = self._call(atom.table, atom.arguments)
+            body.append(b.Fact(call) if atom.output is None else b.Eq(span, self._var(atom.output), call))
+        head = [b.Expr_(span, self._call(f"rows of {name}", columns))]
+        self._pending += [
+            b.AddRuleset(span, name),
+            b.Relation(span, f"rows of {name}", ["i64" if c.startswith("s") else "V" for c in columns]),
+            b.RuleCommand(b.Rule(span, head, body, name, name)),
+        ]
+
+    def add(self, term: int, table: str | None, symbol: int = 0, children: Sequence[int] = ()) -> None:
+        """A new term, of children that are terms. Without a table: the absent input."""
+        b, span = self._b, self._span
+        made = b.Call(span, ABSENT, []) if table is None else self._node(table, symbol, children)
+        self._pending.append(b.ActionCommand(b.Set(span, TERM, [self._int(term)], made)))
+
+    def union(self, a: int, b: int) -> None:
+        """Make the classes of two terms one."""
+        self._pending.append(self._b.ActionCommand(self._b.Union(self._span, self._term(a), self._term(b))))
+
+    def relate(self, relation: str, number: int, *terms: int) -> None:
+        """Add a row to a relation."""
+        self._pending.append(
+            self._b.ActionCommand(self._b.Expr_(self._span, self._node(relation, number, terms))),
+        )
+
+    # -- asking
+
+    def run(self, queries: Iterable[str]) -> dict[str, int]:
+        """Find the matches of these queries that earlier runs did not find; how many, by name of the query."""
+        b, span = self._b, self._span
+        orders = b.RunSchedule(b.Saturate(span, b.Run(span, b.RunConfig("orders"))))
+        self._graph.run_program(*self._pending, orders)
+        self._pending = []
+        runs = [b.Run(span, b.RunConfig(name)) for name in queries]
+        if not runs:
+            return {}
+        done: Any = self._graph.run_program(b.RunSchedule(b.Sequence(span, runs)))[0]
+        found: dict[str, int] = done.report.num_matches_per_rule
+        return found
+
+    def read(self, queries: Iterable[str]) -> tuple[dict[int, int], dict[str, list[Row]]]:
+        """The class of every term, and all rows of these queries (earlier ones too), sorted, without repeats.
+
+        A class is the smallest number of its terms.
+        """
+        tables = self._graph.freeze().functions
+        class_of: dict[Any, int] = {}
+        number: Callable[[Any], int] = _Numbers(self._graph).__getitem__
+        terms = sorted((number(row.inputs[0]), row.output) for row in tables[TERM].rows)
+        classes = {term: class_of.setdefault(value, term) for term, value in terms}
+        found = {}
+        for name in queries:
+            readers = [number if c.startswith("s") else class_of.__getitem__ for c in self._columns[name]]
+            rows = {
+                tuple([read(v) for read, v in zip(readers, row.inputs, strict=True)])
+                for row in tables[f"rows of {name}"].rows
+            }
+            found[name] = sorted(rows)
+        return classes, found
+
+    # -- expressions
+
+    def _int(self, number: int) -> Any:
+        return self._b.Lit(self._span, self._b.Int(number))
+
+    def _var(self, name: str) -> Any:
+        return self._b.Var(self._span, name)
+
+    def _call(self, name: str, arguments: Sequence[str | int]) -> Any:
+        parts = [self._int(a) if isinstance(a, int) else self._var(a) for a in arguments]
+        return self._b.Call(self._span, name, parts)
+
+    def _term(self, term: int) -> Any:
+        return self._b.Call(self._span, TERM, [self._int(term)])
+
+    def _node(self, table: str, symbol: int, children: Sequence[int]) -> Any:
+        return self._b.Call(self._span, table, [self._int(symbol), *map(self._term, children)])
+
+
+class _Numbers(dict[Any, int]):
+    """From egglog's integer values to Python's, each asked for once."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def __missing__(self, value: Any) -> int:
+        number: int = self._graph.value_to_i64(value)
+        self[value] = number
+        return number

@@ -1,0 +1,180 @@
+"""From a row that egglog found to what the names of the pattern stand for, attributes and guards included."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.graph import Attrs
+from graphopt.rewrite import expressions
+from graphopt.rewrite.bindings import Bindings, Head, is_several
+from graphopt.rewrite.build import element
+from graphopt.rewrite.classes import ABSENT, Classes
+from graphopt.rewrite.egraph import Row
+from graphopt.rewrite.provenance import Spelling, Symbol
+from graphopt.rewrite.queries import Matched, Query
+from graphopt.rewrite.rule import Call, Ref, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Where the left side of a rule occurs: for each root its class, and the term as the rule spells it."""
+
+    rule: Rule
+    roots: tuple[int, ...]
+    left: tuple[Spelling, ...]
+    bindings: Bindings[int]
+
+
+class Reader:
+    """Reads the rows of one query."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._place = {name: i for i, name in enumerate(query.columns)}
+        self._by_value = {m.value: m for m in query.calls}
+
+    def read(self, row: Row, classes: Classes) -> Instance | str:
+        """What the row says, or why the attributes do not fit. Guards are not looked at."""
+        if any(self._class(v, row, classes) == ABSENT for v in self.query.required):
+            return "an input that the rule wants is absent"
+        bindings: Bindings[int] = Bindings()
+        for name, bound in self.query.values:
+            if isinstance(bound, str):
+                value = self._class(bound, row, classes)
+                bindings.values[name] = None if value == ABSENT else value
+            else:
+                bindings.values[name] = tuple(self._class(b, row, classes) for b in bound)
+        heads = [(m, classes.symbols[row[self._place[m.symbol]]]) for m in self.query.calls]
+        ranks = [self._rank(m, row, classes) for m in self.query.calls]
+        for (matched, symbol), rank in zip(heads, ranks, strict=True):
+            if (why := _bind(matched.call, symbol, rank, bindings)) is not None:
+                return why
+        for (matched, symbol), rank in zip(heads, ranks, strict=True):
+            if (why := _check(matched.call, symbol, rank, bindings, classes)) is not None:
+                return why
+        roots = tuple(self._class(r, row, classes) for r in self.query.roots)
+        return Instance(self.query.rule, roots, tuple(self._spell(r, row, classes) for r in self.query.roots), bindings)
+
+    def _class(self, variable: str, row: Row, classes: Classes) -> int:
+        place = self._place.get(variable)
+        return ABSENT if place is None else classes.find(row[place])
+
+    def _rank(self, matched: Matched, row: Row, classes: Classes) -> int | None:
+        return classes.fact(self._class(matched.children[0], row, classes)).rank if matched.children else None
+
+    def _spell(self, variable: str, row: Row, classes: Classes) -> Spelling:
+        matched = self._by_value.get(variable)
+        if matched is None:
+            return self._class(variable, row, classes)
+        children = [self._spell(c, row, classes) for c in matched.children]
+        spelled = classes.spell(row[self._place[matched.symbol]], children)
+        return classes.spell_output(spelled, matched.call.output) if matched.form.several else spelled
+
+
+def _bind(call: Call, symbol: Symbol, rank: int | None, bindings: Bindings[int]) -> str | None:
+    """Bind what a call names of its op and attributes; why they do not fit, or None."""
+    if call.is_variable:
+        head = Head(symbol.op, symbol.attrs)
+        if bindings.heads.setdefault(call.op, head) != head:
+            return f"{symbol.op} is not the same op as {call.op}"
+        return None
+    mentioned = {name for name, _ in call.attrs}
+    others = {n: a for n, a in symbol.attrs.items() if n not in mentioned}
+    if call.rest is not None:
+        if bindings.attrs.setdefault(call.rest, Attrs(others)) != Attrs(others):
+            return f"the attributes of {symbol.op} differ from {call.rest}"
+    elif others:
+        return f"attribute {min(others)} of {symbol.op} is not its default"
+    for name, expr in call.attrs:
+        if isinstance(expr, Ref) and expr.name not in bindings.attrs and expr.name not in expressions.SETS:
+            bindings.attrs[expr.name] = ops.attribute(symbol.op, symbol.attrs, name, rank)
+    return None
+
+
+def _check(call: Call, symbol: Symbol, rank: int | None, bindings: Bindings[int], classes: Classes) -> str | None:
+    """Why an attribute is not equal to what the pattern says, or None."""
+    for name, expr in call.attrs:
+        if isinstance(expr, Ref) and expr.name in bindings.attrs:
+            wanted: object = bindings.attrs[expr.name]
+        else:
+            try:
+                wanted = expressions.evaluate(expr, bindings, classes)
+            except expressions.Unknown as unknown:
+                return str(unknown)
+        if not same_attribute(ops.attribute(symbol.op, symbol.attrs, name, rank), wanted):
+            return f"attribute {name} of {symbol.op} is not what the rule wants"
+    return None
+
+
+def same_attribute(actual: object, wanted: object) -> bool:
+    """Whether an attribute is what an expression says; floats are compared in the single precision that ONNX stores."""
+    if isinstance(actual, tuple) and isinstance(wanted, tuple | list):
+        return len(actual) == len(wanted) and all(map(same_attribute, actual, wanted))
+    if isinstance(actual, float) and isinstance(wanted, int | float):
+        return bool(np.float32(actual) == np.float32(wanted))
+    return type(actual) is type(wanted) and actual == wanted
+
+
+# -- several roots
+
+
+def joined(members: Sequence[Instance]) -> Instance:
+    """One instance of a rule whose root stands for all calls of a kind, from instances for each of them."""
+    first = members[0]
+    bindings = first.bindings.copy()
+    for name in own_names(first):
+        bindings.values[name] = tuple(v for m in members for v in _several(m.bindings.values[name]))
+    return Instance(first.rule, tuple(m.roots[0] for m in members), tuple(m.left[0] for m in members), bindings)
+
+
+def alone(member: Instance) -> Bindings[int]:
+    """The bindings of one member of a family, for the guards on it alone."""
+    return element(member.bindings, own_names(member), 0)
+
+
+def own_names(member: Instance) -> list[str]:
+    """The names that stand for something else in each member of a family."""
+    return [name for name, value in member.bindings.values.items() if is_several(value)]
+
+
+def shared(member: Instance) -> Hashable:
+    """What all members of one family have in common."""
+    own = set(own_names(member))
+    bindings = member.bindings
+    return (
+        tuple((n, v) for n, v in bindings.values.items() if n not in own),
+        tuple(bindings.attrs.items()),
+        tuple(bindings.heads.items()),
+    )
+
+
+def independent(instance: Instance, classes: Classes) -> bool:
+    """Whether no root is computed from another: what replaces them reads what all of them read."""
+    roots = {classes.find(r) for r in instance.roots}
+    lowest = min(_term(left) for left in instance.left)
+    waiting = [v for bound in instance.bindings.values.values() for v in _several(bound) if v is not None]
+    own = {classes.find(r) for r in instance.roots}
+    waiting = [v for v in waiting if classes.find(v) not in own]
+    seen = set(waiting)
+    while waiting:
+        term = waiting.pop()
+        if classes.find(term) in roots:
+            return False
+        for child in classes.terms[term][1]:
+            if child >= lowest and child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return True
+
+
+def _several(bound: object) -> tuple[Any, ...]:
+    return bound if is_several(bound) else (bound,)
+
+
+def _term(spelling: Spelling) -> int:
+    return spelling if isinstance(spelling, int) else spelling.term

@@ -1,0 +1,165 @@
+"""Keeps egglog in step with the classes, and hands out the matches of rules that were not looked at before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphopt.ir.constants import SMALL, Constant
+from graphopt.ir.graph import CONSTANT, INPUT, Graph
+from graphopt.ir.ops import is_commutative
+from graphopt.rewrite.classes import ABSENT, Classes
+from graphopt.rewrite.egraph import EGraph, Row, Table
+from graphopt.rewrite.expressions import matches_literal
+from graphopt.rewrite.instances import Reader
+from graphopt.rewrite.queries import LITERAL, OUTPUT, Form, Query, queries
+from graphopt.rewrite.rule import Literal, Rule
+from graphopt.rewrite.saturated import PROJECTION
+
+
+@dataclass(slots=True)
+class Found:
+    """The matches of one query: rows that wait to be looked at, and rows that were, with whether that settled them."""
+
+    name: str
+    query: Query
+    reader: Reader
+    waiting: list[Row] = field(default_factory=list)
+    seen: dict[Row, bool] = field(default_factory=dict)
+
+    def settle(self, row: Row, settled: bool) -> None:
+        """The row was looked at. Where that did not settle it, it comes up again when its classes are better known."""
+        self.seen[row] = settled
+
+
+class Matching:
+    """The matches of rules among classes. Rules are named by their position."""
+
+    def __init__(self, classes: Classes, rules: Sequence[Rule]) -> None:
+        self.classes = classes
+        self.rules = rules
+        self.found: list[list[Found]] = [[] for _ in rules]
+        self._by_name: dict[str, Found] = {}
+        self._engine = EGraph()
+        self._forms: set[Form] = set()
+        self._literals: dict[Literal, int] = {}
+        self._constants: list[tuple[int, Constant]] = []
+        self._related = 0, 0
+        self._terms = self._unions = self._renamed = 0
+        self._engine.declare_table(Table(OUTPUT, 1))
+        self._engine.declare_relation(LITERAL, 1)
+
+    def search(self, rules: Sequence[int]) -> None:
+        """Look for matches of these rules among all that was made and joined so far."""
+        self._send()
+        self._rename()
+        wanted = [found.name for rule in rules for found in self.found[rule]]
+        counts = self._engine.run(wanted)
+        _, rows = self._engine.read([name for name in wanted if counts.get(name)])
+        for name, all_rows in rows.items():
+            found = self._by_name[name]
+            found.waiting = [row for row in all_rows if row not in found.seen]
+
+    def reconsider(self) -> bool:
+        """Have matches looked at again of whose classes more is known than then; whether there are any."""
+        improved, self.classes.improved = self.classes.improved, set()
+        if not improved:
+            return False
+        self._rename()
+        any_ = False
+        for found in self._by_name.values():
+            places = [i for i, c in enumerate(found.query.columns) if not c.startswith("s")]
+            again = [r for r, done in found.seen.items() if not done and any(r[i] in improved for i in places)]
+            for row in again:
+                del found.seen[row]
+            found.waiting = sorted({*found.waiting, *again})
+            any_ = any_ or bool(again)
+        return any_
+
+    def _rename(self) -> None:
+        """Classes have new names where they were joined."""
+        if self._renamed == len(self.classes.unions):
+            return
+        self._renamed = len(self.classes.unions)
+        find = self.classes.find
+        for found in self._by_name.values():
+            symbols = [c.startswith("s") for c in found.query.columns]
+            seen: dict[Row, bool] = {}
+            for row, settled in found.seen.items():
+                new = tuple([n if s else find(n) for s, n in zip(symbols, row, strict=True)])
+                seen[new] = seen.get(new, True) and settled
+            found.seen = seen
+            renamed = {tuple([n if s else find(n) for s, n in zip(symbols, r, strict=True)]) for r in found.waiting}
+            found.waiting = sorted(r for r in renamed if r not in seen)
+
+    # -- sending
+
+    def _send(self) -> None:
+        new = range(self._terms, len(self.classes.terms))
+        for term in new:
+            self._send_term(term)
+        for a, b in self.classes.unions[self._unions :]:
+            self._engine.union(a, b)
+        self._terms, self._unions = len(self.classes.terms), len(self.classes.unions)
+        self._declare({self.classes.form(t) for t in new if _is_plain(self.classes, t)} - self._forms)
+        self._send_literals()
+
+    def _send_term(self, term: int) -> None:
+        classes = self.classes
+        if term == ABSENT:
+            self._engine.add(term, None)
+            return
+        index, children = classes.terms[term]
+        symbol = classes.symbols[index]
+        if symbol.op == PROJECTION:
+            port = symbol.attrs["index"]
+            assert isinstance(port, int)
+            self._engine.add(term, OUTPUT, port, children)
+        else:
+            form = classes.form(term)
+            commutative = is_commutative(form.op) and form.arity == 2
+            self._engine.declare_table(Table(form.table, form.arity, commutative))
+            self._engine.add(term, form.table, index, children)
+        fact = classes.fact(term)
+        if fact.is_const and isinstance(fact.size, int) and fact.size <= SMALL:
+            constant = classes.constant(term) if fact.constant is not None or fact.size == 1 else None
+            if constant is not None:
+                self._constants.append((term, constant))
+
+    def _declare(self, new: set[Form]) -> None:
+        """Write the queries that forms make possible which did not occur before."""
+        if not new:
+            return
+        self._forms |= new
+        for index, rule in enumerate(self.rules):
+            for query in queries(rule, self._forms, self._literals):
+                if query.forms & new:
+                    name = f"q{len(self._by_name)}"
+                    found = self._by_name[name] = Found(name, query, Reader(query))
+                    self.found[index].append(found)
+                    self._engine.declare_query(name, query.atoms, query.columns)
+
+    def _send_literals(self) -> None:
+        """Fill the relation between literals and constants."""
+        literals, constants = self._related
+        for number, literal in enumerate(self._literals):
+            for term, constant in self._constants[constants if number < literals else 0 :]:
+                if _may_match(literal, constant) and matches_literal(constant, literal.value):
+                    self._engine.relate(LITERAL, number, term)
+        self._related = len(self._literals), len(self._constants)
+
+
+def _is_plain(classes: Classes, term: int) -> bool:
+    """Whether patterns can look for a term: not for leaves, ops in an old form, and ops with bodies."""
+    symbol = classes.symbols[classes.terms[term][0]]
+    return (
+        term != ABSENT
+        and symbol.op not in (INPUT, CONSTANT, PROJECTION)
+        and "@" not in symbol.op
+        and not any(isinstance(a, Graph) for a in symbol.attrs.values())
+    )
+
+
+def _may_match(literal: Literal, constant: Constant) -> bool:
+    """A quick look at the number of elements."""
+    return constant.size == (len(literal.value) if isinstance(literal.value, tuple) else 1)
