@@ -139,36 +139,55 @@ def _sum(terms: Iterable[tuple[Monomial, int]]) -> Size:
 
 
 def _divide(numerator: Size, denominator: Size) -> Size:
-    """Floor division, exact where every monomial divides; the even part comes out of the floor."""
+    """Floor division. What divides evenly comes out of the floor, and floors within floors become one."""
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
-    if denominator == 1:
-        return numerator
-    if isinstance(numerator, int) and numerator == 0:
-        return 0
+    if numerator == denominator:
+        return 1
     divisor = _terms(denominator)
     if len(divisor) != 1:
-        return 1 if numerator == denominator else _sum([((FloorDiv(numerator, denominator),), 1)])
+        return _sum([((FloorDiv(numerator, denominator),), 1)]) if numerator != 0 else 0
     (atoms, factor) = divisor[0]
     even: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []
     for monomial, coefficient in _terms(numerator):
-        left = list(monomial)
-        for atom in atoms:
-            if atom not in left:
-                break
-            left.remove(atom)
-        else:
-            if coefficient % factor == 0:
-                even.append((tuple(left), coefficient // factor))
-                continue
-        rest.append((monomial, coefficient))
-    if not rest:
+        left = _without(monomial, atoms)
+        if left is None:
+            rest.append((monomial, coefficient))
+            continue
+        quotient, remainder = divmod(coefficient, factor) if factor > 0 else (0, coefficient)
+        if factor < 0 and coefficient % factor == 0:
+            quotient, remainder = coefficient // factor, 0
+        even.append((left, quotient))
+        rest.append((monomial, remainder))
+    left_over = _sum(rest)
+    if isinstance(left_over, int) and not atoms:
+        return _sum([*even, ((), left_over // factor)])
+    if left_over == 0:
         return _sum(even)
-    remainder = _sum(rest)
-    if isinstance(remainder, int) and not atoms:
-        return _sum([*even, ((), remainder // factor)])
-    return _sum([*even, ((FloorDiv(remainder, denominator),), 1)])
+    return _sum([*even, (_floor(left_over, denominator), 1)])
+
+
+def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
+    """The monomial divided by atoms; None where they are not all in it."""
+    left = list(monomial)
+    for atom in atoms:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _floor(numerator: Size, denominator: Size) -> Monomial:
+    """The floor as an atom: ``(a // b + c) // d`` is ``(a + b*c) // (b*d)`` for positive numbers b and d."""
+    terms = [(m, c) for m, c in _terms(numerator) if m]
+    if isinstance(denominator, int) and denominator > 0 and len(terms) == 1:
+        (monomial, coefficient) = terms[0]
+        match monomial:
+            case (FloorDiv(above, int(below)),) if coefficient == 1 and below > 0:
+                offset = numerator - Dim(tuple(terms))
+                return (FloorDiv(above + below * offset, below * denominator),)
+    return (FloorDiv(numerator, denominator),)
 
 
 def symbol(name: str) -> Dim:
