@@ -26,6 +26,10 @@ OUTPUT = "output"
 """The constructor of the outputs of an e-node that has several."""
 
 
+NOBODY = "nobody"
+"""The variable that stands for the absent input."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Form:
     """A way in which an op occurs: with so many children (absent ones included), and with one or several outputs."""
@@ -185,7 +189,7 @@ class _Writer:
         """The query with the term added, and the variable of its class."""
         match term:
             case Var("_"):
-                yield self.absent(state), ABSENT
+                yield self.absent(state), NOBODY
             case Var():
                 yield self.variable(state, term, member)
             case Literal():
@@ -200,7 +204,7 @@ class _Writer:
                     yield from self.call(state, term, form, member)
 
     def absent(self, state: _State) -> _State:
-        atom = Atom(ABSENT, (), ABSENT)
+        atom = Atom(ABSENT, (), NOBODY)
         return state if atom in state.atoms else replace(state, atoms=(atom, *state.atoms))
 
     def variable(self, state: _State, var: Var, member: int | None) -> tuple[_State, str]:
@@ -265,7 +269,7 @@ class _Writer:
             return
         part = parts[0]
         if part is None:
-            found = iter([(self.absent(state), ABSENT)])
+            found = iter([(self.absent(state), NOBODY)])
         else:
             found = self.term(state, part.term, member if part.member is None else part.member)
         for one, variable in found:

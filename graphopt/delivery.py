@@ -1,0 +1,76 @@
+"""Hands a result over: written beside its place and verified first, so that an error leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.errors import ReadError
+from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.verify import OFF, Verification, verify_as_asked
+
+if TYPE_CHECKING:
+    from graphopt.inputs import Given
+    from graphopt.steps import Steps
+
+
+def deliver(
+    step: Steps,
+    model: Any,
+    original: Graph | Path,
+    graph: Graph,
+    output: str | Path | None,
+    verify: int | str,
+    inputs: Mapping[str, Given] | None,
+) -> tuple[Any, Verification, tuple[int | None, int | None]]:
+    """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
+    of both models on disk where they are there.
+
+    ``original`` is what the result is compared with: a file, or a graph where the model came without one. Raises VerificationError where
+    the two differ, ReadError where the result cannot be written.
+    """
+    place = None if output is None else Path(output)
+    if place is None and verify in (0, "off"):
+        return _like(model, graph), OFF, (None, None)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=place and place.parent) as name:
+            written = Path(name) / "result" / (place.name if place else "model.onnx")
+            written.parent.mkdir()
+            step("write", onnx_io.save, graph, written)
+            verified = OFF
+            if verify not in (0, "off"):
+                source = original if isinstance(original, Path) else _saved(original, Path(name))
+                verified = step("verify", verify_as_asked, source, written, verify, inputs)
+            sizes = (Path(model).stat().st_size if isinstance(model, str | Path) else None, _bytes(written.parent))
+            if place is not None:
+                _move(written, place)
+    except OSError as error:
+        raise ReadError(f"{place or 'a temporary folder'}: cannot write there ({error.strerror})") from None
+    return (output if place is not None else _like(model, graph)), verified, sizes
+
+
+def _saved(graph: Graph, folder: Path) -> Path:
+    path = folder / "original.onnx"
+    onnx_io.save(graph, path)
+    return path
+
+
+def _like(model: Any, graph: Graph) -> Any:
+    """The graph as the kind of thing that was given."""
+    if isinstance(model, bytes):
+        return onnx_io.to_bytes(graph)
+    return onnx_io.to_ir(graph) if type(model).__module__.startswith("onnx_ir") else onnx_io.to_proto(graph)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _move(written: Path, place: Path) -> None:
+    """Put everything in its place: data first, the model last."""
+    for file in sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name)):
+        os.replace(file, place.parent / file.name)

@@ -1,0 +1,229 @@
+"""The pipeline: every step of ``graphopt optimize``, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from graphopt.delivery import deliver
+from graphopt.errors import UsageError
+from graphopt.ir import onnx_io
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs, Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.progress import Event, Listener
+from graphopt.report import Exploration, Report, Rewrite
+from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
+from graphopt.rewrite.extract import allowance, extract, stored_bytes
+from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
+from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.ruleset import Ruleset, standard
+from graphopt.rewrite.saturate import Budget, saturate, to_graph
+from graphopt.rewrite.simplify import Applied, simplify
+from graphopt.steps import Steps, count_ops
+from graphopt.target import PORTABLE, Target
+from graphopt.target import target as target_named
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from graphopt.inputs import Given
+
+Model = TypeVar("Model", bytes, "onnx.ModelProto", "onnx_ir.Model", str, Path)
+
+
+def optimize_graph(
+    graph: Graph,
+    rules: Ruleset | None = None,
+    target: Target = PORTABLE,
+    policy: Soundness = Soundness.REALS,
+    budget: Budget | None = None,
+    step: Steps | None = None,
+) -> tuple[Graph, Report]:
+    """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed."""
+    chosen = (rules or standard()).select(policy=policy, target=target)
+    run = _Run(chosen, target, budget or Budget(), step or Steps(), growth=allowance(stored_bytes(graph)))
+    start = graph
+    graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
+    # from here equal graphs live side by side: nothing is lost by trying a rule
+    graph = run.explore(graph)
+    # one graph again; names, inputs and outputs are the caller's
+    graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
+    graph = run.step("fold", fold_within, graph, stored_bytes(start) + allowance(stored_bytes(start)))
+    return graph, run.report(start, graph, policy)
+
+
+class _Run:
+    """One optimization: its settings, and what is collected on the way for the report."""
+
+    def __init__(self, rules: Ruleset, target: Target, budget: Budget, step: Steps, growth: int) -> None:
+        self.rules = rules
+        self.target = target
+        self.budget = budget
+        self.step = step
+        self.growth = growth
+        self.journal: list[Applied] = []
+        self.explorations: list[Exploration] = []
+        self.warnings: list[str] = []
+
+    def explore(self, graph: Graph, known: Mapping[Value, Fact] | None = None) -> Graph:
+        """The cheapest of all graphs that the rules make equal to this one, bodies of its nodes first."""
+        facts = infer(graph, known)
+        graph = self._bodies(graph, facts)
+        if not len(graph):
+            return graph
+        rules = self.rules.explore
+        saturated = self.step("explore", saturate, graph, facts, rules, self.budget, self.step.listen)
+        sizes = stated_sizes(graph)
+        found = self.step("choose", extract, saturated, CostModel(self.target, sizes), self.growth)
+        self.step.listen(Event("choose", cost=found.cost.total.seconds))
+        self.growth -= max(0, found.nbytes - stored_bytes(graph))
+        self.explorations.append(
+            Exploration(
+                saturated.nodes,
+                len(saturated.classes),
+                saturated.iterations,
+                saturated.stop,
+                saturated.reproducible and found.reproducible,
+            )
+        )
+        if not found.changed:
+            return graph
+        self.journal += saturated.applied(found.choice)
+        return to_graph(saturated, found.choice)
+
+    def _bodies(self, graph: Graph, facts: Mapping[Value, Fact]) -> Graph:
+        """The graph with the bodies of its nodes explored, given what is known of the values that they capture."""
+        owners = [node for node in graph.order() if node.bodies]
+        edited = graph.copy() if owners else graph
+        changed = False
+        for node in owners:
+            captured = node.inputs[len(node.inputs) - node.captures :]
+            bodies: dict[str, Graph] = {}
+            for name, body in node.bodies.items():
+                formal = body.inputs[len(body.inputs) - node.captures :]
+                known = {f: facts[v] for f, v in zip(formal, captured, strict=True) if v is not None and v in facts}
+                explored = self.explore(body, known)
+                if explored is not body:
+                    bodies[name] = explored
+            if bodies:
+                edited.update(node.id, attrs=Attrs({**node.attrs, **bodies}))
+                changed = True
+        return edited if changed else graph
+
+    def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
+        """What the run did."""
+        by_name = {r.name: r for r in (*self.rules.rules, *self.rules.passes)}
+        families = {name: r.family for name, r in by_name.items()}
+        costs = [graph_cost(g, infer(g), self.target).total.seconds for g in (before, after)]
+        return Report(
+            model=before.name,
+            target=self.target.name,
+            policy=policy.value,
+            steps=tuple(self.step.done),
+            ops_before=count_ops(before),
+            ops_after=count_ops(after),
+            cost_before=costs[0],
+            cost_after=costs[1],
+            exploration=_together(self.explorations),
+            rewrites=tuple(
+                Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal
+            ),
+            warnings=tuple(self.warnings),
+        )
+
+
+def _together(explorations: Sequence[Exploration]) -> Exploration | None:
+    """The main graph's exploration (the last), with the sizes of the bodies' added."""
+    if not explorations:
+        return None
+    stops = [e.stop for e in explorations if e.stop != "saturated"]
+    return Exploration(
+        sum(e.nodes for e in explorations),
+        sum(e.classes for e in explorations),
+        max(e.iterations for e in explorations),
+        stops[0] if stops else "saturated",
+        all(e.reproducible for e in explorations),
+    )
+
+
+@overload
+def optimize(model: Model, *, return_report: Literal[False] = False, **options: Any) -> Model: ...
+@overload
+def optimize(model: Model, *, return_report: Literal[True], **options: Any) -> tuple[Model, Report]: ...
+def optimize(
+    model: Any,
+    *,
+    output: str | Path | None = None,
+    rules: Ruleset | Sequence[str | Path] | None = None,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    target: str | Target = "portable",
+    policy: str | Soundness = "reals",
+    opset: int | None = None,
+    freeze: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    budget: Budget | None = None,
+    verify: int | str = 1,
+    inputs: Mapping[str, Given] | None = None,
+    return_report: bool = False,
+    listener: Listener | None = None,
+) -> Any:
+    """An equivalent model that runs faster, of the kind that was given; the argument is never changed.
+
+    ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or a path, which needs ``output``
+    and gives it back. ``rules`` are a ``Ruleset``, or rule files that are added to the standard set;
+    ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
+    inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
+    ``verify`` is a number of random inputs on which original and result are compared, ``"off"``, or
+    ``"require"``; ``inputs`` says what some of them hold. With ``return_report`` the report comes too.
+
+    Raises the exceptions of ``graphopt.errors``; nothing is written then.
+    """
+    place = target_named(target) if isinstance(target, str) else target
+    weakest = soundness(policy)
+    chosen = ruleset(rules).select(only=only, without=without)
+    if isinstance(model, str | Path) and output is None:
+        raise UsageError("optimizing a file needs output=, the path to write")
+    step = Steps(listener)
+    graph = step("read", onnx_io.load, model)
+    original: Graph | Path = Path(model) if isinstance(model, str | Path) else graph
+    if opset is not None:
+        graph = step("convert opset", onnx_io.convert_opset, graph, opset)
+    if freeze:
+        graph = step("freeze", freeze_defaults, graph)
+    if shapes or dims:
+        graph = original = step("fix dimensions", fix_dims, graph, shapes or {}, dims or {})
+    graph, report = optimize_graph(graph, chosen, place, weakest, budget, step)
+    result, verified, sizes = deliver(step, model, original, graph, output, verify, inputs)
+    report = replace(
+        report,
+        model=str(model) if isinstance(model, str | Path) else graph.name,
+        output=None if output is None else str(output),
+        steps=tuple(step.done),
+        bytes_before=sizes[0],
+        bytes_after=sizes[1],
+        verification=verified,
+    )
+    return (result, report) if return_report else result
+
+
+def ruleset(rules: Ruleset | Sequence[str | Path] | None) -> Ruleset:
+    """The rules that are meant: the standard set, the standard set and some files, or the set itself."""
+    if isinstance(rules, Ruleset):
+        return rules
+    return standard() + Ruleset.from_files(rules) if rules else standard()
+
+
+def soundness(policy: str | Soundness) -> Soundness:
+    """The weakest class of rules that a policy admits. UsageError where there is no such policy."""
+    if isinstance(policy, Soundness):
+        return policy
+    names = [kind.value for kind in Soundness]
+    if policy not in names:
+        raise UsageError(f"no policy is called {policy!r}: there are {', '.join(names)}")
+    return Soundness(policy)
