@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import infer, ops
+from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Node, Value
@@ -181,7 +182,7 @@ class Classes:
 
     def make_constant(self, constant: Constant) -> int:
         """The term of a constant."""
-        return self._term(self._symbol(Symbol(CONSTANT, Attrs(value=constant))), (), infer.fact_of(constant))
+        return self._term(self._symbol(Symbol(CONSTANT, Attrs(value=constant))), (), fact_of(constant))
 
     def call(self, op: str, inputs: Sequence[int | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[int, ...]:
         """The outputs of an op applied to terms. Raises Full."""

@@ -1,4 +1,4 @@
-"""Equality saturation: rules are applied to all that is equal to the graph, until nothing is new or the budget is spent.
+"""Equality saturation: rules are applied to all that equals the graph, until nothing is new or the budget is spent.
 
 Each round finds the matches of all rules first and applies them then, rule by rule and match by
 match in an order that depends on nothing but the graph and the rules. A rule that matches far more
@@ -23,8 +23,11 @@ from graphopt.rewrite.egraph import Row
 from graphopt.rewrite.instances import Instance, alone, independent, joined, shared
 from graphopt.rewrite.matching import Found, Matching
 from graphopt.rewrite.provenance import Applied, Spelling
+from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
 from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
+
+__all__ = ["Budget", "saturate", "to_graph"]
 
 OFTEN = 1000
 """A rule that has more new matches than this in a round (or than four for each node of the graph) sits out."""
@@ -287,6 +290,7 @@ class _Run:
             self.iteration,
             classes.size,
             monotonic() - self.started,
+            classes.values,
         )
 
 
