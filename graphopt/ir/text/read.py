@@ -1,0 +1,400 @@
+"""Reads graphs from text."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from graphopt.errors import ReadError
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import NOWHERE, Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
+from graphopt.ir.text.elements import numpy_dtype, parse_number, read_numbers
+from graphopt.ir.types import (
+    OpaqueType,
+    OptionalType,
+    SequenceType,
+    Size,
+    SparseTensorType,
+    TensorType,
+    Type,
+    broadcast,
+    fresh_number,
+    fresh_symbol,
+    symbol,
+    unranked,
+)
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+
+
+def parse(text: str, constants: Sequence[Constant] = (), filename: str = "<text>") -> Graph:
+    """The graph that a text describes; ``constants`` are those that it keeps beside it, ``{#0}`` the first.
+
+    Without a first line the graph has the default header. Raises ReadError with line and column.
+    """
+    return _Reader(text, constants, filename).model()
+
+
+@cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", start="model", maybe_placeholders=True)
+
+
+WORDS = {
+    "NAME": "a name", "QUOTED": "a name", "NUMBERED": "a name", "RETURN": "`return`", "FUNCTION": "`function`",
+    "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
+    "LBRACE": "`{`", "RBRACE": "`}`", "NUMBER": "a number", "INT": "a number", "SYMBOL": "a size", "TEXT": "a string",
+}  # fmt: skip
+"""What the parser may want next, in words."""
+
+
+class _Reader:
+    """Reads one text."""
+
+    def __init__(self, text: str, constants: Sequence[Constant], filename: str) -> None:
+        self.text = text
+        self.constants = constants
+        self.filename = filename
+        self.header = Header()
+        self.functions: dict[tuple[str, str], Function] = {}
+        self.sizes: dict[str, Size] = {}
+
+    def model(self) -> Graph:
+        try:
+            head, *statements = self.tree().children
+            name = self.read_header(head) if head else "graph"
+            return _Scope(self, name, self.header).fill(statements)
+        except RecursionError:
+            raise ReadError(f"{self.filename}: brackets are nested too deep") from None
+
+    def tree(self) -> Any:
+        from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+        try:
+            return _parser().parse(self.text)
+        except UnexpectedToken as error:
+            if error.token.type == "$END":
+                lines = self.text.splitlines() or [""]
+                self.expected(len(lines), len(lines[-1]) + 1, error.accepts or error.expected, "the end of the text")
+            self.expected(error.line, error.column, error.accepts or error.expected, f"'{error.token}'")
+        except UnexpectedCharacters as error:
+            self.expected(error.line, error.column, error.allowed or set(), f"'{self.text[error.pos_in_stream or 0]}'")
+
+    def expected(self, line: int, column: int, terminals: set[str], found: str) -> NoReturn:
+        words = list(dict.fromkeys(word for name, word in WORDS.items() if name in terminals))
+        wanted = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "something else"
+        raise ReadError(f"{self.filename}:{line}:{column}: expected {wanted}, found {found}")
+
+    def mistake(self, token: Token, message: str) -> ReadError:
+        return ReadError(f"{self.filename}:{token.line}:{token.column}: {message}")
+
+    def read_header(self, branch: Any) -> str:
+        value, *settings = branch.children
+        found = {k: v for k, v in self.settings(settings) if k != "ir"}
+        ir = dict(self.settings(settings)).get("ir", self.header.ir_version)
+        opsets = tuple(("" if k == "opset" else k, v) for k, v in found.items())
+        self.header = replace(self.header, ir_version=ir, opsets=opsets or self.header.opsets)
+        return _name(value.children[0])
+
+    def settings(self, branches: list[Any]) -> list[tuple[str, int]]:
+        pairs = (branch.children for branch in branches if branch is not None)
+        return [(ast.literal_eval(k) if k.type == "TEXT" else str(k), int(v)) for k, v in pairs]
+
+    # -- types
+
+    def type(self, branch: Any) -> Type | None:
+        parts = branch.children
+        match branch.data:
+            case "untyped":
+                return None
+            case "tensor":
+                return TensorType(self.dtype(parts[0]), self.shape(parts[1]))
+            case "sparse":
+                inner = self.type(parts[0])
+                if not isinstance(inner, TensorType):
+                    raise self.mistake(
+                        _first_token(branch), "a sparse tensor has a dtype and a shape: sparse(float32[2])"
+                    )
+                return SparseTensorType(inner.dtype, inner.shape)
+            case "opaque":
+                return OpaqueType(ast.literal_eval(parts[0]))
+        element = self.type(parts[0])
+        if element is None:
+            raise self.mistake(_first_token(branch), "the element of a sequence or optional has a type")
+        return SequenceType(element) if branch.data == "sequence" else OptionalType(element)
+
+    def dtype(self, token: Token) -> str:
+        try:
+            numpy_dtype(token)
+        except TypeError:
+            raise self.mistake(
+                token, f"unknown dtype {token}: numpy's and ml_dtypes' names are known, and string"
+            ) from None
+        return str(token)
+
+    def shape(self, branch: Any) -> Any:
+        return unranked() if branch.data == "unranked" else tuple(self.size(p) for p in branch.children if p)
+
+    def size(self, branch: Any) -> Size:
+        parts = branch.children
+        match branch.data:
+            case "integer":
+                return int(parts[0])
+            case "symbol":
+                return self.symbol(str(parts[0]))
+            case "broadcast":
+                return broadcast(*map(self.size, parts))
+            case "signed":
+                return self.size(parts[1]) * (-1 if parts[0] == "-" else 1)
+        total = self.size(parts[0])
+        for operator, part in zip(parts[1::2], parts[2::2], strict=True):
+            right = self.size(part)
+            match operator:
+                case "+":
+                    total = total + right
+                case "-":
+                    total = total - right
+                case "*":
+                    total = total * right
+                case _:
+                    total = total // right
+        return total
+
+    def symbol(self, name: str) -> Size:
+        """The size of that name; a number behind ``?`` only says which ones are the same."""
+        if name not in self.sizes:
+            digits = name.lstrip("?~")
+            is_fresh = name.startswith("?") and digits.isdigit() and len(digits) < 12
+            self.sizes[name] = (
+                symbol(name) if not is_fresh else fresh_number() if name.startswith("?~") else fresh_symbol()
+            )
+        return self.sizes[name]
+
+
+class _Scope:
+    """Reads the statements of one graph."""
+
+    def __init__(self, reader: _Reader, name: str, header: Header) -> None:
+        self.reader = reader
+        self.graph = Graph(name, header, reader.functions)
+        self.values: dict[str, Value] = {}
+
+    def fill(self, statements: list[Any]) -> Graph:
+        for statement in statements:
+            match statement.data:
+                case "function":
+                    self.function(statement)
+                case "returned":
+                    self.returned(statement)
+                case _:
+                    self.declaration(statement)
+        return self.graph
+
+    def function(self, branch: Any) -> None:
+        op, *middle, body = branch.children
+        parameters = [p.children for p in middle if p is not None and p.data == "parameter"]
+        opsets = self.reader.settings([p for p in middle if p is not None and p.data == "setting"])
+        pairs = tuple(("" if k == "opset" else k, v) for k, v in opsets)
+        full, overload = _op(op)
+        domain, _, name = full.rpartition("::")
+        header = replace(self.graph.header, opsets=pairs)
+        self.reader.functions[full, overload] = Function(
+            domain,
+            name,
+            overload,
+            _Scope(self.reader, name, header).fill(body.children),
+            tuple(_name(p) for p, default in parameters if default is None),
+            Attrs({_name(p): self.attr(default) for p, default in parameters if default is not None}),
+            pairs,
+        )
+
+    def returned(self, branch: Any) -> None:
+        for result in branch.children:
+            if result is None:
+                continue
+            value, name = result.children
+            token = value.children[0]
+            found = None if token == "_" else self.value(token)
+            self.graph.add_output(_name((name or value).children[0]), found)
+
+    def declaration(self, branch: Any) -> None:
+        targets, right = branch.children
+        declared = [t.children for t in targets.children]
+        if right is None or branch.data == "overridable":
+            for value, type in declared:
+                self.input(value.children[0], type, right)
+            return
+        if right.data != "call":
+            if len(declared) != 1:
+                raise self.reader.mistake(_first_token(branch), "a constant has one name")
+            made = [self.graph.add_constant(self.constant(right))]
+        else:
+            made = [*self.graph.node(self.call(right, len(declared)).node).outputs]
+        for (value, type), one in zip(declared, made, strict=True):
+            self.declare(value.children[0], one)
+            found = type and self.reader.type(type)
+            if found is not None:
+                self.graph.types[one] = found
+
+    def input(self, token: Token, type: Any, default: Any) -> None:
+        if type is None:
+            raise self.reader.mistake(
+                token, f"`{token}` is neither computed (`{token} = ...`) nor an input (`{token}: type`)"
+            )
+        attrs = Attrs() if default is None else Attrs(default=self.constant(default))
+        self.declare(token, self.graph.add_input(_name(token), self.reader.type(type), attrs))
+        if token.type == "NUMBERED":
+            del self.graph.names[self.values[str(token)]]
+
+    def declare(self, token: Token, value: Value) -> None:
+        if str(token) in self.values:
+            raise self.reader.mistake(token, f"`{_name(token)}` is there already: each value has a name of its own")
+        self.values[str(token)] = value
+        if token.type != "NUMBERED":
+            self.graph.names[value] = _name(token)
+
+    def value(self, token: Token) -> Value:
+        found = self.values.get(str(token))
+        if found is None:
+            raise self.reader.mistake(
+                token, f"`{_name(token)}` is not there yet: a line reads only what lines above it make"
+            )
+        return found
+
+    # -- calls
+
+    def call(self, branch: Any, n_outputs: int = 1) -> Value:
+        name, *parts = branch.children
+        inputs: list[Value | None] = []
+        attrs: dict[str, Attr] = {}
+        own: int | None = None
+        for part in parts:
+            if part is None:
+                continue
+            if part.data == "separator":
+                if part.children[0] == "|":
+                    own = len(inputs)
+            elif part.data == "attribute":
+                attrs[_name(part.children[0])] = self.attr(part.children[1])
+            else:
+                inputs.append(self.operand(part))
+        op, overload = _op(name)
+        captures = 0 if own is None else len(inputs) - own
+        while inputs and inputs[-1] is None and not captures:
+            inputs.pop()
+        origin = Origin(overload=overload) if overload else NOWHERE
+        node = self.graph.add(op, tuple(inputs), Attrs(attrs), n_outputs, captures=captures, origin=origin)
+        return Value(node.id)
+
+    def operand(self, branch: Any) -> Value | None:
+        match branch.data:
+            case "value":
+                return None if branch.children[0] == "_" else self.value(branch.children[0])
+            case "call":
+                return self.call(branch)
+        return self.graph.add_constant(self.constant(branch))
+
+    # -- constants and attributes
+
+    def constant(self, branch: Any) -> Constant:
+        """A constant as it stands for an input: bare numbers are float32, int64 or bool, lists of rank 1."""
+        match branch.data:
+            case "constant":
+                return self.full_constant(branch)
+            case "number" | "bool" | "text":
+                return _bare(self.scalar(branch))
+            case "list" if all(p is None or p.data in ("number", "bool", "text") for p in branch.children):
+                return _bare([self.scalar(p) for p in branch.children if p is not None])
+        wanted = "a number, a list of numbers, or dtype[shape]{...}"
+        raise self.reader.mistake(_first_token(branch), f"expected a constant: {wanted}")
+
+    def full_constant(self, branch: Any) -> Constant:
+        token, dims, *parts, ellipsis = branch.children
+        dtype = self.reader.dtype(token)
+        shape = self.reader.shape(dims)
+        if not isinstance(shape, tuple) or not all(isinstance(s, int) for s in shape):
+            raise self.reader.mistake(token, "the shape of a constant is made of integers")
+        elements = [p for p in parts if p is not None]
+        if len(elements) == 1 and elements[0].data == "beside":
+            return self.beside(elements[0].children[0], dtype, shape)
+        if len(elements) == 1 and elements[0].data == "hex":
+            data = bytes.fromhex(ast.literal_eval(elements[0].children[0]))
+            return Constant.of(np.frombuffer(data, numpy_dtype(dtype)).reshape(shape), dtype)
+        array = read_numbers([self.scalar(e) for e in elements], dtype)
+        if ellipsis is not None and len(array) == 1:
+            return Constant.full(shape, array.reshape(()))
+        wanted = int(np.prod(shape, dtype=object))
+        if len(array) != wanted:
+            raise self.reader.mistake(token, f"a constant of this shape has {wanted} elements, found {len(array)}")
+        return Constant.of(array.reshape(shape), dtype)
+
+    def beside(self, token: Token, dtype: str, shape: tuple[int, ...]) -> Constant:
+        number = int(token[1:])
+        if number >= len(self.reader.constants):
+            raise self.reader.mistake(token, f"constant {token} is not given: pass it in `constants`")
+        found = self.reader.constants[number]
+        if (found.dtype, found.shape) != (dtype, shape):
+            raise self.reader.mistake(token, f"constant {token} is {found!r}, not {dtype}{list(shape)}")
+        return found
+
+    def scalar(self, branch: Any) -> Any:
+        token = branch.children[0]
+        return ast.literal_eval(token) if branch.data in ("text", "bytes") else parse_number(token)
+
+    def attr(self, branch: Any) -> Attr:
+        parts = branch.children
+        match branch.data:
+            case "number" | "text" | "bytes":
+                return self.scalar(branch)  # type: ignore[no-any-return]
+            case "constant":
+                return self.full_constant(branch)
+            case "body":
+                return _Scope(self.reader, "body", self.graph.header).fill(parts)
+            case "list":
+                return tuple(self.attr(p) for p in parts if p is not None)  # type: ignore[misc]
+            case "attribute_reference":
+                return AttrRef(_name(parts[0]), int(parts[1]))
+            case "type_value" if (found := self.reader.type(parts[0])) is not None:
+                return found
+        raise self.reader.mistake(_first_token(branch), "expected the value of an attribute")
+
+
+def _bare(value: Any) -> Constant:
+    flat = value if isinstance(value, list) else [value]
+    first = next((v for v in flat if not isinstance(v, int) or isinstance(v, bool)), flat[0] if flat else 0)
+    dtype = {bool: "bool", int: "int64", float: "float32", str: "string"}[type(first)]
+    array = read_numbers(flat, dtype)
+    return Constant.of(array if isinstance(value, list) else array.reshape(()), dtype)
+
+
+def _name(token: Token) -> str:
+    return str(json.loads(f'"{token[1:-1]}"')) if token.startswith("`") else str(token)
+
+
+def _op(branch: Any) -> tuple[str, str]:
+    """The op's name and, behind a single colon, the overload of a local function."""
+    domain, colons, name = _name(branch.children[0]).rpartition("::")
+    name, _, overload = name.partition(":")
+    return f"{domain}{colons}{name}", overload
+
+
+def _first_token(branch: Any) -> Token:
+    return next(_tokens(branch))
+
+
+def _tokens(branch: Any) -> Iterator[Token]:
+    if not hasattr(branch, "data"):
+        yield branch
+        return
+    for part in branch.children:
+        if part is not None:
+            yield from _tokens(part)
