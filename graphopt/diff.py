@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt.inspection import count_ops
+from graphopt.steps import count_ops
 from graphopt.verify import Verification, verify_as_asked
 
 if TYPE_CHECKING:

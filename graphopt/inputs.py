@@ -202,32 +202,37 @@ _PROFILES = (
     (2, 64, 8), (1, 64, 8), (1, 224, 16), (1, 320, 64), (1, 1, 1), (2, 2, 2), (1, 4, 4), (3, 32, 32), (1, 16, 16),
     (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000),
 )  # fmt: skip
-"""Sizes to try, in turn, for the first axis, for the axes of pictures (from the third of four), and for all others."""
+"""Sizes to try, in turn: of batches, of pictures, of everything else."""
 
 
 def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known."""
-    wanted = _channels(graph)
+    weighed = _weighed(graph)
     tried: list[dict[str, int]] = []
-    for first, picture, other in _PROFILES:
+    for profile in _PROFILES:
         found = dict(fixed)
         for value in graph.inputs:
             type = graph.types.get(value)
             shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
             for axis, size in enumerate(shape):
-                chosen = wanted.get((value, axis))
-                if chosen is None:
-                    chosen = (
-                        first if axis == 0 and len(shape) > 1 else picture if len(shape) > 3 and axis > 1 else other
-                    )
                 for name in sorted(symbols(size)):
-                    found.setdefault(name, chosen)
+                    found.setdefault(name, weighed.get((value, axis)) or profile[_meaning(shape, axis)])
         if found not in tried:
             tried.append(found)
             yield found
 
 
-def _channels(graph: Graph) -> dict[tuple[Value, int], int]:
+def _meaning(shape: tuple[Size, ...], axis: int) -> int:
+    """What an open axis most likely counts, as a position in a profile."""
+    if axis == 0 and len(shape) > 1:
+        return 0
+    if len(shape) > 3 and axis > 1:
+        return 1
+    is_state = len(shape) == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int)
+    return 0 if is_state else 2
+
+
+def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
     """Sizes of open axes that a constant weight fixes: channels of a convolution, rows of a product."""
     found: dict[tuple[Value, int], int] = {}
     for value in graph.inputs:

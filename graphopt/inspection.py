@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
+from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import TensorType, is_anonymous
+from graphopt.steps import count_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,6 @@ def inspect(path: str | Path) -> Inspection:
         count_ops(graph),
         _constants(graph),
     )
-
-
-def count_ops(graph: Graph) -> dict[str, int]:
-    """How often each op occurs, bodies included, the most frequent first."""
-    counts: Counter[str] = Counter()
-    waiting = [graph]
-    while waiting:
-        for node in waiting.pop().nodes():
-            if node.op not in (INPUT, CONSTANT):
-                counts[node.op] += 1
-            waiting += node.bodies.values()
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _constants(graph: Graph) -> dict[str, tuple[int, int]]:

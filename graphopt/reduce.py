@@ -21,11 +21,11 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.inspection import count_ops
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.types import TensorType
 from graphopt.progress import Event, Listener
+from graphopt.steps import count_ops
 
 T = TypeVar("T")
 
@@ -203,34 +203,37 @@ class _Search:
             if value not in self._types:
                 return None
             graph.types[value] = self._types[value]
-            graph.add_output(old.get(value) or graph.names.get(value) or f"cut_{value.node}_{value.port}", value)
+            graph.add_output(old.get(value) or self._name(value), value)
         return _pruned(graph)
 
     def _without(self, nodes: Iterable[Node]) -> Graph | None:
-        """The graph without these nodes: what others read of them becomes inputs."""
+        """The graph without these nodes: what others read of them becomes inputs, what only they read outputs."""
         graph = self.best.copy()
         gone = {n.id for n in nodes if n.id in graph}
-        if not gone:
-            return None
-        for id in sorted(gone):
-            for value in graph.node(id).outputs:
-                read = any(user not in gone for user, _ in graph.users(value))
-                if not read and not graph.is_output(value):
-                    continue
-                if value not in self._types:
-                    return None
-                if graph.is_output(value):
-                    graph = _without_outputs(
-                        graph,
-                        {n for n, v in zip(graph.output_names, graph.outputs, strict=True) if v == value},
-                        prune=False,
-                    )
-                if read:
-                    name = graph.names.pop(value, "") or f"cut_{value.node}_{value.port}"
-                    entry = graph.add_input(name, self._types[value])
-                    self._types[entry] = self._types[value]
-                    graph.replace(value, entry)
-        return _pruned(graph)
+        fed = dict.fromkeys(v for id in sorted(gone) for v in graph.node(id).inputs if v is not None)
+        outputs = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if v and v.node not in gone]
+        graph.output_names, graph.outputs = [n for n, _ in outputs], [v for _, v in outputs]
+        for value in (v for id in sorted(gone) for v in graph.node(id).outputs):
+            if all(user in gone for user, _ in graph.users(value)):
+                continue
+            if value not in self._types:
+                return None
+            entry = graph.add_input(self._name(value), self._types[value])
+            self._types[entry] = self._types[value]
+            graph.replace(value, entry)
+        for value in fed:
+            is_work = graph.producer(value).op not in (INPUT, CONSTANT)
+            if value.node not in gone and is_work and value in self._types and _is_idle(graph, value, gone):
+                graph.types[value] = self._types[value]
+                graph.add_output(self._name(value), value)
+        return _pruned(graph) if gone else None
+
+    def _name(self, value: Value) -> str:
+        return self.best.names.get(value) or f"cut_{value.node}_{value.port}"
+
+
+def _is_idle(graph: Graph, value: Value, gone: set[int]) -> bool:
+    return not graph.is_output(value) and all(user in gone for user, _ in graph.users(value))
 
 
 def _work(graph: Graph) -> list[Node]:
@@ -238,11 +241,11 @@ def _work(graph: Graph) -> list[Node]:
     return [n for n in graph.order() if n.op not in (INPUT, CONSTANT)]
 
 
-def _without_outputs(graph: Graph, names: set[str], prune: bool = True) -> Graph:
+def _without_outputs(graph: Graph, names: set[str]) -> Graph:
     graph = graph.copy()
     kept = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if n not in names]
     graph.output_names, graph.outputs = [n for n, _ in kept], [v for _, v in kept]
-    return _pruned(graph) if prune else graph
+    return _pruned(graph)
 
 
 def _pruned(graph: Graph) -> Graph:

@@ -19,7 +19,7 @@ PARTS = {
     "target": set(),
     "ir": set(),
     "tolerance": {"ir"},
-    "rewrite": {"ir", "target", "tolerance"},
+    "rewrite": {"ir", "progress", "target", "tolerance"},
     "ops": {"rewrite"},
     "kernels": {"target"},
     "lowering": {"ir", "kernels", "target"},
@@ -28,11 +28,13 @@ PARTS = {
     "compare": {"engines", "inputs", "ir", "tolerance"},
     "verify": {"inputs"},
     "report": {"verify"},
-    "optimize": {"inputs", "ir", "lowering", "progress", "report", "rewrite", "target", "verify"},
-    "inspection": {"ir"},
-    "diff": {"inputs", "inspection", "ir", "verify"},
-    "reduce": {"inspection", "ir", "progress"},
+    "steps": {"ir", "progress", "report"},
+    "delivery": {"inputs", "ir", "steps", "verify"},
+    "optimize": {"delivery", "inputs", "ir", "lowering", "progress", "report", "rewrite", "steps", "target", "verify"},
     "drop_in": {"inputs", "ir", "optimize"},
+    "inspection": {"ir", "steps"},
+    "diff": {"inputs", "ir", "steps", "verify"},
+    "reduce": {"ir", "progress", "steps"},
     "cli": {"diff", "inspection", "optimize", "progress", "reduce", "report", "rewrite", "target", "verify"},
     "__main__": {"cli"},
 }
@@ -62,8 +64,18 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports, inside functions too, with the line."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Every module that a file imports, inside functions too, with the line; not other people's for types alone."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

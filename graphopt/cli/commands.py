@@ -114,6 +114,7 @@ def optimize(
 
     from graphopt.cli import progress, tables
     from graphopt.optimize import optimize as run
+    from graphopt.rewrite.saturate import Budget
 
     written = _destination(model, output, in_place)
     if json is not None:
@@ -131,7 +132,7 @@ def optimize(
             freeze=freeze,
             shapes=values.shapes(shape or ()),
             dims=values.dims(dim or ()),
-            budget=values.budget(budget),
+            budget=None if budget is None else Budget(**values.budget(budget)),
             verify=values.draws(verify),
             inputs=values.inputs(input or ()),
             return_report=True,
@@ -225,31 +226,33 @@ def reduce(
 
 
 @rules_app.command("list", epilog=_EPILOG)
-def list_rules(
-    only: Annotated[
-        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Only these; repeatable.", show_default=False)
-    ] = None,
-) -> None:
-    """List the standard rules: name, family, soundness class, stage, reason."""
+def list_rules() -> None:
+    """List the standard rules and native passes: name, family, soundness class, stage, reason."""
     from graphopt.cli import tables
     from graphopt.rewrite.ruleset import standard
 
-    tables.show_rules(standard().select(only=only or ()) if only else standard())
+    tables.show_rules(standard())
 
 
 @rules_app.command("show", epilog=_EPILOG)
-def show_rule(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
-    """Print a rule, or all rules of a family, as a rule file would write it."""
-    from graphopt.rewrite.parse import format_rule
+def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
+    """Print a rule, or all rules of a family, as a rule file would write them."""
+    from graphopt.rewrite.notation import show_rule
     from graphopt.rewrite.ruleset import standard
 
-    print("\n\n".join(format_rule(rule) for rule in standard().select(only=[name]).rules))
+    found = standard().named(name)
+    for item in found.passes:
+        print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
+    for rule in found.rules:
+        print(f"{show_rule(rule)}\n")
 
 
 @rules_app.command("check", epilog=_EPILOG)
 def check_rules(files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)]) -> None:
-    """Check rule files: that they parse, that every rule fires, and that both its sides agree on random tensors."""
-    from graphopt.rewrite.check import check_files
+    """Check rule files: that they read, that every rule fires, and that both its sides agree on random tensors."""
+    from graphopt.rewrite.ruleset import Ruleset, standard
 
-    for rule in check_files(files):
+    found = Ruleset.from_files(files, strict=True)
+    _ = standard() + found  # names must not clash
+    for rule in found.rules:
         print(f"{rule.source}: {rule.name} ok")

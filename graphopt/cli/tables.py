@@ -132,14 +132,13 @@ def show_reduction(found: Reduction, output: Path) -> None:
 
 
 def show_rules(rules: Ruleset) -> None:
-    """One line for each rule."""
-    out = _console()
-    table = Table("rule", "family", "class", "stage", "reason", box=None, pad_edge=False)
-    for rule in rules.rules:
-        table.add_row(
-            escape(rule.name), escape(rule.family), rule.soundness.value, rule.stage.value, escape(rule.reason)
-        )
-    out.print(table)
+    """One line for each native pass and each rule."""
+    rows = [("rule", "family", "class", "stage", "reason")]
+    rows += [(p.name, p.family, p.soundness.value, "native", p.reason) for p in rules.passes]
+    rows += [(r.name, r.family, r.soundness.value, r.stage.value, r.reason) for r in rules.rules]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print(*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1], sep="  ")
 
 
 def _counts(name: str, total: str, counts: dict[str, int]) -> Table:
@@ -160,4 +159,8 @@ def size(count: float) -> str:
 
 
 def _console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False)
+    """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = 1000
+    return console

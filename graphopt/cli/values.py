@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from graphopt.errors import UsageError
 
@@ -25,11 +26,9 @@ def inputs(options: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value, _ in _pairs("--input", options)}
 
 
-def budget(option: str | None) -> dict[str, float] | None:
-    """``--budget nodes=N,iters=N,seconds=S``: numbers by what they limit; None where nothing was said."""
-    if option is None:
-        return None
-    found: dict[str, float] = {}
+def budget(option: str) -> dict[str, Any]:
+    """``--budget nodes=N,iters=N,seconds=S``: numbers by what they limit."""
+    found: dict[str, Any] = {}
     for name, value, _ in _pairs("--budget", option.split(",")):
         if name not in ("nodes", "iters", "seconds"):
             raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters and seconds")

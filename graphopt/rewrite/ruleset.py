@@ -80,6 +80,12 @@ class Ruleset:
         rules = tuple(r for r in self.rules if is_on(r) and (not r.targets or target in r.targets))
         return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p)))
 
+    def named(self, name: str) -> Ruleset:
+        """The rules and passes that a name means. Raises RuleError with the nearest names where it means nothing."""
+        self._find(name)
+        rules = tuple(r for r in self.rules if _is_called(r, name))
+        return Ruleset(rules, tuple(p for p in self.passes if _is_called(p, name)))
+
     def _find(self, name: str) -> None:
         everything: list[Rule | Pass] = [*self.rules, *self.passes]
         if any(_is_called(r, name) for r in everything) or _is_family(name):

@@ -15,6 +15,7 @@ import pytest
 from graphopt import errors
 from graphopt.cli import EXIT_CODES, run
 from graphopt.report import Exploration, Report, Rewrite, Step
+from graphopt.rewrite.saturate import Budget
 from graphopt.verify import Verification
 
 Optimizer = Callable[..., Any]
@@ -102,7 +103,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "freeze": True,
         "shapes": {"x": (1, 3)},
         "dims": {"N": 2},
-        "budget": {"nodes": 10, "iters": 2, "seconds": 1.5},
+        "budget": Budget(10, 2, 1.5),
         "verify": "require",
         "inputs": {"x": "0..9"},
         "return_report": True,

@@ -14,7 +14,6 @@ def test_inputs() -> None:
 
 
 def test_budget() -> None:
-    assert values.budget(None) is None
     assert values.budget("nodes=100,seconds=1.5") == {"nodes": 100, "seconds": 1.5}
 
 
