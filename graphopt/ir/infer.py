@@ -113,10 +113,9 @@ def _by_onnx(call: Call) -> list[Type | None]:
     for key, value in call.attrs.items():
         if isinstance(value, Constant):
             value = numpy_helper.from_array(value.array)
-        kind: Any = schema.attributes[key].type if key in schema.attributes else None
         if isinstance(value, (Graph, TensorType, SequenceType, OptionalType)):
             return [_by_schema(call, port) for port in range(call.n_outputs)]
-        node.attribute.append(helper.make_attribute(key, value, attr_type=None if kind is None else int(kind.value)))
+        node.attribute.append(helper.make_attribute(key, value, attr_type=ops.attribute_kind(call.op, key)))
     imports = [
         helper.make_opsetid("", ops.LATEST),
         *([helper.make_opsetid(domain, schema.since_version)] if domain else []),

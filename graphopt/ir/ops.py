@@ -245,6 +245,16 @@ def attribute(op: str, attrs: Attrs, name: str, rank: int | None = None) -> Attr
     return value
 
 
+def attribute_kind(op: str, name: str) -> int | None:
+    """ONNX's number for the type of an attribute, by the op's newest schema; None where that says nothing of it."""
+    domain, short, version = split(op)
+    try:
+        found: Any = defs.get_schema(short, version or 1 << 30, domain).attributes.get(name)
+    except defs.SchemaError:
+        return None
+    return None if found is None else int(found.type.value)
+
+
 def canonical(op: str, attrs: Attrs) -> Attrs:
     """The attributes with those left out that say what would hold without them; floats in single precision."""
     if not attrs:

@@ -1,0 +1,119 @@
+"""What the ops of ONNX Runtime's own domain compute, said in ONNX's ops; the oracle for rules that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.ir.graph import Attrs
+from graphopt.ir.ops import attribute
+
+Apply: TypeAlias = Callable[..., tuple[Array, ...]]
+"""``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
+Meaning: TypeAlias = Callable[[Apply, Attrs, Sequence["Array | None"]], tuple[Array, ...]]
+
+
+def _gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    return apply("Gelu", [x[0]])
+
+
+def _fast_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    total = x[0] if len(x) < 2 or x[1] is None else apply("Add", [x[0], x[1]])[0]
+    return apply("Gelu", [total], approximate="tanh")
+
+
+def _quick_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    alpha = attribute("com.microsoft::QuickGelu", attrs, "alpha")
+    (scaled,) = apply("Mul", [x[0], _scalar(alpha, x[0])])
+    return apply("Mul", [x[0], *apply("Sigmoid", [scaled])])
+
+
+def _bias_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    return apply("Gelu", list(apply("Add", [x[0], x[1]])))
+
+
+def _scalar(value: Any, like: Array | None) -> Array:
+    assert like is not None
+    return np.asarray(value, like.dtype)
+
+
+def _fused_matmul(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    op = "com.microsoft::FusedMatMul"
+    if attribute(op, attrs, "transBatchA") or attribute(op, attrs, "transBatchB"):
+        raise NotImplementedError("transposed batches")
+    a, b = (
+        np.swapaxes(m, -1, -2) if m is not None and m.ndim > 1 and attribute(op, attrs, name) else m
+        for m, name in zip(x, ("transA", "transB"), strict=True)
+    )
+    (product,) = apply("MatMul", [a, b])
+    alpha = attribute(op, attrs, "alpha")
+    return (product,) if alpha == 1.0 else apply("Mul", [product, _scalar(alpha, product)])
+
+
+def _fused_gemm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
+    (y,) = apply("Gemm", x, **plain)
+    parameters = {n.removeprefix("activation_"): a for n, a in attrs.items() if n.startswith("activation_")}
+    return _activate(apply, attrs.get("activation"), parameters, y)
+
+
+def _fused_conv(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
+    (y,) = apply("Conv", x[:3], **plain)
+    if len(x) > 3 and x[3] is not None:
+        (y,) = apply("Add", [y, x[3]])
+    given = attrs.get("activation_params")
+    names = {"HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"), "LeakyRelu": ("alpha",)}
+    activation = attrs.get("activation")
+    values = given if isinstance(given, tuple) else ()
+    return _activate(apply, activation, dict(zip(names.get(str(activation), ()), values, strict=False)), y)
+
+
+def _activate(apply: Apply, activation: object, parameters: dict[str, Any], y: Array) -> tuple[Array, ...]:
+    if not activation:
+        return (y,)
+    if activation == "Clip":
+        return apply("Clip", [y, _scalar(parameters["min"], y), _scalar(parameters["max"], y)])
+    return apply(str(activation), [y], **parameters)
+
+
+def _skip_norm(norm: str) -> Meaning:
+    def compute(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+        full = [*x, *[None] * (5 - len(x))]
+        data, skip, scale, fourth, fifth = full
+        bias, shift = (fifth, fourth) if norm == "LayerNormalization" else (fourth, None)
+        (total,) = apply("Add", [data, skip])
+        if bias is not None:
+            (total,) = apply("Add", [total, bias])
+        epsilon = attribute("com.microsoft::SkipLayerNormalization", attrs, "epsilon")
+        if norm == "LayerNormalization":
+            y, mean, deviation = apply(norm, [total, scale, shift], n_outputs=3, axis=-1, epsilon=epsilon)
+            return y, mean, deviation, total
+        (y,) = apply(norm, [total, scale], axis=-1, epsilon=epsilon)
+        return y, np.zeros(0, np.float32), np.zeros(0, np.float32), total
+
+    return compute
+
+
+def _simplified_norm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    op = "SimplifiedLayerNormalization"
+    axis, epsilon = attribute(op, attrs, "axis"), attribute(op, attrs, "epsilon")
+    return apply("RMSNormalization", list(x), axis=axis, epsilon=epsilon)
+
+
+MEANINGS: dict[str, Meaning] = {
+    "SimplifiedLayerNormalization": _simplified_norm,
+    "com.microsoft::BiasGelu": _bias_gelu,
+    "com.microsoft::FastGelu": _fast_gelu,
+    "com.microsoft::FusedConv": _fused_conv,
+    "com.microsoft::FusedGemm": _fused_gemm,
+    "com.microsoft::FusedMatMul": _fused_matmul,
+    "com.microsoft::Gelu": _gelu,
+    "com.microsoft::QuickGelu": _quick_gelu,
+    "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
+    "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
+}
+"""By op name: what it computes."""

@@ -1,0 +1,264 @@
+"""Computing an op on constants, and a graph on arrays, by ONNX's own reference implementation.
+
+Nothing is computed that could be larger than a limit, and no value is made up where ONNX leaves it
+open: integer division by zero, shifts by too much, numbers that do not fit the integers they are
+cast to. A constant that is one element repeated stays that wherever the op allows it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.constants import BITS, Array, Constant
+from graphopt.ir.contrib_meaning import MEANINGS
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
+from graphopt.ir.infer import infer_node
+from graphopt.ir.infer_elements import RANGES
+
+if TYPE_CHECKING:
+    import onnx
+
+LIMIT = 1 << 30
+"""The most bytes that the outputs of one op may take, unless the caller says otherwise."""
+
+
+class EvaluationError(GraphoptError):
+    """An op that cannot be computed ahead of time: it is unknown, has no defined value, or its value is too large."""
+
+
+def evaluate(
+    op: str,
+    attrs: Attrs,
+    inputs: Sequence[Constant | None],
+    n_outputs: int,
+    opset: int,
+    limit: int = LIMIT,
+) -> tuple[Constant, ...]:
+    """The outputs of an op applied to constants. EvaluationError where they cannot be had within ``limit`` bytes."""
+    if op == CONSTANT and isinstance(value := attrs.get("value"), Constant):
+        return (value,)
+    if not ops.is_pure(op, attrs) or any(isinstance(a, Graph) for a in attrs.values()):
+        raise EvaluationError(f"{op} is not computed ahead of time")
+    try:
+        facts = infer_node(op, attrs, [None if c is None else fact_of(c) for c in inputs], n_outputs, opset)
+    except GraphoptError as error:
+        raise EvaluationError(str(error)) from error
+    if all(f.constant is not None for f in facts):
+        return tuple(f.constant for f in facts if f.constant is not None)
+    repeated = _repeated(op, attrs, inputs, facts)
+    if repeated is not None:
+        return repeated
+    _check_size(op, inputs, facts, limit)
+    arrays = [None if c is None else c.array for c in inputs]
+    _check_defined(op, attrs, inputs, arrays)
+    return tuple(
+        _as_constant(op, array, fact) for array, fact in zip(_compute(op, attrs, arrays, n_outputs), facts, strict=True)
+    )
+
+
+def _as_constant(op: str, array: object, fact: Fact) -> Constant:
+    """The array as a constant, if it is what inference said."""
+    if not isinstance(array, (np.ndarray, np.generic)):
+        raise EvaluationError(f"{op} does not give a tensor")
+    array = np.asarray(array)
+    dtype = fact.dtype or ("string" if array.dtype.kind in "OUS" else array.dtype.name)
+    actual = "string" if array.dtype.kind in "OUS" else array.dtype.name
+    if actual != dtype:
+        raise EvaluationError(f"the reference implementation of {op} gives {actual} and not {dtype}")
+    if fact.shape is not None and (
+        len(fact.shape) != array.ndim
+        or any(isinstance(n, int) and n != m for n, m in zip(fact.shape, array.shape, strict=True))
+    ):
+        raise EvaluationError(f"the reference implementation of {op} gives the shape {list(array.shape)}")
+    return Constant.of(array, dtype)
+
+
+# -- what is not computed
+
+
+def _check_size(op: str, inputs: Sequence[Constant | None], facts: Sequence[Fact], limit: int) -> None:
+    """Refuse what may be too large: by inferred size, or by a multiple of the inputs' where that is unknown."""
+    total = 0
+    for fact in facts:
+        size = fact.size
+        if isinstance(size, int) and fact.dtype is not None:
+            total += size * BITS.get(fact.dtype, 64) // 8
+        else:
+            total += 16 * sum(c.size * 8 for c in inputs if c is not None)
+    if total > limit:
+        raise EvaluationError(f"{op} gives {total} bytes, over the limit of {limit}")
+
+
+def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arrays: Sequence[Array | None]) -> None:
+    """Refuse elements for which ONNX defines no result."""
+    first, second = (*inputs, None, None)[:2]
+    if first is None:
+        return
+    a, b = arrays[0], arrays[1] if len(arrays) > 1 else None
+    if op in ("Div", "Mod") and first.dtype in RANGES and b is not None:
+        least = RANGES[first.dtype][0]
+        if np.any(b == 0) or (least < 0 and np.any(b == -1) and np.any(a == least)):
+            raise EvaluationError(f"{op} by zero, or of the least integer by -1, has no value")
+    if op == "BitShift" and second is not None and b is not None and np.any(b >= BITS[second.dtype]):
+        raise EvaluationError("a shift by as many bits as there are has no value")
+    if op == "Cast" and a is not None and first.dtype not in RANGES and first.dtype != "string":
+        target = _cast_target(attrs)
+        if target in RANGES and target != "bool":
+            low, high = RANGES[target]
+            values = a.astype(np.float64)
+            if not ((values > low - 1) & (values < high + 1)).all():
+                raise EvaluationError(f"a number that does not fit {target} has no value there")
+    if op == "Pow" and first.dtype in RANGES and b is not None and np.any(b < 0):
+        raise EvaluationError("a negative power of an integer has no value")
+
+
+def _cast_target(attrs: Attrs) -> str:
+    from graphopt.ir.dtypes import dtype_of
+
+    to = attrs.get("to")
+    return (dtype_of(to) if isinstance(to, int) else None) or ""
+
+
+# -- one element repeated
+
+_MOVING = frozenset(
+    {"DepthToSpace", "Expand", "Flatten", "Identity", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split"}
+) | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}  # fmt: skip
+"""Ops whose outputs consist of elements of their first input."""
+
+
+def _repeated(
+    op: str, attrs: Attrs, inputs: Sequence[Constant | None], facts: Sequence[Fact]
+) -> tuple[Constant, ...] | None:
+    """The outputs where they are one element repeated because the inputs are; None where that cannot be seen."""
+    shapes = [f.shape for f in facts]
+    if any(s is None or not all(isinstance(n, int) for n in s) for s in shapes):
+        return None
+    element = _repeated_element(op, attrs, inputs)
+    if element is None:
+        return None
+    return tuple(Constant.full(tuple(n for n in s or () if isinstance(n, int)), element) for s in shapes)
+
+
+def _repeated_element(op: str, attrs: Attrs, inputs: Sequence[Constant | None]) -> Array | None:
+    if op == "ConstantOfShape":
+        value = attrs.get("value")
+        return value.array.reshape(()) if isinstance(value, Constant) else np.zeros((), np.float32)
+    given = [c for c in inputs if c is not None]
+    if not any(c.splat is not None for c in given):
+        return None
+    if op in _MOVING:
+        return given[0].splat if inputs[0] is not None else None
+    if op == "Concat" and all(c.splat is not None and c.splat.tobytes() == given[0].splat.tobytes() for c in given):  # type: ignore[union-attr]
+        return given[0].splat
+    if op not in ops.KINDS["elementwise"] or not all(c.splat is not None or c.size == 1 for c in given):
+        return None
+    elements = [None if c is None else _element(c) for c in inputs]
+    _check_defined(op, attrs, [None if e is None else Constant.of(e) for e in elements], elements)
+    return np.asarray(_compute(op, attrs, elements, 1)[0]).reshape(())
+
+
+def _element(constant: Constant) -> Array:
+    return np.asarray(constant.splat if constant.splat is not None else constant.array.reshape(()))
+
+
+# -- the reference implementation
+
+
+def _compute(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:
+    """The outputs of an op on arrays."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            meaning = MEANINGS.get(op)
+            found = (
+                meaning(_apply, attrs, arrays)[:n_outputs]
+                if meaning is not None
+                else _reference(op, attrs, arrays, n_outputs)
+            )
+        except Exception as error:  # whatever the Python of an op raises on these inputs
+            raise EvaluationError(f"{op} cannot be computed: {str(error) or type(error).__name__}") from error
+    if len(found) < n_outputs:
+        raise EvaluationError(f"the reference implementation of {op} gives {len(found)} of {n_outputs} outputs")
+    return found
+
+
+def _apply(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
+    return _reference(op, Attrs(attrs), inputs, n_outputs)
+
+
+def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import RuntimeContextError
+
+    domain, name, version = ops.split(op)
+    inputs = [f"i{i}" if a is not None else "" for i, a in enumerate(arrays)]
+    node = helper.make_node(name, inputs, [f"o{i}" for i in range(n_outputs)], domain=domain)
+    node.attribute.extend(_attribute(op, key, value) for key, value in attrs.items())
+    feeds = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
+    try:
+        if version is None:
+            return tuple(ReferenceEvaluator(node).run(None, feeds))
+    except RuntimeContextError:  # an op that is defined by a function which depends on the types of its inputs
+        pass
+    values = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in node.output]
+    graph = helper.make_graph([node], "op", values, outputs)
+    return tuple(ReferenceEvaluator(graph, opsets={"": version or ops.LATEST, domain: version or 1}).run(None, feeds))
+
+
+def _attribute(op: str, name: str, value: Attr) -> onnx.AttributeProto:
+    from onnx import helper, numpy_helper
+
+    if isinstance(value, Constant):
+        return helper.make_attribute(name, numpy_helper.from_array(value.array))
+    found = ops.attribute_kind(op, name)
+    return helper.make_attribute(name, value, attr_type=found)
+
+
+# -- whole graphs
+
+
+def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a graph on arrays, by name, op by op in ONNX's reference implementation."""
+    from onnx.reference import ReferenceEvaluator
+
+    from graphopt.ir.onnx_io import to_proto
+
+    proto = to_proto(graph)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = ReferenceEvaluator(proto, new_ops=list(_contrib_ops())).run(None, dict(inputs))
+    return dict(zip(graph.output_names, found, strict=True))
+
+
+@cache
+def _contrib_ops() -> tuple[type, ...]:
+    """ONNX Runtime's own ops as the reference evaluator wants to have them."""
+    from onnx.reference.op_run import OpRun
+
+    def wrapped(op: str) -> Callable[..., tuple[Array, ...]]:
+        def compute(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
+            named = {a.name: getattr(self, a.name) for a in self.onnx_node.attribute}
+            attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
+            return MEANINGS[op](_apply, attrs, arrays)[: len(self.onnx_node.output)]
+
+        return compute
+
+    found = []
+    for op in MEANINGS:
+        domain, name, _ = ops.split(op)
+        found.append(type(name, (OpRun,), {"op_domain": domain, "_run": wrapped(op)}))
+    return tuple(found)
