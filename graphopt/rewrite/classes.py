@@ -67,6 +67,7 @@ class Classes:
         self._facts: list[Fact] = []
         self._memo: dict[_Key, int] = {}
         self._parents: list[list[int]] = []
+        self._members: list[list[int]] = []
         self._duplicates: set[int] = set()
         self._free = 0
         self._moved: deque[int] = deque()
@@ -131,13 +132,36 @@ class Classes:
             children.pop()
         return ENode(term, symbol.op, symbol.attrs, tuple(children), symbol.n_outputs, self.nodes.get(term))
 
-    def members(self) -> dict[int, list[int]]:
-        """The distinct terms of each class, in ascending order of both."""
-        found: dict[int, list[int]] = {}
-        for term in range(ABSENT + 1, len(self.terms)):
-            if term not in self._duplicates:
-                found.setdefault(self.find(term), []).append(term)
-        return dict(sorted(found.items()))
+    def members(self, name: int) -> list[int]:
+        """The distinct terms of a class, in ascending order."""
+        return sorted(t for t in self._members[name] if t not in self._duplicates)
+
+    def has_alike(self, name: int, term: int, mark: int, depth: int = 4) -> bool:
+        """Whether a class has a term that differs from a new one in nothing but the elements of constants.
+
+        Constants cost nothing at run time and are folded in the end, so that such a term would only
+        say once more what is known; there is no end to the ways in which constants can be combined.
+        New are the terms from the mark on.
+        """
+        symbol, children = self.terms[term]
+        return depth > 0 and any(
+            self.terms[member][0] == symbol
+            and len(self.terms[member][1]) == len(children)
+            and all(
+                self._is_alike(child, other, mark, depth)
+                for child, other in zip(children, self.terms[member][1], strict=True)
+            )
+            for member in self._members[name]
+            if member < mark
+        )
+
+    def _is_alike(self, child: int, other: int, mark: int, depth: int) -> bool:
+        if self.find(child) == self.find(other):
+            return True
+        new, old = self.fact(child), self.fact(other)
+        if new.is_const and old.is_const:
+            return new.type == old.type
+        return child >= mark and self.has_alike(self.find(other), child, mark, depth - 1)
 
     def form(self, term: int) -> Form:
         """The form of a term."""
@@ -161,7 +185,7 @@ class Classes:
                 self._parents[child].pop()
             self._computed.pop(len(self.terms), None)
             self._free -= self._is_free(symbol)
-            for column in (self._above, self._facts, self._parents):
+            for column in (self._above, self._facts, self._parents, self._members):
                 column.pop()
 
     def spelling(self, term: int) -> Spelling:
@@ -228,6 +252,7 @@ class Classes:
             self._above.append(term)
             self._facts.append(fact)
             self._parents.append([])
+            self._members.append([term])
             self._free += self._is_free(symbol)
             for child in set(key[1]):
                 self._parents[child].append(term)
@@ -271,6 +296,7 @@ class Classes:
         self._above[right] = left
         self._moved.extend(self._parents[right])
         self._parents[left] += self._parents[right]
+        self._members[left] += self._members[right]
         self._computed.pop(left, None)
         known = self._facts[left], self._facts[right]
         self._facts[left] = sharper(*known)

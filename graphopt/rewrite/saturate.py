@@ -246,6 +246,11 @@ class _Run:
         except Full:
             classes.undo(mark)
             raise _Stopped("nodes") from None
+        if all(
+            m >= mark and classes.has_alike(classes.find(r), m, mark) for m, r in zip(made, instance.roots, strict=True)
+        ):
+            classes.undo(mark)
+            return "nothing but constants would differ from what is known"
         right = [classes.spelling(m) for m in made]
         changed = False
         for left, made_term, spelled in zip(instance.left, made, right, strict=True):
@@ -266,14 +271,13 @@ class _Run:
 
     def result(self, stop: str) -> Saturated:
         classes = self.classes
-        members = classes.members()
         roots = tuple(None if v is None else classes.find(classes.values[v]) for v in self.graph.outputs)
         nodes: dict[int, tuple[ENode, ...]] = {}
         waiting = [r for r in roots if r is not None]
         while waiting:
             name = waiting.pop()
             if name not in nodes:
-                nodes[name] = tuple(classes.enode(t) for t in members[name])
+                nodes[name] = tuple(classes.enode(t) for t in classes.members(name))
                 waiting += [c for node in nodes[name] for c in node.children if c is not None]
         ordered = {name: nodes[name] for name in sorted(nodes)}
         originals = {n: e for n, es in ordered.items() for e in es[:1] if e.id < classes.originals}
