@@ -216,7 +216,8 @@ def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs:
     ]
     outputs = [helper.make_empty_tensor_value_info(n) for n in node.output]
     graph = helper.make_graph([node], "op", values, outputs)
-    return tuple(ReferenceEvaluator(graph, opsets={"": version or ops.LATEST, domain: version or 1}).run(None, feeds))
+    opsets = {"": ops.LATEST, domain: version or (1 if domain else ops.LATEST)}
+    return tuple(ReferenceEvaluator(graph, opsets=opsets).run(None, feeds))
 
 
 def _attribute(op: str, name: str, value: Attr) -> onnx.AttributeProto:

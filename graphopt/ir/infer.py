@@ -95,36 +95,70 @@ def _complaint(call: Call, reason: str) -> str:
 
 
 def _by_onnx(call: Call) -> list[Type | None]:
-    """What onnx infers; sizes that it does not know are fresh symbols."""
+    """What onnx infers; sizes that it does not know are fresh symbols.
+
+    Where sizes are symbolic, onnx is asked a second time with unlikely numbers in their place, since many of its
+    inferences compute with 0 where they are not told a number: only what both answers agree on is believed.
+    """
+    unknown = [_by_schema(call, port) for port in range(call.n_outputs)]
     domain, name, version = ops.split(call.op)
+    if call.op in MISTAKEN or any(isinstance(a, _NOT_PLAIN) for a in call.attrs.values()):
+        return unknown
     try:
         schema = defs.get_schema(name, version or ops.LATEST, domain)
     except defs.SchemaError:
         return []
     names = [f"i{i}" if fact is not None else "" for i, fact in enumerate(call.inputs)]
-    outputs = [f"o{i}" for i in range(call.n_outputs)]
-    sizes: dict[str, Size] = {}
-    protos = {n: _to_proto(f.type, sizes) for n, f in zip(names, call.inputs, strict=True) if f is not None}
-    given = {n: proto for n, proto in protos.items() if proto is not None}
-    if len(given) < len(protos):
-        return [_by_schema(call, port) for port in range(call.n_outputs)]
-    data = {n: t for n, f in zip(names, call.inputs, strict=True) if f is not None and (t := _small_tensor(f))}
-    node = onnx.NodeProto(op_type=name, domain=domain, input=names, output=outputs)
+    node = onnx.NodeProto(op_type=name, domain=domain, input=names, output=[f"o{i}" for i in range(call.n_outputs)])
     for key, value in call.attrs.items():
-        if isinstance(value, Constant):
-            value = numpy_helper.from_array(value.array)
-        if isinstance(value, (Graph, TensorType, SequenceType, OptionalType)):
-            return [_by_schema(call, port) for port in range(call.n_outputs)]
-        node.attribute.append(helper.make_attribute(key, value, attr_type=ops.attribute_kind(call.op, key)))
-    imports = [
-        helper.make_opsetid("", ops.LATEST),
-        *([helper.make_opsetid(domain, schema.since_version)] if domain else []),
-    ]
+        plain = numpy_helper.from_array(value.array) if isinstance(value, Constant) else value
+        node.attribute.append(helper.make_attribute(key, plain, attr_type=ops.attribute_kind(call.op, key)))
+    facts = {n: f for n, f in zip(names, call.inputs, strict=True) if f is not None}
+    numbers: dict[Size, int] = {}
+    found = _ask_onnx(schema, node, facts, {}, numbers)
+    if numbers:
+        checked = _ask_onnx(schema, node, facts, numbers, {})
+        found = [_confirmed(t, c, numbers) for t, c in zip(found, checked, strict=True)]
+    return [u if t is None else t for t, u in zip(found, unknown, strict=True)]
+
+
+_NOT_PLAIN = (Graph, TensorType, SequenceType, OptionalType)
+
+MISTAKEN = frozenset({"STFT"})
+"""Ops for which onnx infers sizes that its reference implementation does not give."""
+
+
+def _ask_onnx(
+    schema: Any, node: onnx.NodeProto, facts: dict[str, Fact], given: dict[Size, int], noted: dict[Size, int]
+) -> list[Type | None]:
+    """onnx's answer, with the numbers given for symbolic sizes; others are noted with a number for each."""
+    types = {n: _to_proto(f.type, given, noted) for n, f in facts.items()}
+    known = {n: proto for n, proto in types.items() if proto is not None}
+    if len(known) < len(types):
+        return [None] * len(node.output)
+    data = {n: t for n, f in facts.items() if (t := _small_tensor(f)) is not None}
+    imports = [helper.make_opsetid("", ops.LATEST)]
+    if node.domain:
+        imports.append(helper.make_opsetid(node.domain, schema.since_version))
     try:
-        found = shape_inference.infer_node_outputs(schema, node, given, data, opset_imports=imports)
+        found = shape_inference.infer_node_outputs(schema, node, known, data, opset_imports=imports)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
         found = {}
-    return [_from_proto(found[n], sizes) if n in found else _by_schema(call, port) for port, n in enumerate(outputs)]
+    sizes = {f"s{number}": size for size, number in noted.items()}
+    return [_from_proto(found[n], sizes) if n in found else None for n in node.output]
+
+
+def _confirmed(type: Type | None, checked: Type | None, numbers: dict[Size, int]) -> Type | None:
+    """The type with those sizes that numbers in place of symbols agree with; all others are fresh symbols."""
+    if not isinstance(type, TensorType) or isinstance(type.shape, Unranked):
+        return type
+    shape = checked.shape if isinstance(checked, TensorType) and isinstance(checked.shape, tuple) else ()
+    if len(shape) != len(type.shape):
+        return TensorType(type.dtype, tuple(fresh_symbol() for _ in type.shape))
+    return TensorType(
+        type.dtype,
+        tuple(s if numbers.get(s, s) == c else fresh_symbol() for s, c in zip(type.shape, shape, strict=True)),
+    )
 
 
 def _by_schema(call: Call, port: int) -> Type | None:
@@ -139,8 +173,8 @@ def _small_tensor(fact: Fact) -> onnx.TensorProto | None:
     return numpy_helper.from_array(fact.constant.array)
 
 
-def _to_proto(type: Type | None, sizes: dict[str, Size]) -> onnx.TypeProto | None:
-    """The type as onnx wants it; symbolic sizes are noted under names of ours."""
+def _to_proto(type: Type | None, given: dict[Size, int], noted: dict[Size, int]) -> onnx.TypeProto | None:
+    """The type as onnx wants it. A symbolic size is the number given for it, or is noted and gets a name."""
     match type:
         case TensorType(dtype, shape):
             if dtype not in CODES:
@@ -149,19 +183,22 @@ def _to_proto(type: Type | None, sizes: dict[str, Size]) -> onnx.TypeProto | Non
                 return helper.make_tensor_type_proto(CODES[dtype], None)
             spelled: list[int | str] = []
             for size in shape:
-                name = f"s{len(sizes)}"
-                if not isinstance(size, int):
-                    name = next((n for n, s in sizes.items() if s == size), name)
-                    sizes[name] = size
-                spelled.append(size if isinstance(size, int) else name)
+                if isinstance(size, int) or size in given:
+                    spelled.append(given.get(size, size))  # type: ignore[arg-type]
+                else:
+                    spelled.append(f"s{noted.setdefault(size, FIRST_NUMBER + 12 * len(noted))}")
             return helper.make_tensor_type_proto(CODES[dtype], spelled)
         case SequenceType(element) | OptionalType(element):
-            inner = _to_proto(element, sizes)
+            inner = _to_proto(element, given, noted)
             make = (
                 helper.make_sequence_type_proto if isinstance(type, SequenceType) else helper.make_optional_type_proto
             )
             return None if inner is None else make(inner)
     return None
+
+
+FIRST_NUMBER = 100_003
+"""Stands for the first symbolic size; others follow in steps of 12."""
 
 
 def _from_proto(proto: Any, sizes: dict[str, Size]) -> Type | None:

@@ -327,7 +327,9 @@ def resize(call: Call) -> Types:
             shape[axis] = call.size_of_its_own("resize", axis, values=(2,)) if scaled is None else scaled
         return [call.tensor(tuple(shape))]
     values = tuple(i for i in (2, 3) if call.has(i))
-    return [call.tensor(tuple(call.size_of_its_own("resize", i, values=values) for i in range(len(x))))]
+    for axis in axes:
+        shape[axis] = call.size_of_its_own("resize", axis, values=values)
+    return [call.tensor(tuple(shape))]
 
 
 def _scaled(size: Size, scale: float) -> Size | None:
@@ -387,6 +389,31 @@ def simplified_layer_norm(call: Call) -> Types:
     return [found[0], found[1]]
 
 
+def attention(call: Call) -> Types:
+    """The attended values, the keys and values with those of the past before them, and the scores."""
+    q, k, v = call.shape(0), call.shape(1), call.shape(2)
+    heads, groups = call.integer("q_num_heads"), call.integer("kv_num_heads")
+    if q is None or k is None or v is None or len({len(q), len(k), len(v)}) > 1 or (len(q) == 3 and not heads * groups):
+        return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(4)]
+    if len(q) == 3:
+        q4, k4, v4 = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
+        y: tuple[Size, ...] = (q[0], q[1], v4[3] * heads)
+    else:
+        q4, k4, v4 = q, k, v
+        y = (*q[:3], v[3])
+    past = call.shape(4)
+    if call.has(4):
+        total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else call.size_of_its_own("total")
+    else:
+        total = k4[2]
+    keys, values = (*k4[:2], total, k4[3]), (*v4[:2], total, v4[3])
+    return [call.tensor(shape, port) for port, shape in enumerate([y, keys, values, (*q4[:3], total)])]
+
+
+def _with_heads(shape: tuple[Size, ...], heads: int) -> tuple[Size, ...]:
+    return (shape[0], heads, shape[1], shape[2] // heads)
+
+
 # -- recurrent
 
 
@@ -432,6 +459,7 @@ BROADCASTING = _set(
 COMPUTING: dict[str, Inference] = {
     **dict.fromkeys(UNARY, same),
     **dict.fromkeys(BROADCASTING, elementwise),
+    "Attention": attention,
     "AveragePool": pool,
     "BatchNormalization": batch_norm,
     "Cast": cast,
