@@ -57,9 +57,10 @@ def _map(folder: Path, location: str, what: str) -> memoryview:
 
 
 def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
-    """Write files, each of the pieces given for it: all go to disk under other names first, then take their places in order.
+    """Write files, each of the pieces given for it.
 
-    Raises UsageError where that fails; then no file has changed, or only the first ones.
+    All go to disk under other names first and then take their places, in order: what was there before is
+    replaced whole or not at all. Raises UsageError where that fails.
     """
     beside: dict[Path, Path] = {}
     try:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+    from graphopt.ir.onnx_io.store import Store
+
 LIMIT = (1 << 31) - 1
 """The most bytes that protobuf can hold in one message."""
 
@@ -62,18 +64,18 @@ def _map(path: Path) -> memoryview:
 
 def _load_bytes(data: memoryview, where: str, folder: Folder | None) -> Graph:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
     from graphopt.ir.onnx_io.read import read_model
     from graphopt.ir.onnx_io.tensors import Storage
-    from graphopt.ir.onnx_io.wire import Malformed, detach
+    from graphopt.ir.onnx_io.wire import MalformedError, detach
 
     if not data:
         raise ReadError(f"{where}: empty")
     try:
         skeleton, blobs = detach(data)
         proto = onnx.ModelProto.FromString(skeleton)
-    except (Malformed, DecodeError, RecursionError) as error:
+    except (MalformedError, DecodeError, RecursionError) as error:
         raise ReadError(f"{where}: not an ONNX model, or a damaged one ({error})") from None
     return read_model(proto, Storage(blobs, folder), where)
 
@@ -93,41 +95,49 @@ def save(graph: Graph, path: str | Path) -> None:
     Tensors that lie in files beside the model stay there if the file is in the same folder, and go into
     ``<name>.data`` otherwise; so do all large tensors of a model over 2 GB.
     """
-    from graphopt.ir.onnx_io.wire import attach
-    from graphopt.ir.onnx_io.write import Writer
+    from graphopt.ir.onnx_io.store import Store
 
     path = Path(path)
-    name = f"{path.name}.data"
-    writer = Writer(path.parent, name)
-    model = writer.model(graph)
-    if writer.size(model) > LIMIT:
-        writer = Writer(path.parent, name, split=True)
-        model = writer.model(graph)
-    if writer.data and writer.refers_to_data:  # the file that would be replaced is still read from
-        writer = Writer(path.parent, name, split=writer.split, gather=True)
-        model = writer.model(graph)
-    pieces = attach(model.SerializeToString(deterministic=True), writer.blobs)
-    files: dict[Path, list[bytes | memoryview]] = {path.with_name(name): writer.data} if writer.data else {}
+    store = Store(path.parent, f"{path.name}.data")
+    pieces = _serialize(graph, store)
+    if _size(pieces) > LIMIT:
+        store = Store(path.parent, store.data_name, split=True)
+        pieces = _serialize(graph, store)
+    if store.data and store.refers_to_data:  # what would be replaced is still read from
+        store = Store(path.parent, store.data_name, split=store.split, gather=True)
+        pieces = _serialize(graph, store)
+    files: dict[Path, list[bytes | memoryview]] = {path.with_name(store.data_name): store.data} if store.data else {}
     write_files({**files, path: pieces})
+
+
+def _serialize(graph: Graph, store: Store) -> list[bytes | memoryview]:
+    from graphopt.ir.onnx_io.wire import attach
+    from graphopt.ir.onnx_io.write import write_model
+
+    return attach(write_model(graph, store).SerializeToString(deterministic=True), store.blobs)
+
+
+def _size(pieces: list[bytes | memoryview]) -> int:
+    return sum(map(len, pieces))
 
 
 def to_bytes(graph: Graph) -> bytes:
     """The serialized model."""
-    from graphopt.ir.onnx_io.wire import attach
-    from graphopt.ir.onnx_io.write import Writer
+    from graphopt.ir.onnx_io.store import Store
 
-    writer = Writer()
-    model = writer.model(graph)
-    if writer.size(model) > LIMIT:
-        raise LimitError(f"the model has {writer.size(model)} bytes, more than protobuf can hold; save it to a file")
-    return b"".join(attach(model.SerializeToString(deterministic=True), writer.blobs))
+    pieces = _serialize(graph, Store())
+    if _size(pieces) > LIMIT:
+        raise LimitError(f"the model has {_size(pieces)} bytes, more than protobuf can hold; save it to a file")
+    return b"".join(pieces)
 
 
 def to_proto(graph: Graph) -> onnx.ModelProto:
     """The model as a protobuf message."""
     import onnx
 
-    return onnx.ModelProto.FromString(to_bytes(graph))
+    proto = onnx.ModelProto()
+    proto.ParseFromString(to_bytes(graph))
+    return proto
 
 
 def to_ir(graph: Graph) -> onnx_ir.Model:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from onnx import AttributeProto, defs
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attr, AttrRef, Graph, Item
-from graphopt.ir.ops import split
+from graphopt.ir.ops import LATEST, split
 
 KIND = AttributeProto
 
@@ -19,23 +20,28 @@ PLURAL = {
 
 
 @cache
-def declared(op: str, name: str) -> int | None:
-    """The attribute type that the op's newest schema states, or None."""
-    domain, op_type, _ = split(op)
+def declared(op: str, name: str, opset: int) -> KIND.AttributeType | None:
+    """The attribute type that the op's schema states, or None."""
+    domain, op_type, version = split(op)
     try:
-        attribute = defs.get_schema(op_type, domain).attributes.get(name)
+        schema = (
+            defs.get_schema(op_type, version or min(opset, LATEST), "")
+            if not domain
+            else defs.get_schema(op_type, domain)
+        )
     except defs.SchemaError:
         return None
-    return None if attribute is None else int(attribute.type.value)
+    attribute: Any = schema.attributes.get(name)
+    return None if attribute is None else KIND.AttributeType.Value(attribute.type.name)
 
 
-def kind_of(op: str, name: str, value: Attr, like: AttributeProto | None) -> int:
+def kind_of(op: str, name: str, value: Attr, opset: int, like: AttributeProto | None) -> KIND.AttributeType:
     """The ONNX type to write an attribute as: the one it had, the one its schema wants, or what its value is."""
     if isinstance(value, AttrRef):
-        return value.kind
+        return value.kind  # type: ignore[return-value]
     if like is not None and like.type:
-        return int(like.type)
-    known = declared(op, name)
+        return like.type
+    known = declared(op, name, opset)
     if known is not None:
         return known
     if not isinstance(value, tuple):
@@ -46,7 +52,7 @@ def kind_of(op: str, name: str, value: Attr, like: AttributeProto | None) -> int
     return KIND.FLOATS if kinds else KIND.INTS
 
 
-def _kind_of_item(item: Item) -> int:
+def _kind_of_item(item: Item) -> KIND.AttributeType:
     match item:
         case int():
             return KIND.INT

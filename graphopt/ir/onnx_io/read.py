@@ -7,7 +7,7 @@ records (``source.py``), from which ``write.py`` spells unchanged things as they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from graphopt.errors import InvalidModelError, ReadError
 from graphopt.ir import forms
 from graphopt.ir.constants import Constant
-from graphopt.ir.facts import Fact
+from graphopt.ir.facts import Fact, meet
 from graphopt.ir.functions import check_calls
-from graphopt.ir.graph import NO_ATTRS, Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
+from graphopt.ir.graph import INPUT, NO_ATTRS, Attr, AttrRef, Attrs, Function, Graph, Header, Node, Origin, Value
+from graphopt.ir.infer import infer_node
 from graphopt.ir.onnx_io.order import label, ordered
 from graphopt.ir.onnx_io.source import GraphSource, NodeSource, Place
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
@@ -29,7 +30,7 @@ from graphopt.ir.types import OpaqueType, Type
 _ZERO = Constant.of(np.zeros(1, np.float32))
 
 CONSTANT_ATTRIBUTES = frozenset(
-    "value value_float value_floats value_int value_ints value_string value_strings sparse_value".split()
+    {"value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings", "sparse_value"}
 )
 
 _READERS: dict[str, Callable[[Any, Storage, str], Constant]] = {
@@ -130,6 +131,9 @@ class _GraphReader:
         self.graph = Graph(header=model.header, functions=model.functions)
         self.values: dict[str, Value] = {}
         self.captures: dict[str, Value] = {}
+        self.declared: dict[str, Type] = {}
+        self.known: dict[Value, Fact] = {}
+        self.known_to = 0
 
     # -- the graph as a whole
 
@@ -139,6 +143,7 @@ class _GraphReader:
         graph.name = proto.name
         source = GraphSource(proto)
         graph.origin = Origin(doc=proto.doc_string, metadata=entries(proto.metadata_props), extra=source)
+        self._declare(proto)
         if isinstance(proto, FunctionProto):
             for name in proto.input:
                 self._define(name, graph.add_input(name), "input")
@@ -146,8 +151,9 @@ class _GraphReader:
             self._read_inputs(proto, source)
         for node in ordered(proto.node, self.where):
             self._read_node(node)
-        self._read_types(proto, source)
         self._read_outputs(proto, source)
+        source.types.update((name, type) for name, type in self.declared.items() if name in self.values)
+        graph.types.update((self.values[name], type) for name, type in source.types.items())
         return graph
 
     def _read_inputs(self, proto: GraphProto, source: GraphSource) -> None:
@@ -174,13 +180,15 @@ class _GraphReader:
         for name, (constant, form) in inner.items():
             self._define(name, self.graph.add_constant(constant, name, Origin(form=form)), "initializer")
 
-    def _read_types(self, proto: GraphProto | FunctionProto, source: GraphSource) -> None:
-        infos = proto.value_info if isinstance(proto, FunctionProto) else (*proto.value_info, *proto.output, *proto.input)
+    def _declare(self, proto: GraphProto | FunctionProto) -> None:
+        """Note the types that the model states; what it says of an input goes before what it says of an output."""
+        infos = (
+            proto.value_info if isinstance(proto, FunctionProto) else (*proto.value_info, *proto.output, *proto.input)
+        )
         for info in infos:
-            value = self.values.get(info.name)
             type = read_type(info.type) if info.HasField("type") else None
-            if value is not None and type is not None:
-                self.graph.types[value] = source.types[info.name] = type
+            if type is not None:
+                self.declared[info.name] = type
 
     def _read_outputs(self, proto: GraphProto | FunctionProto, source: GraphSource) -> None:
         if isinstance(proto, FunctionProto):
@@ -191,7 +199,7 @@ class _GraphReader:
         if len(source.outputs) < len(proto.output):
             raise InvalidModelError(f"{self.where}two outputs have the same name")
         for info in proto.output:
-            self.graph.add_output(info.name, self._find(info.name, "the graph's output"))
+            self.graph.add_output(info.name, self.find(info.name, "the graph's output"))
 
     # -- names
 
@@ -200,7 +208,8 @@ class _GraphReader:
             raise InvalidModelError(f"{self.where}{what}: value {name!r} is defined twice")
         self.values[name] = value
 
-    def _find(self, name: str, what: str) -> Value:
+    def find(self, name: str, what: str) -> Value:
+        """The value with this name."""
         value = self._look_up(name)
         if value is None:
             raise InvalidModelError(f"{self.where}{what}: value {name!r} is not defined")
@@ -234,7 +243,7 @@ class _GraphReader:
         what = label(proto)
         attrs, captures = self._read_attributes(proto, what)
         op = _op(proto.domain, proto.op_type)
-        named = tuple(self._find(name, what) if name else None for name in proto.input)
+        named = tuple(self.find(name, what) if name else None for name in proto.input)
         is_local = (op, proto.overload) in self.model.local
         if not is_local and op == "Constant" and self._read_constant(proto, attrs, named, what):
             return
@@ -247,7 +256,7 @@ class _GraphReader:
         if not is_local:
             form = forms.read(form, self.graph.opset, self._make, self.fact)
         places = self._places(form.inputs, named)
-        captured = tuple(self._find(name, what) for name in captures)
+        captured = tuple(self.find(name, what) for name in captures)
         dropped = self._dropped(form.inputs, named, proto)
         source = NodeSource(proto, form.op, form.attrs, places, self.graph.opset, dropped)
         origin = Origin(proto.name, proto.doc_string, proto.overload, entries(proto.metadata_props), "", source)
@@ -298,11 +307,19 @@ class _GraphReader:
         self._add_constant(proto, constant, form, (), what)
         return True
 
-    def _read_splat(self, proto: NodeProto, attrs: dict[str, Attr], inputs: tuple[Value | None, ...], what: str) -> bool:
+    def _read_splat(
+        self, proto: NodeProto, attrs: dict[str, Attr], inputs: tuple[Value | None, ...], what: str
+    ) -> bool:
         """Read a ConstantOfShape whose shape is known as the constant that it is."""
         shape = self.graph.constant_of(inputs[0]) if len(inputs) == 1 else None
         value = attrs.get("value", _ZERO)
-        if shape is None or shape.dtype != "int64" or len(shape.shape) != 1 or shape.size > 64 or len(proto.output) != 1:
+        if (
+            shape is None
+            or shape.dtype != "int64"
+            or len(shape.shape) != 1
+            or shape.size > 64
+            or len(proto.output) != 1
+        ):
             return False
         if not isinstance(value, Constant) or value.size != 1 or not (attrs.keys() <= {"value"}):
             return False
@@ -323,10 +340,29 @@ class _GraphReader:
         self.graph.update(node.id, origin=origin)
         self._define(proto.output[0], value, what)
 
+    # -- facts
+
     def fact(self, value: Value) -> Fact:
-        """What is known of a value while the model is read: its elements, or its type."""
-        constant = self.graph.constant_of(value)
-        return Fact(self.graph.types.get(value), constant is not None, constant)
+        """What is known of a value while the graph is read: only old forms of ops ask, and not often."""
+        for node in self.graph.since(self.known_to):
+            self.known.update(zip(node.outputs, self._infer(node), strict=True))
+        self.known_to = self.graph.next_id
+        return self.known[value]
+
+    def _infer(self, node: Node) -> Sequence[Fact]:
+        declared = [Fact(self.declared.get(self.graph.names.get(value, ""))) for value in node.outputs]
+        if node.op == INPUT:
+            name = self.graph.names[node.outputs[0]]
+            captured = name in self.captures and self.parent is not None
+            return [self.parent.fact(self.parent.find(name, "")) if captured and self.parent else declared[0]]
+        if node.bodies or (node.op, node.origin.overload) in self.model.local:
+            return declared
+        inputs = [None if value is None else self.known[value] for value in node.inputs]
+        try:
+            inferred = infer_node(node.op, node.attrs, inputs, node.n_outputs, self.graph.opset)
+        except InvalidModelError:  # whoever infers the whole model says so better
+            return declared
+        return [meet(fact, told) for fact, told in zip(inferred, declared, strict=True)]
 
     # -- attributes
 

@@ -1,4 +1,4 @@
-"""ONNX tensors as constants and back: nothing is decoded before someone reads it, nothing unchanged is encoded again."""
+"""ONNX tensors as constants and back: nothing is decoded before someone reads it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def read_tensor(tensor: TensorProto, storage: Storage, where: str) -> Constant:
             raise InvalidModelError(f"{where}: strings cannot be stored as raw bytes")
         if n_bytes > wire.LARGE and not storage.blobs:
             # asking for the length would copy the bytes: the length is checked when they are read
-            return Constant(dtype, shape, lambda: _decode(memoryview(tensor.raw_data), dtype, shape, where), Stored(tensor))
+            return Constant(
+                dtype, shape, lambda: _decode(memoryview(tensor.raw_data), dtype, shape, where), Stored(tensor)
+            )
         raw = tensor.raw_data
         blob = wire.marked(raw)
         view = memoryview(raw) if blob is None else storage.blobs[blob]
@@ -172,7 +174,7 @@ def encode(constant: Constant) -> memoryview:
     octets = flat.view(np.uint8)
     if bits < 8:
         octets = np.packbits(np.unpackbits(octets[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
-    return memoryview(octets).cast("B")
+    return octets.data.cast("B")
 
 
 def fill_strings(tensor: TensorProto, constant: Constant) -> None:

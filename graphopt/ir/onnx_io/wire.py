@@ -30,7 +30,7 @@ FUNCTION: Schema = {7: NODE, 11: ATTRIBUTE}
 MODEL: Schema = {7: GRAPH, 25: FUNCTION}
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """The bytes are not a protobuf message, or end too early."""
 
 
@@ -94,9 +94,9 @@ def _detach(
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         else:
-            raise Malformed(f"byte {head} is not the start of a field")
+            raise MalformedError(f"byte {head} is not the start of a field")
         if at > end:
-            raise Malformed(f"the field at byte {head} ends {at - end} bytes after the end")
+            raise MalformedError(f"the field at byte {head} ends {at - end} bytes after the end")
     pieces.append(data[run:end])
     return end - start + grown
 
@@ -168,7 +168,7 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             break
-    raise Malformed(f"the number before byte {at} does not end")
+    raise MalformedError(f"the number before byte {at} does not end")
 
 
 def encode(value: int) -> bytes:

@@ -1,0 +1,466 @@
+"""Writing one graph: how each node and constant is spelled, what each value is called, and the message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    ValueInfoProto,
+)
+
+from graphopt.errors import InvalidModelError
+from graphopt.ir import forms, ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.onnx_io.attributes import KIND, kind_of, octets
+from graphopt.ir.onnx_io.names import Names
+from graphopt.ir.onnx_io.source import GraphSource, NodeSource
+from graphopt.ir.onnx_io.store import Store
+from graphopt.ir.onnx_io.tensors import Stored
+from graphopt.ir.onnx_io.types import write_type
+from graphopt.ir.types import TensorType
+
+INITIALIZERS = ("initializer", "sparse_initializer")
+"""The forms of constants that stay in the model even if nobody reads them."""
+
+SPLAT = 1024
+"""A repeated element that takes more bytes than this written out is written as a ConstantOfShape."""
+
+ALIGNMENT = 4096
+"""Tensors in a data file start at multiples of a memory page, so that they can be mapped."""
+
+
+def write_entries(pairs: Iterable[tuple[str, str]], into: Any) -> None:
+    """Put pairs into a field of metadata."""
+    for key, value in pairs:
+        into.add(key=key, value=value)
+
+
+@dataclass(slots=True)
+class _Spelling:
+    """How a node will be written."""
+
+    op: str
+    inputs: list[Value | None]
+    attrs: Attrs
+    proto: NodeProto | None = None
+    """The model's node, where it is as it was read."""
+
+
+class GraphWriter:
+    """Writes one graph, body or function; a body's last inputs are the values ``captured`` of the graph ``outer``."""
+
+    def __init__(
+        self,
+        store: Store,
+        graph: Graph,
+        fresh: Names,
+        outer: GraphWriter | None = None,
+        captured: Sequence[Value] = (),
+    ) -> None:
+        self.store, self.graph, self.fresh, self.outer = store, graph, fresh, outer
+        n_formal = len(graph.inputs) - len(captured)
+        self.formal = graph.inputs[:n_formal]
+        self.captured = dict(zip(graph.inputs[n_formal:], captured, strict=True))
+        self.source = graph.origin.extra if isinstance(graph.origin.extra, GraphSource) else GraphSource(GraphProto())
+        self.is_function = isinstance(self.source.proto, FunctionProto)
+        self.made: dict[Value, Constant] = {}
+        self.spelled: dict[int, _Spelling] = {}
+        self.names: dict[Value, str] = {}
+        self.copies: list[tuple[str, Value]] = []
+        """Outputs that need an Identity: the output's name, and the value."""
+        self.by_name = {name: value for value, name in graph.names.items()}
+        self.order = graph.order()
+
+    # -- the graph as a whole
+
+    def write_graph(self, proto: GraphProto) -> None:
+        """Fill an empty message."""
+        graph, before = self.graph, self.source.proto
+        assert isinstance(before, GraphProto)
+        if graph.name or before.HasField("name"):
+            proto.name = graph.name
+        if graph.origin.doc or before.HasField("doc_string"):
+            proto.doc_string = graph.origin.doc
+        write_entries(graph.origin.metadata, proto.metadata_props)
+        # before IR 4 initializers had to be listed as inputs, which a body cannot do without changing its arity
+        as_nodes = graph.header.ir_version < 4 and self.outer is not None
+        self._spell(as_nodes)
+        self._name()
+        self._write_nodes(proto.node, as_nodes)
+        initialized = self._write_initializers(proto, before, as_nodes)
+        self._write_inputs(proto, before, initialized)
+        for name, value in zip(graph.output_names, graph.outputs, strict=True):
+            assert value is not None
+            self._write_info(proto.output.add(), name, value, self.source.outputs.get(name))
+        self._write_value_info(proto, before)
+        written = set(self.names.values()) | set(graph.output_names)
+        for annotation in before.quantization_annotation:
+            if {annotation.tensor_name, *(p.value for p in annotation.quant_parameter_tensor_names)} <= written:
+                proto.quantization_annotation.add().CopyFrom(annotation)
+
+    def write_function(self, proto: FunctionProto) -> None:
+        """Fill in inputs, outputs, nodes and types."""
+        self.is_function = True
+        self._spell(as_nodes=True)
+        self._name()
+        proto.input.extend(self.names[value] for value in self.graph.inputs)
+        proto.output.extend(self.graph.output_names)
+        self._write_nodes(proto.node, as_nodes=True)
+        self._write_value_info(proto, self.source.proto)
+
+    # -- deciding how everything is spelled
+
+    def _spell(self, as_nodes: bool) -> None:
+        for node in self.order:
+            if node.op == CONSTANT:
+                spelling = self._spell_constant(node)
+                if spelling is not None:
+                    self.spelled[node.id] = spelling
+            elif node.op != INPUT:
+                self.spelled[node.id] = self._spell_node(node)
+        read = {v for spelling in self.spelled.values() for v in spelling.inputs if v is not None}
+        read |= {v for node in self.order for v in self._captures(node)}
+        read |= {v for v in self.graph.outputs if v is not None}
+        for node in self.order:
+            if node.op == CONSTANT and node.id not in self.spelled and node.outputs[0] in read:
+                self._spell_new_constant(node, as_nodes)
+        self.read = read
+
+    def _captures(self, node: Node) -> tuple[Value, ...]:
+        return tuple(v for v in node.inputs[len(node.inputs) - node.captures :] if v is not None)
+
+    def _spell_node(self, node: Node) -> _Spelling:
+        inputs = node.inputs[: len(node.inputs) - node.captures]
+        source = node.origin.extra if isinstance(node.origin.extra, NodeSource) else None
+        if source is not None and (kept := self._kept_inputs(node, inputs, source)) is not None:
+            return _Spelling(node.op, kept, node.attrs, source.proto)
+        call = forms.Call(node.op, inputs, node.attrs, node.n_outputs)
+        if (node.op, node.origin.overload) not in self.graph.functions:
+            try:
+                call = forms.write(call, self.graph.opset, self._make, self.fact)
+            except forms.Unwritable as reason:
+                raise InvalidModelError(f"{node.op} cannot be written in opset {self.graph.opset}: {reason}") from None
+        return _Spelling(call.op, list(call.inputs), call.attrs)
+
+    def _kept_inputs(
+        self, node: Node, inputs: tuple[Value | None, ...], source: NodeSource
+    ) -> list[Value | None] | None:
+        """The inputs of the model's node, if it still says what the graph's does."""
+        if (node.op, node.n_outputs, self.graph.opset) != (source.op, len(source.proto.output), source.opset):
+            return None
+        if node.attrs != source.attrs or len(inputs) != len(source.places):
+            return None
+        found: list[Value | None] = [None] * len(source.proto.input)
+        for value, place in zip(inputs, source.places, strict=True):
+            if (value is None) != (place is None):
+                return None
+            if isinstance(place, int):
+                found[place] = value
+            elif self.graph.constant_of(value) != place:
+                return None
+        for position, name, constant in source.dropped:
+            value = self.by_name.get(name)
+            if self.graph.constant_of(value) != constant:
+                return None
+            found[position] = value
+        return found
+
+    def _make(self, constant: Constant) -> Value:
+        """A constant that only the written form needs."""
+        for value, known in self.made.items():
+            if known == constant:
+                return value
+        value = Value(-1 - len(self.made))
+        self.made[value] = constant
+        return value
+
+    def fact(self, value: Value) -> Fact:
+        """What is known of a value."""
+        constant = self.made.get(value) or self.graph.constant_of(value)
+        if constant is not None:
+            return Fact(TensorType(constant.dtype, constant.shape), True, constant)
+        return self._facts.get(value, NOTHING)
+
+    @cached_property
+    def _facts(self) -> dict[Value, Fact]:
+        """What inference knows; taken only where the form of an old opset depends on it."""
+        known = {inner: self.outer.fact(value) for inner, value in self.captured.items() if self.outer is not None}
+        try:
+            return infer(self.graph, known)
+        except InvalidModelError:
+            return {value: Fact(type) for value, type in self.graph.types.items()}
+
+    def _spell_constant(self, node: Node) -> _Spelling | None:
+        """A constant that the model has as a node, as it was; None for all others."""
+        source = node.origin.extra
+        if not isinstance(source, NodeSource) or node.attrs != source.attrs:
+            return None
+        inputs = self._kept_inputs(node, (), source)
+        return None if inputs is None else _Spelling(node.op, inputs, node.attrs, source.proto)
+
+    def _spell_new_constant(self, node: Node, as_nodes: bool) -> None:
+        """A constant as a ConstantOfShape or a Constant node, where it is not to be an initializer."""
+        constant = self.graph.constant_of(node.outputs[0])
+        assert constant is not None
+        if self._is_splat(constant):
+            assert constant.splat is not None
+            shape = self._make(Constant.of(np.array(constant.shape, np.int64)))
+            value = Constant.of(constant.splat.reshape(1))
+            self.spelled[node.id] = _Spelling("ConstantOfShape", [shape], Attrs(value=value))
+        elif as_nodes and (self.is_function or node.origin.form not in INITIALIZERS):
+            self.spelled[node.id] = _Spelling(CONSTANT, [], node.attrs)
+
+    def _is_splat(self, constant: Constant) -> bool:
+        if constant.splat is None or constant.size * constant.splat.itemsize <= SPLAT:
+            return False
+        schema = ops.schema("ConstantOfShape", self.graph.opset)
+        return schema is not None and constant.dtype in schema.allowed[schema.outputs[0].constraint]
+
+    # -- names
+
+    def _name(self) -> None:
+        graph, names = self.graph, self.names
+        names.update(
+            (inner, self.outer.names[value]) for inner, value in self.captured.items() if self.outer is not None
+        )
+        taken = {*names.values(), *graph.output_names}
+        outputs = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if v is not None]
+        for value in self.formal:
+            name = graph.names.get(value, "")
+            self._take(value, name, "input", taken, keep=self.outer is None or (name, value) in outputs)
+        names.update((v, n) for n, v in outputs if v not in names and graph.names.get(v) == n)
+        for name, value in outputs:
+            if names.setdefault(value, name) != name:
+                self.copies.append((name, value))
+        for node in self.order:
+            if node.op == INPUT or (node.op == CONSTANT and not self._is_written(node)):
+                continue
+            missing = self._missing(node)
+            stem = _stem(node.op)
+            for value in node.outputs:
+                if value not in names and value.port not in missing:
+                    self._take(value, graph.names.get(value, ""), stem, taken)
+        for value in self.made:
+            self._take(value, "", "constant", taken)
+
+    def _take(self, value: Value, wanted: str, stem: str, taken: set[str], keep: bool = False) -> None:
+        """Name a value as wanted, or anew where the name is taken."""
+        if not wanted or (wanted in taken and not keep):
+            wanted = self.fresh.fresh(stem)
+        taken.add(wanted)
+        self.names[value] = wanted
+
+    def _is_written(self, node: Node) -> bool:
+        return node.id in self.spelled or node.origin.form in INITIALIZERS or node.outputs[0] in self.read
+
+    def _missing(self, node: Node) -> set[int]:
+        """The outputs that the model leaves out, and new optional ones that nobody reads."""
+        spelling = self.spelled.get(node.id)
+        absent = {v.port for v in node.outputs if v not in self.graph.names and v not in self.read}
+        if not absent or spelling is None:
+            return set()
+        source = node.origin.extra
+        if isinstance(source, NodeSource) and len(source.proto.output) == node.n_outputs:
+            return {port for port in absent if not source.proto.output[port]}
+        schema = ops.schema(node.op)
+        optional = set()
+        for port in absent:
+            formal = schema.output(port) if schema is not None else None
+            if formal is not None and formal.optional:
+                optional.add(port)
+        return optional
+
+    # -- nodes
+
+    def _write_nodes(self, into: Any, as_nodes: bool) -> None:
+        if as_nodes:
+            for value, constant in self.made.items():
+                proto = into.add(op_type=CONSTANT, output=[self.names[value]])
+                self.write_attribute(proto.attribute.add(), CONSTANT, "value", constant)
+        for node in self.order:
+            spelling = self.spelled.get(node.id)
+            if spelling is not None:
+                self._write_node(node, spelling, into.add())
+        for name, value in self.copies:
+            into.add(op_type="Identity", input=[self.names[value]], output=[name])
+
+    def _write_node(self, node: Node, spelling: _Spelling, proto: NodeProto) -> None:
+        inputs = ["" if v is None else self.names[v] for v in spelling.inputs]
+        outputs = [self.names.get(v, "") for v in node.outputs]
+        captured = self._captures(node)
+        if spelling.proto is not None:
+            proto.CopyFrom(spelling.proto)
+            for attribute in proto.attribute:
+                if attribute.type in _NESTED and not attribute.ref_attr_name and node.origin.form != "ConstantOfShape":
+                    self._fill(attribute, node.attrs["value" if node.op == CONSTANT else attribute.name], captured)
+        else:
+            domain, op, _ = ops.split(spelling.op)
+            proto.op_type = op
+            if domain:
+                proto.domain = domain
+            if node.origin.overload:
+                proto.overload = node.origin.overload
+            before = node.origin.extra.proto if isinstance(node.origin.extra, NodeSource) else NodeProto()
+            likes = {a.name: a for a in before.attribute} if before.op_type == op else {}
+            for name, value in spelling.attrs.items():
+                self.write_attribute(proto.attribute.add(), spelling.op, name, value, likes.get(name), captured)
+            while outputs and not outputs[-1]:
+                outputs.pop()
+        if list(proto.input) != inputs:
+            del proto.input[:]
+            proto.input.extend(inputs)
+        if list(proto.output) != outputs:
+            del proto.output[:]
+            proto.output.extend(outputs)
+        origin = node.origin
+        if proto.name != origin.name:
+            proto.name = origin.name
+        if proto.doc_string != origin.doc:
+            proto.doc_string = origin.doc
+        if tuple((p.key, p.value) for p in proto.metadata_props) != origin.metadata:
+            del proto.metadata_props[:]
+            write_entries(origin.metadata, proto.metadata_props)
+
+    # -- attributes
+
+    def write_attribute(
+        self,
+        proto: AttributeProto,
+        op: str,
+        name: str,
+        value: Attr,
+        like: AttributeProto | None = None,
+        captured: Sequence[Value] = (),
+    ) -> None:
+        """Fill an empty message; ``like`` is the attribute of that name in the model."""
+        proto.name = name
+        proto.type = kind_of(op, name, value, self.graph.opset, like)
+        if like is not None and like.doc_string:
+            proto.doc_string = like.doc_string
+        if isinstance(value, AttrRef):
+            proto.ref_attr_name = value.name
+        else:
+            self._fill(proto, value, captured)
+
+    def _fill(self, proto: AttributeProto, value: Any, captured: Sequence[Value]) -> None:
+        """Put a value into the field of the attribute's type, in place of what is there."""
+        proto.ClearField(_FIELDS[proto.type])
+        match proto.type:
+            case KIND.FLOAT:
+                proto.f = float(value)
+            case KIND.INT:
+                proto.i = int(value)
+            case KIND.STRING:
+                proto.s = octets(value)
+            case KIND.FLOATS:
+                proto.floats.extend(map(float, value))
+            case KIND.INTS:
+                proto.ints.extend(map(int, value))
+            case KIND.STRINGS:
+                proto.strings.extend(map(octets, value))
+            case KIND.TENSOR:
+                self.store.tensor(value, proto.t)
+            case KIND.TENSORS:
+                for item in value:
+                    self.store.tensor(item, proto.tensors.add())
+            case KIND.SPARSE_TENSOR:
+                self.store.sparse(value, proto.sparse_tensor)
+            case KIND.SPARSE_TENSORS:
+                for item in value:
+                    self.store.sparse(item, proto.sparse_tensors.add())
+            case KIND.GRAPH:
+                self._write_body(value, proto.g, captured)
+            case KIND.GRAPHS:
+                for item in value:
+                    self._write_body(item, proto.graphs.add(), captured)
+            case KIND.TYPE_PROTO:
+                write_type(value, proto.tp)
+            case KIND.TYPE_PROTOS:
+                for item in value:
+                    write_type(item, proto.type_protos.add())
+
+    def _write_body(self, body: Graph, proto: GraphProto, captured: Sequence[Value]) -> None:
+        GraphWriter(self.store, body, self.fresh, self, captured).write_graph(proto)
+
+    # -- what stands beside the nodes
+
+    def _write_initializers(self, proto: GraphProto, before: GraphProto, as_nodes: bool) -> dict[str, Constant]:
+        """Write the constants that are no nodes; they come back by name."""
+        dense: dict[str, Constant] = {}
+        sparse: dict[str, Constant] = {}
+        for node in self.order:
+            (value,) = node.outputs if node.op in (INPUT, CONSTANT) else (None,)
+            constant = node.attrs.get("default" if node.op == INPUT else "value") if value else None
+            if value is None or not isinstance(constant, Constant) or node.id in self.spelled:
+                continue
+            if node.op == CONSTANT and not self._is_written(node):
+                continue
+            was_sparse = isinstance(constant.source, Stored) and constant.source.parts is not None
+            (sparse if was_sparse and node.origin.form != "initializer" else dense)[self.names[value]] = constant
+        if not as_nodes:
+            dense.update((self.names[value], constant) for value, constant in self.made.items())
+        position = {tensor.name: index for index, tensor in enumerate(before.initializer)}
+        for name in sorted(dense, key=lambda name: position.get(name, len(position))):
+            self.store.tensor(dense[name], proto.initializer.add(), name)
+        for name, constant in sparse.items():
+            self.store.sparse(constant, proto.sparse_initializer.add(), name)
+        return dense
+
+    def _write_inputs(self, proto: GraphProto, before: GraphProto, initialized: dict[str, Constant]) -> None:
+        formal = {self.names[v]: v for v in self.formal}
+        for info in before.input:
+            if info.name in formal:
+                self._write_info(proto.input.add(), info.name, formal.pop(info.name), info)
+            elif info.name in initialized:
+                proto.input.add().CopyFrom(info)
+        for name, value in formal.items():
+            self._write_info(proto.input.add(), name, value, None)
+        if self.graph.header.ir_version < 4 and self.outer is None:
+            listed = {info.name for info in proto.input}
+            for name, constant in initialized.items():
+                if name not in listed:
+                    write_type(TensorType(constant.dtype, constant.shape), proto.input.add(name=name).type)
+
+    def _write_info(self, into: ValueInfoProto, name: str, value: Value, like: ValueInfoProto | None) -> None:
+        type = self.graph.types.get(value)
+        if like is not None:
+            into.CopyFrom(like)
+        if into.name != name:
+            into.name = name
+        if type is not None and (like is None or self.source.types.get(like.name) != type):
+            into.ClearField("type")
+            write_type(type, into.type)
+
+    def _write_value_info(self, proto: GraphProto | FunctionProto, before: GraphProto | FunctionProto) -> None:
+        if not before.value_info:
+            return
+        values = {name: value for value, name in self.names.items()}
+        for info in before.value_info:
+            if info.name in values:
+                self._write_info(proto.value_info.add(), info.name, values[info.name], info)
+
+
+def _stem(op: str) -> str:
+    return ops.split(op)[1]
+
+
+_FIELDS = {
+    KIND.FLOAT: "f", KIND.INT: "i", KIND.STRING: "s", KIND.TENSOR: "t", KIND.GRAPH: "g", KIND.FLOATS: "floats",
+    KIND.INTS: "ints", KIND.STRINGS: "strings", KIND.TENSORS: "tensors", KIND.GRAPHS: "graphs",
+    KIND.SPARSE_TENSOR: "sparse_tensor", KIND.SPARSE_TENSORS: "sparse_tensors", KIND.TYPE_PROTO: "tp",
+    KIND.TYPE_PROTOS: "type_protos",
+}  # fmt: skip
+
+_NESTED = {KIND.TENSOR, KIND.GRAPH, KIND.TENSORS, KIND.GRAPHS, KIND.SPARSE_TENSOR, KIND.SPARSE_TENSORS}
+"""Attributes whose tensors have to be written again, since their bytes may only be marked."""

@@ -1,0 +1,94 @@
+"""Tensors of a model that is written: small ones in place, large ones as marks or in a data file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import SparseTensorProto, TensorProto
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.dtypes import CODES
+from graphopt.ir.onnx_io import wire
+from graphopt.ir.onnx_io.tensors import Stored, encode, fill_strings
+
+ALIGNMENT = 4096
+"""Tensors in a data file start at multiples of a memory page, so that they can be mapped."""
+
+
+class Store:
+    """Takes the bytes of a model's tensors, and says in the messages where they are.
+
+    ``folder`` is where the model will lie and ``data_name`` the data file beside it. With ``split``,
+    large initializers go into the data file; with ``gather``, those that lie in other files do too.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, data_name: str = "", split: bool = False, gather: bool = False
+    ) -> None:
+        self.folder = None if folder is None else folder.resolve()
+        self.data_name, self.split, self.gather = data_name, split, gather
+        self.blobs: list[memoryview] = []
+        """The bytes of large tensors, which the messages only mark."""
+        self.data: list[bytes | memoryview] = []
+        """The pieces of the data file."""
+        self.data_size = 0
+        self.refers_to_data = False
+        """Whether the model reads a data file of that name as it is now."""
+
+    def tensor(self, constant: Constant, into: TensorProto, name: str | None = None) -> None:
+        """Put a constant into an empty tensor. ``name`` is that of an initializer; None for an attribute."""
+        stored = constant.source
+        if isinstance(stored, Stored) and isinstance(stored.tensor, TensorProto):
+            into.CopyFrom(stored.tensor)
+            if stored.bytes is not None:
+                self._place(stored, into, name)
+        else:
+            into.data_type = CODES[constant.dtype]
+            into.dims.extend(constant.shape)
+            if constant.dtype == "string":
+                fill_strings(into, constant)
+            else:
+                self._put(encode(constant), into, name)
+        if name is not None and into.name != name:
+            into.name = name
+
+    def _place(self, stored: Stored, into: TensorProto, name: str | None) -> None:
+        assert stored.bytes is not None
+        if stored.folder is None:
+            self._put(stored.bytes, into, name)
+        elif self.folder is not None:
+            if self.gather or stored.folder.resolve() != self.folder:
+                self._append(stored.bytes, into)
+            elif any(e.key == "location" and e.value == self.data_name for e in into.external_data):
+                self.refers_to_data = True
+
+    def _put(self, raw: memoryview, into: TensorProto, name: str | None) -> None:
+        if len(raw) <= wire.LARGE:
+            into.raw_data = bytes(raw)
+        elif self.split and name is not None:
+            into.ClearField("raw_data")
+            self._append(raw, into)
+        else:
+            into.raw_data = wire.mark(len(self.blobs))
+            self.blobs.append(raw)
+
+    def _append(self, raw: memoryview, into: TensorProto) -> None:
+        """Put the bytes at the end of the data file."""
+        padding = -self.data_size % ALIGNMENT
+        self.data += [bytes(padding), raw]
+        offset = self.data_size + padding
+        self.data_size = offset + len(raw)
+        del into.external_data[:]
+        into.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", self.data_name), ("offset", offset), ("length", len(raw))):
+            into.external_data.add(key=key, value=str(value))
+
+    def sparse(self, constant: Constant, into: SparseTensorProto, name: str | None = None) -> None:
+        """Put a constant that was read from a sparse tensor into one."""
+        stored = constant.source
+        assert isinstance(stored, Stored)
+        assert isinstance(stored.tensor, SparseTensorProto)
+        assert stored.parts is not None
+        into.dims.extend(stored.tensor.dims)
+        self.tensor(stored.parts[0], into.values, name)
+        self.tensor(stored.parts[1], into.indices)
