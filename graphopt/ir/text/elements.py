@@ -41,10 +41,10 @@ def show_plain(constant: Constant) -> str | None:
 def _show(array: Array, dtype: str) -> str:
     if dtype == "string":
         return ", ".join(show_text(s) for s in array.tolist())
-    numbers = [show_number(x, dtype) for x in array]
-    if "complex" in dtype or not _same_bits(read_numbers([parse_number(n) for n in numbers], dtype), array):
-        return f'hex "{np.ascontiguousarray(array).tobytes().hex()}"'
-    return ", ".join(numbers)
+    numbers = [] if "complex" in dtype else [show_number(x, dtype) for x in array]
+    if len(numbers) == array.size and _same_bits(read_numbers([parse_number(n) for n in numbers], dtype), array):
+        return ", ".join(numbers)
+    return f'hex "{np.ascontiguousarray(array).tobytes().hex()}"'
 
 
 def _same_bits(a: Array, b: Array) -> bool:

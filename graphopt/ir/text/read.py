@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from graphopt.errors import ReadError
-from graphopt.ir.constants import Constant
+from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NOWHERE, Attr, AttrRef, Attrs, Function, Graph, Header, Origin, Value
 from graphopt.ir.text.elements import numpy_dtype, parse_number, read_numbers
 from graphopt.ir.types import (
@@ -52,7 +52,7 @@ def _parser() -> Lark:
 WORDS = {
     "NAME": "a name", "QUOTED": "a name", "NUMBERED": "a name", "RETURN": "`return`", "FUNCTION": "`function`",
     "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
-    "LBRACE": "`{`", "RBRACE": "`}`", "NUMBER": "a number", "INT": "a number", "SYMBOL": "a size", "TEXT": "a string",
+    "LBRACE": "`{`", "RBRACE": "`}`", "VBAR": "`|`", "NUMBER": "a number", "INT": "a number", "SYMBOL": "a size", "TEXT": "a string",
 }  # fmt: skip
 """What the parser may want next, in words."""
 
@@ -233,9 +233,12 @@ class _Scope:
             for value, type in declared:
                 self.input(value.children[0], type, right)
             return
+        if right.data == "value":
+            name = right.children[0]
+            raise self.reader.mistake(name, f"`{name}` stands alone: expected a call, `{name}(...)`, or a constant")
         if right.data != "call":
             if len(declared) != 1:
-                raise self.reader.mistake(_first_token(branch), "a constant has one name")
+                raise self.reader.mistake(_first_token(right), "a constant has one name")
             made = [self.graph.add_constant(self.constant(right))]
         else:
             made = [*self.graph.node(self.call(right, len(declared)).node).outputs]
@@ -327,9 +330,9 @@ class _Scope:
         if len(elements) == 1 and elements[0].data == "beside":
             return self.beside(elements[0].children[0], dtype, shape)
         if len(elements) == 1 and elements[0].data == "hex":
-            data = bytes.fromhex(ast.literal_eval(elements[0].children[0]))
-            return Constant.of(np.frombuffer(data, numpy_dtype(dtype)).reshape(shape), dtype)
-        array = read_numbers([self.scalar(e) for e in elements], dtype)
+            array = self.bits(elements[0].children[0], dtype)
+        else:
+            array = self.numbers(token, elements, dtype)
         if ellipsis is not None and len(array) == 1:
             return Constant.full(shape, array.reshape(()))
         wanted = int(np.prod(shape, dtype=object))
@@ -345,6 +348,18 @@ class _Scope:
         if (found.dtype, found.shape) != (dtype, shape):
             raise self.reader.mistake(token, f"constant {token} is {found!r}, not {dtype}{list(shape)}")
         return found
+
+    def bits(self, token: Token, dtype: str) -> Array:
+        try:
+            return np.frombuffer(bytes.fromhex(ast.literal_eval(token)), numpy_dtype(dtype))
+        except ValueError:
+            raise self.reader.mistake(token, f"expected the bytes of {dtype} elements as hexadecimal digits") from None
+
+    def numbers(self, token: Token, elements: list[Any], dtype: str) -> Array:
+        try:
+            return read_numbers([self.scalar(e) for e in elements], dtype)
+        except (ValueError, TypeError, OverflowError):
+            raise self.reader.mistake(token, f"the elements are not all {dtype}") from None
 
     def scalar(self, branch: Any) -> Any:
         token = branch.children[0]
