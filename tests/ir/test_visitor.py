@@ -14,7 +14,7 @@ return y
 
 
 class Names(Visitor[str]):
-    def visit_Relu(self, node: Node) -> str:  # noqa: N802
+    def visit_Relu(self, node: Node) -> str:
         return f"relu of {self.results[node.inputs[0].node]}"
 
     def visit_unary(self, node: Node) -> str:
@@ -30,7 +30,7 @@ def test_a_method_for_the_op_goes_before_one_for_its_kind() -> None:
 
 def test_ops_of_other_domains_have_the_domain_in_the_method() -> None:
     class Gelus(Names):
-        def visit_com_microsoft_Gelu(self, node: Node) -> str:  # noqa: N802
+        def visit_com_microsoft_Gelu(self, node: Node) -> str:
             return "microsoft's"
 
     found = Gelus().visit(parse("x: float32[2] y = com.microsoft::Gelu(x) return y"))
@@ -46,7 +46,7 @@ def test_what_a_visitor_cannot_handle_is_named() -> None:
 
 def test_a_visitor_goes_into_bodies_when_asked() -> None:
     class Inside(Names):
-        def visit_If(self, node: Node) -> str:  # noqa: N802
+        def visit_If(self, node: Node) -> str:
             return " ".join(self.inside(node.bodies["then_branch"]).values())
 
     graph = parse("c: bool[] x: float32[2] y = If(c | x, then_branch={a: ? b = Neg(a) return b}) return y")
@@ -59,7 +59,7 @@ def test_a_mutator_that_changes_nothing_returns_the_graph_itself() -> None:
 
 
 class NegToSub(Mutator):
-    def visit_Neg(self, node: Node):  # noqa: N802
+    def visit_Neg(self, node: Node):
         return replace(node, op="Abs", attrs=Attrs(a=1))
 
 
@@ -78,7 +78,7 @@ def test_bodies_are_mutated_too() -> None:
 
 def test_a_value_takes_the_place_of_an_output() -> None:
     class Drop(Mutator):
-        def visit_Neg(self, node: Node):  # noqa: N802
+        def visit_Neg(self, node: Node):
             return node.inputs[0]
 
     assert show(Drop().mutate(parse(CHAIN))) == show(parse("x: float32[n] y = Relu(x) return y"))
@@ -86,7 +86,7 @@ def test_a_value_takes_the_place_of_an_output() -> None:
 
 def test_a_node_can_be_wrapped_in_new_ones() -> None:
     class Wrap(Mutator):
-        def visit_Neg(self, node: Node):  # noqa: N802
+        def visit_Neg(self, node: Node):
             return self.add("Exp", node.outputs)
 
     assert show(Wrap().mutate(parse(CHAIN))) == show(parse("x: float32[n] y = Relu(Exp(Neg(x))) return y"))
@@ -94,16 +94,16 @@ def test_a_node_can_be_wrapped_in_new_ones() -> None:
 
 def test_deletion_is_explicit() -> None:
     class Delete(Mutator):
-        def visit_Exp(self, node: Node):  # noqa: N802
+        def visit_Exp(self, node: Node):
             return DELETE
 
     class Forget(Mutator):
-        def visit_Exp(self, node: Node):  # noqa: N802
+        def visit_Exp(self, node: Node):
             return None
 
     graph = parse("x: float32[n] y = Relu(x) z = Exp(y) return y")
     assert "Exp" not in show(Delete().mutate(graph))
-    with pytest.raises(TypeError, match="visit_Exp returned None .* DELETE"):
+    with pytest.raises(TypeError, match=r"visit_Exp returned None .* DELETE"):
         Forget().mutate(graph)
     with pytest.raises(ValueError, match="still used"):
         Delete().mutate(parse("x: float32[n] y = Exp(x) return y"))
@@ -111,7 +111,7 @@ def test_deletion_is_explicit() -> None:
 
 def test_as_many_values_as_outputs() -> None:
     class Short(Mutator):
-        def visit_Split(self, node: Node):  # noqa: N802
+        def visit_Split(self, node: Node):
             return node.inputs[0]
 
     with pytest.raises(TypeError, match="1 values cannot replace the 2 outputs"):

@@ -52,7 +52,8 @@ def _parser() -> Lark:
 WORDS = {
     "NAME": "a name", "QUOTED": "a name", "NUMBERED": "a name", "RETURN": "`return`", "FUNCTION": "`function`",
     "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
-    "LBRACE": "`{`", "RBRACE": "`}`", "VBAR": "`|`", "NUMBER": "a number", "INT": "a number", "SYMBOL": "a size", "TEXT": "a string",
+    "LBRACE": "`{`", "RBRACE": "`}`", "VBAR": "`|`", "NUMBER": "a number", "INT": "a number",
+    "SYMBOL": "a size", "TEXT": "a string",
 }  # fmt: skip
 """What the parser may want next, in words."""
 
