@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-from graphopt.ir.types import Broadcast, Dim, FloorDiv, Size, Symbol
+from graphopt.ir.types import Dim, Size, is_size
 
 
 class Unknown(Exception):  # noqa: N818 - not an error: a guard that needs the answer does not hold
@@ -29,17 +29,9 @@ def least(size: Size) -> float:
     for monomial, coefficient in size.terms:
         if not monomial:
             total += coefficient
-        elif coefficient < 0 or any(_least_atom(a) < 0 for a in monomial):
+        elif coefficient < 0 or not is_size(Dim(((monomial, 1),))):
             return -inf
     return total
-
-
-def _least_atom(atom: Symbol | FloorDiv | Broadcast) -> float:
-    match atom:
-        case FloorDiv(numerator, denominator):
-            return 0 if least(numerator) >= 0 and least(denominator) >= 0 else -inf
-        case _:
-            return 0
 
 
 def same_size(a: Size, b: Size) -> bool:

@@ -389,8 +389,8 @@ def unsqueeze_perm(p: Ints, ks: Ints) -> tuple[int, ...]:
 
 
 def moves_only_ones(shape: Sizes, p: Ints) -> bool:
-    """Whether the axes that are not of size 1 keep their order, so that the Transpose is a Reshape."""
-    long = [i for i in _permutation(p) if not equal(shape[i], 1)]
+    """Whether all axes but those of size 1 keep their order, so that the Transpose is a Reshape."""
+    long = [i for i in _permutation(p) if shape[i] != 1]
     return long == sorted(long)
 
 
