@@ -111,9 +111,8 @@ def _samples(
             candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
             break
         else:
-            raise UnverifiedError(
-                f"the original refuses random inputs ({refusals[0]}); give values with --input, or sizes with --dim"
-            )
+            hint = "give values with --input, or sizes with --dim"
+            raise UnverifiedError(f"the original does not run on random inputs ({refusals[0]}); {hint}")
 
 
 def _finite_sample(
