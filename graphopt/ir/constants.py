@@ -84,6 +84,9 @@ class Constant:
         if self.dtype == "string":
             return blake2b(head + repr(self.array.tolist()).encode(), digest_size=16).digest()
         state = blake2b(head, digest_size=16)
+        if self.splat is not None and self.size > SMALL:
+            state.update(b"splat" + self.splat.tobytes())  # written out, it might not end
+            return state.digest()
         state.update(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data)
         return state.digest()
 
