@@ -14,7 +14,7 @@ from graphopt.ir.call import Call
 from graphopt.ir.constants import Constant
 from graphopt.ir.infer_movement import shape_range, slice_parts
 from graphopt.ir.infer_shapes import axis_of, product
-from graphopt.ir.types import Size, TensorType, is_size
+from graphopt.ir.types import Size, TensorType, is_size, minimum
 
 Elements: TypeAlias = "tuple[Size, ...] | None"
 
@@ -106,7 +106,8 @@ def _modulo(a: Size, b: Size) -> Size | None:
 
 
 def _least(*sizes: Size) -> Size | None:
-    return next((s for s in sizes if all(is_size(other - s) for other in sizes)), None)
+    found = minimum(*sizes)
+    return found if found in sizes or all(map(is_size, sizes)) else None
 
 
 def _greatest(*sizes: Size) -> Size | None:

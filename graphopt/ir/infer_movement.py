@@ -21,11 +21,12 @@ from graphopt.ir.types import (
     Unranked,
     fresh_symbol,
     is_size,
+    minimum,
     unranked,
 )
 
-HUGE = 2**31 - 1
-"""Ends of slices from here on mean "to the end"."""
+HUGE = 10**9
+"""Ends of slices from here on mean "to the end": no axis is as long."""
 
 
 def _given_axes(call: Call, index: int, rank: int) -> tuple[int, ...] | None:
@@ -176,18 +177,15 @@ def slice_length(n: Size, start: Size, end: Size, step: int) -> Size | None:
     if isinstance(n, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(n)))
     if step < 0:
-        whole = (start == -1 or _at_least(start, HUGE)) and _at_least(-HUGE, end)
+        whole = (start == -1 or is_size(start - HUGE)) and is_size(-HUGE - end)
         return (n + (-step - 1)) // -step if whole else None
     first, last = _clamped(n, start), _clamped(n, end)
     if first is None or last is None:
         return None
-    if is_size(first - last):
-        return 0
-    return (last - first + (step - 1)) // step if is_size(last - first) else None
-
-
-def _at_least(a: Size, b: Size) -> bool:
-    return is_size(a - b)
+    same_side = is_size(start) == is_size(end)
+    if first == 0 or last == n or (same_side and is_size(end - start)):
+        return (last - first + (step - 1)) // step
+    return 0 if is_size(first - last) else None
 
 
 def _clamped(n: Size, position: Size) -> Size | None:
@@ -195,12 +193,8 @@ def _clamped(n: Size, position: Size) -> Size | None:
     if position == n or (isinstance(position, int) and position >= HUGE):
         return n
     if is_size(position):
-        return position if _at_least(n, position) else n if _at_least(position, n) else None
-    if isinstance(position, int):
-        return n + position if _at_least(n, -position) else 0 if position <= -HUGE else None
-    if is_size(-position):  # counted from the end
-        return n + position if _at_least(n, -position) else None
-    return None
+        return minimum(n, position)
+    return n - minimum(n, -position) if is_size(-position) else None  # counted from the end
 
 
 def slice_parts(call: Call, rank: int) -> list[tuple[int, Size, Size, int]] | None:

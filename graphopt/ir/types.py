@@ -2,8 +2,8 @@
 
 A dimension (``Size``) is an ``int`` or a ``Dim``. A ``Dim`` is kept in one normal form, a sum of
 monomials with integer coefficients over *atoms*; an atom is a named symbol (an unknown size, at
-least 0), a floor division that does not come out even, or the broadcast of sizes that are not yet
-known to agree. Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
+least 0), a floor division that does not come out even, the least of some sizes, or the broadcast of
+sizes that are not yet known to agree. Equal means equal normal forms: ``a == b`` is a proof, ``a != b`` is not knowing.
 Arithmetic between sizes gives back an ``int`` wherever the symbols cancel.
 """
 
@@ -47,7 +47,17 @@ class Broadcast:
         return f"broadcast({', '.join(map(str, self.sizes))})"
 
 
-Atom: TypeAlias = Symbol | FloorDiv | Broadcast
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The least of these sizes, none of which is known to be it."""
+
+    sizes: tuple[Size, ...]
+
+    def __str__(self) -> str:
+        return f"min({', '.join(map(str, self.sizes))})"
+
+
+Atom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum
 Monomial: TypeAlias = tuple[Atom, ...]
 
 
@@ -212,7 +222,14 @@ def is_size(number: Size) -> bool:
     """Whether the number is provably at least 0."""
     if isinstance(number, int):
         return number >= 0
-    return all(c > 0 and all(map(_is_natural, monomial)) for monomial, c in number.terms)
+    for monomial, coefficient in number.terms:
+        if coefficient > 0 and all(map(_is_natural, monomial)):
+            continue
+        if coefficient < 0 and len(monomial) == 1 and isinstance(monomial[0], Minimum):
+            rest = number - Dim(((monomial, coefficient),))
+            return any(is_size(rest + coefficient * size) for size in monomial[0].sizes)
+        return False
+    return True
 
 
 def _is_natural(atom: Atom) -> bool:
@@ -221,7 +238,7 @@ def _is_natural(atom: Atom) -> bool:
             return not name.startswith("?~")
         case FloorDiv(numerator, denominator):
             return is_size(numerator) and is_size(denominator)
-        case Broadcast(sizes):
+        case Broadcast(sizes) | Minimum(sizes):
             return all(map(is_size, sizes))
 
 
@@ -242,7 +259,7 @@ def symbols(size: Size) -> set[str]:
                     found.add(name)
                 case FloorDiv(numerator, denominator):
                     found |= symbols(numerator) | symbols(denominator)
-                case Broadcast(sizes):
+                case Broadcast(sizes) | Minimum(sizes):
                     found.update(*map(symbols, sizes))
     return found
 
@@ -262,6 +279,8 @@ def substitute(size: Size, sizes: dict[str, Size]) -> Size:
                     product = product * (substitute(numerator, sizes) // substitute(denominator, sizes))
                 case Broadcast(parts):
                     product = product * broadcast(*(substitute(p, sizes) for p in parts))
+                case Minimum(parts):
+                    product = product * minimum(*(substitute(p, sizes) for p in parts))
         total = total + product
     return total
 
@@ -273,14 +292,11 @@ def broadcast(*sizes: Size) -> Size:
     """
     found: dict[Size, None] = {}
     for size in sizes:
-        inner = (
-            size.terms[0][0][0]
-            if isinstance(size, Dim) and len(size.terms) == 1 and len(size.terms[0][0]) == 1 and size.terms[0][1] == 1
-            else None
-        )
+        inner = _atom(size)
         for part in inner.sizes if isinstance(inner, Broadcast) else (size,):
             if part != 1:
                 found[part] = None
+    found = {part: None for part in found if not _gives_way(part, found)}
     numbers = [s for s in found if isinstance(s, int)]
     if len(numbers) > 1:
         raise ValueError(f"sizes {' and '.join(map(str, numbers))} do not broadcast")
@@ -289,6 +305,37 @@ def broadcast(*sizes: Size) -> Size:
     if len(found) <= 1:
         return next(iter(found), 1)
     return Dim((((Broadcast(tuple(sorted(found, key=str))),), 1),))
+
+
+def _atom(size: Size) -> Atom | None:
+    """The atom that the size is, if it is one alone."""
+    match size:
+        case Dim(terms=(((atom,), 1),)):
+            return atom
+    return None
+
+
+def _gives_way(size: Size, others: Iterable[Size]) -> bool:
+    """Whether the size is the least of one of the others and positive numbers: then it is that, or 1."""
+    atom = _atom(size)
+    if not isinstance(atom, Minimum):
+        return False
+    return any(
+        part in others and all(isinstance(p, int) and p > 0 for p in atom.sizes if p != part) for part in atom.sizes
+    )
+
+
+def minimum(*sizes: Size) -> Size:
+    """The least of these sizes."""
+    parts: list[Size] = []
+    for size in sizes:
+        inner = _atom(size)
+        parts.extend(inner.sizes if isinstance(inner, Minimum) else [size])
+    kept: list[Size] = []
+    for part in sorted(set(parts), key=str):
+        if not any(is_size(part - other) for other in kept):
+            kept = [other for other in kept if not is_size(other - part)] + [part]
+    return kept[0] if len(kept) == 1 else Dim((((Minimum(tuple(kept)),), 1),))
 
 
 @dataclass(frozen=True, slots=True)

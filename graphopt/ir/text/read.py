@@ -26,6 +26,7 @@ from graphopt.ir.types import (
     broadcast,
     fresh_number,
     fresh_symbol,
+    minimum,
     symbol,
     unranked,
 )
@@ -154,6 +155,8 @@ class _Reader:
                 return self.symbol(str(parts[0]))
             case "broadcast":
                 return broadcast(*map(self.size, parts))
+            case "minimum":
+                return minimum(*map(self.size, parts))
             case "signed":
                 return self.size(parts[1]) * (-1 if parts[0] == "-" else 1)
         total = self.size(parts[0])
