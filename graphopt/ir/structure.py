@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from hashlib import blake2b
+from typing import TypeAlias
 
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Constant
@@ -25,6 +26,9 @@ from graphopt.ir.types import (
     symbol,
     symbols,
 )
+
+Context: TypeAlias = "tuple[tuple[bytes, int] | None, ...]"
+"""The hashes of the values that a body captures."""
 
 
 def structural_hash(graph: Graph, by_identity: bool = False) -> bytes:
@@ -51,9 +55,7 @@ class _Hasher:
 
     def __init__(self, by_identity: bool) -> None:
         self.by_identity = by_identity
-        self.nodes: dict[int, dict[int, bytes]] = {}
-        """Hashes of nodes by id, for each graph by its own ``id``."""
-        self._bodies: dict[int, tuple[Graph, bytes]] = {}
+        self._bodies: dict[tuple[int, Context], tuple[Graph, bytes, dict[int, bytes]]] = {}
 
     def graph(self, graph: Graph) -> bytes:
         """The hash of a model."""
@@ -63,35 +65,48 @@ class _Hasher:
         ]
         return _hash("model", graph.header.opsets, interface(graph), functions, self.body(graph))
 
-    def body(self, graph: Graph) -> bytes:
-        """The hash of a graph whose inputs count by their position."""
-        if id(graph) not in self._bodies:
-            self._bodies[id(graph)] = graph, self._body(graph)
-        return self._bodies[id(graph)][1]
+    def body(self, graph: Graph, context: Context = ()) -> bytes:
+        """The hash of a graph whose last inputs are the values of ``context``; the others count by position."""
+        return self._hashed(graph, context)[1]
 
-    def _body(self, graph: Graph) -> bytes:
-        position = {value.node: index for index, value in enumerate(graph.inputs)}
-        found = self.nodes.setdefault(id(graph), {})
+    def nodes(self, graph: Graph, context: Context = ()) -> dict[int, bytes]:
+        """The hashes of the nodes by id."""
+        return self._hashed(graph, context)[2]
+
+    def _hashed(self, graph: Graph, context: Context) -> tuple[Graph, bytes, dict[int, bytes]]:
+        key = id(graph), context
+        if key not in self._bodies:  # the graph is kept there too, so that nobody else gets its id
+            self._bodies[key] = graph, *self._hash_body(graph, context)
+        return self._bodies[key]
+
+    def _hash_body(self, graph: Graph, context: Context) -> tuple[bytes, dict[int, bytes]]:
+        n_formal = len(graph.inputs) - len(context)
+        heads: dict[int, object] = {value.node: index for index, value in enumerate(graph.inputs[:n_formal])}
+        heads |= {value.node: outer for value, outer in zip(graph.inputs[n_formal:], context, strict=True)}
+        found: dict[int, bytes] = {}
         for node in graph.order():
-            head: object = position[node.id] if node.op == INPUT else len(found) if not ops.is_pure(node.op) else None
-            operands = [None if v is None else (found[v.node], v.port) for v in node.inputs]
-            attrs = [(name, self.attr(value)) for name, value in node.attrs.items()]
-            found[node.id] = _hash(node.op, node.origin.overload, head, operands, attrs, node.n_outputs, node.captures)
+            if not ops.is_pure(node.op):
+                heads[node.id] = len(found)  # two draws are not one
+            operands = tuple(None if v is None else (found[v.node], v.port) for v in node.inputs)
+            n_own = len(operands) - node.captures
+            attrs = [(name, self.attr(value, operands[n_own:])) for name, value in node.attrs.items()]
+            head = heads.get(node.id)
+            found[node.id] = _hash(node.op, node.origin.overload, head, operands[:n_own], attrs, node.n_outputs)
         outputs = [None if v is None else (found[v.node], v.port) for v in graph.outputs]
         working = sorted(found[node.id] for node in graph.nodes() if node.op not in (INPUT, CONSTANT))
-        return _hash("graph", len(position), outputs, working)
+        return _hash("graph", n_formal, outputs, working), found
 
-    def attr(self, value: Attr) -> object:
+    def attr(self, value: Attr, context: Context = ()) -> object:
         """What stands for an attribute in a hash."""
         match value:
             case tuple():
-                return [self.attr(item) for item in value]
+                return [self.attr(item, context) for item in value]
             case Constant() if self.by_identity and value.size > SMALL and value.splat is None:
                 return "constant", id(value)
             case Constant():
                 return "constant", value.digest
             case Graph():
-                return "graph", self.body(value)
+                return "graph", self.body(value, context)
             case AttrRef(name, kind):
                 return "reference", name, kind
             case TensorType() | SparseTensorType() | SequenceType() | OptionalType() | OpaqueType():
@@ -184,15 +199,12 @@ def _function_difference(a: Graph, b: Graph) -> str | None:
     return None
 
 
-def _difference(a: Graph, b: Graph, hasher: _Hasher) -> str | None:
+def _difference(a: Graph, b: Graph, hasher: _Hasher, context_a: Context = (), context_b: Context = ()) -> str | None:
     """The first difference on the way from the outputs up."""
-    hasher.body(a)
-    hasher.body(b)
-    hashes_a, hashes_b = hasher.nodes[id(a)], hasher.nodes[id(b)]
-    pairs = zip(a.output_names, a.outputs, b.outputs, strict=False)
-    for name, x, y in pairs:
-        if _value_hash(x, hashes_a) != _value_hash(y, hashes_b):
-            return f"output {name!r}: {_value_difference(a, b, x, y, hasher)}"
+    left, right = _Side(a, hasher, context_a), _Side(b, hasher, context_b)
+    for name, x, y in zip(a.output_names, a.outputs, b.outputs, strict=False):
+        if left.hash(x) != right.hash(y):
+            return f"output {name!r}: {_value_difference(left, right, x, y)}"
     counts_a, counts_b = _count(a), _count(b)
     for op in sorted(counts_a.keys() | counts_b.keys()):
         if counts_a[op] != counts_b[op]:
@@ -204,35 +216,61 @@ def _count(graph: Graph) -> Counter[str]:
     return Counter(node.op for node in graph.nodes() if node.op not in (INPUT, CONSTANT))
 
 
-def _value_hash(value: Value | None, hashes: dict[int, bytes]) -> object:
-    return None if value is None else (hashes[value.node], value.port)
+class _Side:
+    """One of the two graphs that are compared."""
+
+    def __init__(self, graph: Graph, hasher: _Hasher, context: Context) -> None:
+        self.graph, self.hasher, self.nodes = graph, hasher, hasher.nodes(graph, context)
+
+    def hash(self, value: Value | None) -> tuple[bytes, int] | None:
+        """The hash of a value."""
+        return None if value is None else (self.nodes[value.node], value.port)
+
+    def own_inputs(self, node: Node) -> list[Value | None]:
+        """The inputs that are not captured."""
+        return list(node.inputs[: len(node.inputs) - node.captures])
+
+    def context(self, node: Node) -> Context:
+        """The hashes of what the node's bodies capture."""
+        return tuple(map(self.hash, node.inputs[len(node.inputs) - node.captures :]))
+
+    def label(self, value: Value | None) -> str:
+        """How messages call a value."""
+        if value is None:
+            return "nothing"
+        node = self.graph.producer(value)
+        name = self.graph.names.get(value) or node.origin.name
+        port = f", output {value.port}" if node.n_outputs > 1 else ""
+        return f"{node.op} {name!r}{port}" if name else f"{node.op}{port}"
 
 
-def _value_difference(a: Graph, b: Graph, x: Value | None, y: Value | None, hasher: _Hasher) -> str:
+def _value_difference(a: _Side, b: _Side, x: Value | None, y: Value | None) -> str:
     """Walk up from two values that differ to the nodes that make the difference."""
-    hashes_a, hashes_b = hasher.nodes[id(a)], hasher.nodes[id(b)]
     while True:
         if x is None or y is None:
-            return f"{_label(a, x)}, and {_label(b, y)} in the other"
-        m, n = a.producer(x), b.producer(y)
-        if (m.op, x.port, len(m.inputs)) != (n.op, y.port, len(n.inputs)):
-            return f"{_label(a, x)}, and {_label(b, y)} in the other"
-        if (found := _attr_difference(m, n, hasher)) is not None:
-            return f"{_label(a, x)}: {found}"
-        pairs = list(zip(m.inputs, n.inputs, strict=True))
-        x, y = next(((p, q) for p, q in pairs if _value_hash(p, hashes_a) != _value_hash(q, hashes_b)), (None, None))
-        if x is None and y is None:
-            return f"{_label(a, m.outputs[0])}: another input, overload or number of outputs"
+            return f"{a.label(x)}, and {b.label(y)} in the other"
+        m, n = a.graph.producer(x), b.graph.producer(y)
+        inputs_m, inputs_n = a.own_inputs(m), b.own_inputs(n)
+        if (m.op, x.port, len(inputs_m)) != (n.op, y.port, len(inputs_n)):
+            return f"{a.label(x)}, and {b.label(y)} in the other"
+        if (found := _attr_difference(a, b, m, n)) is not None:
+            return f"{a.label(x)}: {found}"
+        differing = [(p, q) for p, q in zip(inputs_m, inputs_n, strict=True) if a.hash(p) != b.hash(q)]
+        if not differing:
+            return f"{a.label(x)}: it is another input, overload, or number of outputs"
+        x, y = differing[0]
 
 
-def _attr_difference(m: Node, n: Node, hasher: _Hasher) -> str | None:
+def _attr_difference(a: _Side, b: _Side, m: Node, n: Node) -> str | None:
+    context_m, context_n = a.context(m), b.context(n)
     for name in sorted(m.attrs.keys() | n.attrs.keys()):
         p, q = m.attrs.get(name), n.attrs.get(name)
         if p is None or q is None:
             return f"only one of them has the attribute {name}"
-        if hasher.attr(p) != hasher.attr(q):
+        if a.hasher.attr(p, context_m) != b.hasher.attr(q, context_n):
             if isinstance(p, Graph) and isinstance(q, Graph):
-                return f"in {name}: {_difference(p, q, hasher) or 'its inputs or outputs differ'}"
+                inner = _difference(p, q, a.hasher, context_m, context_n)
+                return f"in {name}: {inner or 'its inputs or outputs differ'}"
             return f"{name} is {_show(p)}, and {_show(q)} in the other"
     return None
 
@@ -241,12 +279,3 @@ def _show(value: Attr) -> str:
     if isinstance(value, Constant) and value.size <= 8:
         return f"{value!r} {value.array.tolist()}"
     return repr(value)
-
-
-def _label(graph: Graph, value: Value | None) -> str:
-    if value is None:
-        return "nothing"
-    node = graph.producer(value)
-    name = graph.names.get(value) or node.origin.name
-    port = f", output {value.port}" if node.n_outputs > 1 else ""
-    return f"{node.op} {name!r}{port}" if name else f"{node.op}{port}"
