@@ -148,7 +148,8 @@ def _matches(constant: Constant, values: tuple[float, ...]) -> bool:
     with np.errstate(over="ignore"):
         rounded = np.asarray(values, np.float64).astype(constant.array.dtype).astype(np.float64)
     actual = constant.array.reshape(-1).astype(np.float64)
-    return bool(np.all((actual == rounded) & (np.signbit(actual) == np.signbit(rounded))))
+    overflowed = np.isinf(rounded) & np.isfinite(np.asarray(values, np.float64))
+    return bool(np.all((actual == rounded) & (np.signbit(actual) == np.signbit(rounded)) & ~overflowed))
 
 
 # -- facts of operands
@@ -311,6 +312,8 @@ def _compile_field(of: Expr, name: str) -> Closure:
                 return _plain(ops.attribute(op, attrs, name), name)
             case Attrs():
                 return _plain(value.get(name), name)
+        if type(value) is tuple and value and isinstance(value[0], Operand):
+            raise Unknown(f"`{text}` stands for several values: write `each` before what asks for their .{name}")
         raise Unknown(f"`{text}` is no operand: only operands have .{name}")
 
     return look

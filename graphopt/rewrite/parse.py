@@ -233,8 +233,8 @@ class _Reader:
     # -- expressions
 
     def expr(self, branch: Any) -> Any:
-        made = self.read(branch)
-        return self.keep(made, _first_token(branch))
+        made, token = self.read(branch), _first(branch)
+        return made if token is None else self.keep(made, token)
 
     def read(self, branch: Any) -> Expr:
         parts = branch.children

@@ -44,8 +44,27 @@ def _holds(guard: Expr, scope: Scope) -> bool:
         return False
 
 
+def _unknown(parts: tuple[Expr, ...], scope: Scope) -> str:
+    """Why it is not known whether any of the parts holds."""
+    return next(reason(p, scope) for p in parts if not _is_known(p, scope))
+
+
+def _is_known(part: Expr, scope: Scope) -> bool:
+    try:
+        compiled(part)(scope)
+    except Unknown:
+        return False
+    return True
+
+
 def _negated(part: Expr, scope: Scope) -> str:
     match part:
+        case Apply("or", parts):
+            return next((_negated(p, scope) for p in parts if _holds(p, scope)), "") or _unknown(parts, scope)
+        case Apply("and", parts):
+            return "; and ".join(dict.fromkeys(_negated(p, scope) for p in parts))
+        case Apply("not", (inner,)):
+            return reason(inner, scope)
         case Apply("in", (left, right)):
             return _compared("in", left, right, scope, "anything but ")
         case Apply(operator, (left, right)) if operator in _OPPOSITE:
