@@ -222,6 +222,8 @@ class _Site(Generic[H]):
         ]
         for i in numbers:
             wanted = _dtype_of_input(op, i, dtypes, dtype)
+            if wanted is None and _is_float(call.inputs[i]):
+                wanted = next((d for d in dtypes if d in _FLOATS), None)
             parts[i] = self.term(call.inputs[i], bindings, index, wanted)
         found: list[H | None] = []
         for part in parts:
@@ -275,7 +277,12 @@ def _dtype_of_input(op: str, index: int, dtypes: Sequence[str | None], output: s
             return dtype
     if letter and output is not None and ops.output_constraint(op, 0) == letter:
         return output
-    return next((d for d in dtypes if d in _FLOATS), None)
+    return None
+
+
+def _is_float(term: Term) -> bool:
+    """Whether a number may be a float: a literal that is one, or a constant that is yet to be computed."""
+    return isinstance(term, Computed) or (isinstance(term, Literal) and isinstance(term.value, float))
 
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -41,10 +41,13 @@ from graphopt.rewrite.rule import (
     Series,
     Term,
     Var,
+    calls,
 )
 from graphopt.rewrite.samples import Misfit, Operand, Sample, Want, sampler_of
 from graphopt.rewrite.workspace import Workspace
 
+LARGEST = 16
+"""Axes are at most this long."""
 FLOATS = ("float32", "float32", "float32", "float64")
 COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
 
@@ -204,7 +207,9 @@ class Step:
     inputs: list[Leaf | Number | Step | None]
     attrs: dict[str, Attr] = field(default_factory=dict)
     n_outputs: int = 1
+    drawn: bool = False
     value: Value | None = None
+    graph: Graph | None = None
 
 
 Tree = Leaf | Number | Step
@@ -223,6 +228,8 @@ class _Draft:
         self.rests: dict[str, dict[str, Attr | None]] = {}
         self.leaves: dict[str, Want] = {}
         self.widest: dict[str, int] = {}
+        self.named: dict[str, Step] = {}
+        self.calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self.written_out(term)]
 
     # -- writing out
@@ -243,6 +250,8 @@ class _Draft:
             case Var("_"):
                 return None
             case Var(name, optional, starred):
+                if name in self.calls:
+                    return self.named.get(name) or self.step(self.calls[name], index)
                 if optional and not self.present.setdefault(name, self.random.random() < 0.6):
                     return None
                 return Leaf(f"{name}.{index}" if starred else name, name)
@@ -277,7 +286,10 @@ class _Draft:
             inputs.pop()
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
-        return Step(call, op, inputs, n_outputs=n_outputs)
+        step = Step(call, op, inputs, n_outputs=n_outputs)
+        if call.name is not None:
+            return self.named.setdefault(call.name, step)
+        return step
 
     def takes(self, op: str, n: int) -> bool:
         schema = ops.schema(op, self.opset)
@@ -294,15 +306,16 @@ class _Draft:
             ranks = [*self.hints.ranks, 1, 2, 2, 3, 4, 4]
             shape = tuple(self.random.choice((1, 2, 2, 3, 3, 4)) for _ in range(self.random.choice(ranks)))
             self.draw(root, Want(None if self.random.random() < 0.15 else shape, self.random.choice(dtypes)))
-        for _ in range(4):
-            reason = "no guard"
+        reason = ""
+        for _ in range(5):
             graph, inputs = self.graph()
             space = Workspace(graph)
             node = graph.node(graph.outputs[0].node)  # type: ignore[union-attr]
             for found in matches(self.rule, space, node):
                 if list(found.roots) == graph.outputs:
                     return Example(graph, found, inputs)
-            if not self.repaired(space, graph):
+            reason, changed = self.repaired(space, graph)
+            if not changed:
                 break
         raise Misfit(reason)
 
@@ -330,7 +343,11 @@ class _Draft:
             shape = (1,) * self.random.randint(0, max(len(shape), 1))
             want = replace(want, value=None) if isinstance(want.value, tuple) and len(want.value) != 1 else want
         wanted = self.hints.rank_of.get(leaf.name)
-        if wanted is not None and wanted != len(shape) and want.value is None:
+        if wanted == 0 and isinstance(want.value, tuple) and want.value:
+            want, shape = replace(want, value=want.value[0]), ()
+        elif wanted == 1 and want.value is not None and not isinstance(want.value, tuple):
+            want, shape = replace(want, value=(want.value,)), (1,)
+        elif wanted is not None and wanted != len(shape) and want.value is None:
             shape = (*shape[-wanted:],) if wanted < len(shape) and wanted else (1,) * (wanted - len(shape)) + shape
             shape = shape if wanted else ()
         dtype = want.dtype
@@ -344,12 +361,17 @@ class _Draft:
         known = [self.operand(tree) for tree in step.inputs]
 
         def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
+            if schema is None or name not in schema.defaults:
+                return default
             value = self.attribute(step, name, default, choose)
             if value is not None:
                 step.attrs[name] = value
             return value
 
         schema = ops.schema(step.op)
+        if step.drawn:
+            return
+        step.drawn = True
         sample = Sample(
             self.random,
             step.op,
@@ -364,8 +386,9 @@ class _Draft:
         wants = sampler_of(step.op, ops.kind(step.op))(sample)
         wants = [*wants, *[Want()] * (len(step.inputs) - len(wants))]
         letters: dict[str, str] = {}
-        if want.dtype is not None:
-            letters[ops.output_constraint(step.op, step.call.output)] = want.dtype
+        result = ops.output_constraint(step.op, step.call.output)
+        if want.dtype is not None and (schema is None or want.dtype in schema.allowed.get(result, (want.dtype,))):
+            letters[result] = want.dtype
         for i, operand in enumerate(known):
             if operand is not None and operand.dtype is not None:
                 letters[ops.input_constraint(step.op, i)] = operand.dtype
@@ -473,8 +496,10 @@ class _Draft:
             case Number(value, want):
                 dtype = want.dtype or ("int64" if isinstance(value, int) else "float32")
                 rank = self.random.choice((0, 0, 1)) if not isinstance(value, tuple) and (want.shape or ()) else 0
-                elements = np.asarray(value, dtype=_numpy_dtype(dtype))
+                elements = _as_dtype(value, dtype)
                 return graph.add_constant(Constant.of(elements.reshape((1,) * rank) if rank else elements, dtype))
+        if tree.value is not None and tree.graph is graph:
+            return tree.value
         operands = [self.make(t, graph, made, facts, numpy, inputs) for t in tree.inputs]
         attrs = ops.canonical(tree.op, self.final_attrs(tree, graph, operands))
         node = graph.add(tree.op, tuple(operands), attrs, tree.n_outputs)
@@ -483,7 +508,8 @@ class _Draft:
         reason = ops.refusal(tree.op, attrs, known, self.opset)
         if reason is not None:
             raise Misfit(reason)
-        return Value(node.id, tree.call.output)
+        tree.value, tree.graph = Value(node.id, tree.call.output), graph
+        return tree.value
 
     def final_attrs(self, step: Step, graph: Graph, operands: Sequence[Value | None]) -> Attrs:
         attrs = dict(step.attrs)
@@ -524,9 +550,9 @@ class _Draft:
             return elements.reshape(shape if single else elements.shape).astype(_numpy_dtype(dtype))
         drawn = array(numpy, want, self.random.choice(("plain", "positive")))
         pool = self.hints.numbers
-        if drawn.size == 1 and pool and self.random.random() < 0.5:
+        if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:
             return np.full(drawn.shape, self.random.choice(pool)).astype(drawn.dtype)
-        if drawn.size and self.random.random() < 0.15:
+        if drawn.size and want.low is None and self.random.random() < 0.15:
             return np.full(drawn.shape, self.random.choice((0, 1))).astype(drawn.dtype)
         return drawn
 
@@ -542,17 +568,18 @@ class _Draft:
 
     # -- solving guards
 
-    def repaired(self, space: Workspace, graph: Graph) -> bool:
-        """Change what was drawn so that a guard which fails may hold; whether anything was changed."""
+    def repaired(self, space: Workspace, graph: Graph) -> tuple[str, bool]:
+        """Change what was drawn so that a failing guard may hold; why it fails, and whether anything was changed."""
         plain = replace(self.rule, where=())
         node = graph.node(graph.outputs[0].node)  # type: ignore[union-attr]
         for found in matches(plain, space, node):
             if list(found.roots) != graph.outputs:
                 continue
             for guard in self.rule.where:
-                if expressions.holds(guard, found.bindings, space) is not None:
-                    return self.solve(guard, found.bindings, space)
-        return False
+                reason = expressions.holds(guard, found.bindings, space)
+                if reason is not None:
+                    return reason, self.solve(guard, found.bindings, space)
+        return "the left side does not match", False
 
     def solve(self, guard: Expr, bindings: Bindings[Value], space: Workspace) -> bool:
         match guard:
@@ -579,6 +606,18 @@ class _Draft:
                 name in self.leaves
             ):
                 return self.assign_leaf(name, fact, value)
+            case Each(body) | Series((Each(body),)) if isinstance(value, tuple):
+                return self.assign_each(body, value)
+            case Series((part,)) if isinstance(value, tuple) and len(value) == 1:
+                return self.assign(part, value[0], bindings, space)
+            case Item(Field(Ref(name), "shape"), index, None) if name in self.leaves and index is not None:
+                return self.assign_size(name, index, value, bindings, space)
+            case Item(Field(Ref(name), "value" | "shape" as fact), Lit(0), None) if name in self.leaves:
+                return self.assign_leaf(name, fact, (value,))
+            case Apply("range", (part,)) if isinstance(value, tuple):
+                return self.assign(part, len(value), bindings, space)
+            case Apply("+", (left, right)) if isinstance(value, tuple):
+                return self.assign_parts(left, right, value, bindings, space)
             case Apply("*" | "+" as operator, (left, right)):
                 for part, other in ((right, left), (left, right)):
                     try:
@@ -590,10 +629,48 @@ class _Draft:
                         return True
         return False
 
+    def assign_each(self, body: Expr, values: tuple[Any, ...]) -> bool:
+        """Give each value of a starred variable its part."""
+        single = False
+        if isinstance(body, Item) and body.index == Lit(0):
+            body, single = body.of, True
+        if not isinstance(body, Field) or not isinstance(body.of, Ref):
+            return False
+        name, fact = body.of.name, body.name
+        if self.counts.get(name) != len(values):
+            return False
+        for i, value in enumerate(values):
+            self.assign_leaf(f"{name}.{i}", fact, (value,) if single else value)
+        return True
+
+    def assign_size(self, name: str, index: Expr, size: Any, bindings: Bindings[Value], space: Workspace) -> bool:
+        """Give one axis of an operand a size."""
+        axis = expressions.evaluate(index, bindings, space)
+        shape = list(self.leaves[name].shape or ())
+        if not isinstance(axis, int) or not isinstance(size, int) or not -len(shape) <= axis < len(shape):
+            return False
+        if not 0 <= size <= LARGEST:
+            return False
+        shape[axis] = size
+        return self.assign_leaf(name, "shape", tuple(shape))
+
+    def assign_parts(
+        self, left: Expr, right: Expr, value: tuple[Any, ...], bindings: Bindings[Value], space: Workspace
+    ) -> bool:
+        """Give both parts of a sum of sequences what they need."""
+        try:
+            cut = len(expressions.evaluate(left, bindings, space))  # type: ignore[arg-type]
+        except (expressions.Unknown, TypeError):
+            return False
+        done = [self.assign(left, value[:cut], bindings, space), self.assign(right, value[cut:], bindings, space)]
+        return any(done)
+
     def assign_leaf(self, name: str, fact: str, value: Any) -> bool:
         want = self.leaves[name]
         match fact:
             case "shape":
+                if not all(isinstance(n, int) and 0 <= n <= LARGEST for n in value):
+                    return False
                 self.leaves[name] = replace(want, shape=tuple(value), value=None)
             case "rank":
                 shape = want.shape or ()
@@ -627,6 +704,17 @@ def _stars(term: Term) -> tuple[str, ...]:
     from graphopt.rewrite.build import family
 
     return family(term)
+
+
+def _as_dtype(value: Any, dtype: str) -> Array:
+    try:
+        with np.errstate(invalid="ignore"):
+            elements = np.asarray(value).astype(_numpy_dtype(dtype))
+    except (OverflowError, ValueError) as error:
+        raise Misfit(str(error)) from error
+    if not np.array_equal(elements.astype(np.float64), np.asarray(value, np.float64)) and "float" not in dtype:
+        raise Misfit(f"{value} is no {dtype}")
+    return elements
 
 
 def _is_type(letter: str) -> bool:

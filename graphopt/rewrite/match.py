@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Node, Value
-from graphopt.rewrite import expressions
-from graphopt.rewrite.bindings import Bindings, Head, is_several
+from graphopt.ir.graph import CONSTANT, Graph, Node, Value
+from graphopt.rewrite import expressions, heads
+from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.build import Refused, element, family, replacements
-from graphopt.rewrite.notation import show_expr, show_number
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Expr, Lit, Literal, Ref, Rule, Series, Term, Var
+from graphopt.rewrite.notation import show_number
+from graphopt.rewrite.rule import AnyOf, Apply, Call, Expr, Literal, Ref, Rule, Term, Var
 from graphopt.rewrite.workspace import Workspace
 
 Found = Bindings[Value]
@@ -312,9 +310,11 @@ class _Matcher:
             return
         self.depth += 1
         for inner in self.inputs(call, node, bound, index):
-            done = self.attributes(call, node, inner)
-            if done is not None:
-                yield done
+            reason = heads.check(call, node.op, node.attrs, self.rank(node), inner, self.space) if call.attrs else None
+            if reason is None:
+                yield inner
+            else:
+                self.fail(reason)
         self.depth -= 1
 
     def head(self, call: Call, node: Node, value: Value, found: Found, index: int | None) -> Found | None:
@@ -331,75 +331,20 @@ class _Matcher:
             if taken is None:
                 return None
             bound = taken
-        if call.is_variable:
-            return self.op_variable(call, node, bound)
-        mentioned = {name for name, _ in call.attrs}
-        others = {n: a for n, a in ops.canonical(node.op, node.attrs).items() if n not in mentioned}
-        if call.rest is None:
-            if others:
-                name = next(iter(others))
-                self.fail(f"attribute {name} of {node.op} is {others[name]!r}, the rule wants its default")
-                return None
-        else:
-            rest = Attrs(others)
-            if bound.attrs.get(call.rest, rest) != rest:
-                self.fail(f"the attributes of {node.op} differ from {call.rest}")
-                return None
-            if call.rest not in bound.attrs:
-                bound = bound.copy()
-                bound.attrs[call.rest] = rest
-        return self.plain_attributes(call, node, bound)
-
-    def op_variable(self, call: Call, node: Node, found: Found) -> Found | None:
-        head = Head(node.op, ops.canonical(node.op, node.attrs))
-        known = found.heads.get(call.op)
-        if known is not None and known != head:
-            self.fail(f"{node.op} is not the same op as {call.op}")
-            return None
-        if node.n_outputs != 1 or node.captures or node.op == CONSTANT:
+        if call.is_variable and (node.n_outputs != 1 or node.captures or node.op == CONSTANT):
             self.fail(f"{node.op} cannot stand for {call.op}")
             return None
-        if known is not None:
-            return found
-        bound = found.copy()
-        bound.heads[call.op] = head
+        if bound is found:
+            bound = found.copy()
+        reason = heads.bind(call, node.op, ops.canonical(node.op, node.attrs), self.rank(node), bound)
+        if reason is not None:
+            self.fail(reason)
+            return None
         return bound
 
-    # -- attributes
-
-    def plain_attributes(self, call: Call, node: Node, found: Found) -> Found | None:
-        """Bind fresh names and check numbers: what needs nothing from the inputs."""
-        bound = found
-        for name, expr in call.attrs:
-            actual = self.attribute(node, name)
-            if isinstance(expr, Ref) and expr.name not in bound.attrs and expr.name not in expressions.SETS:
-                bound = bound.copy() if bound is found else bound
-                bound.attrs[expr.name] = actual
-            elif _is_plain(expr) and not self.equal(node, name, expr, bound):
-                return None
-        return bound
-
-    def attributes(self, call: Call, node: Node, found: Found) -> Found | None:
-        """Check the attributes that must equal an expression of what is bound by now."""
-        for name, expr in call.attrs:
-            if not _is_plain(expr) and not self.equal(node, name, expr, found):
-                return None
-        return found
-
-    def attribute(self, node: Node, name: str) -> Attr | None:
-        rank = self.space.fact(node.inputs[0]).rank if node.inputs and node.inputs[0] is not None else None
-        return ops.attribute(node.op, node.attrs, name, rank)
-
-    def equal(self, node: Node, name: str, expr: Expr, found: Found) -> bool:
-        actual = self.attribute(node, name)
-        try:
-            if _same_attribute(actual, expressions.evaluate(expr, found, self.space)):
-                return True
-        except expressions.Unknown as unknown:
-            self.fail(str(unknown))
-            return False
-        self.fail(f"attribute {name} of {node.op} is {_shown(actual)}, the rule wants {show_expr(expr)}")
-        return False
+    def rank(self, node: Node) -> int | None:
+        """The rank of the first input, on which some default attributes depend."""
+        return self.space.fact(node.inputs[0]).rank if node.inputs and node.inputs[0] is not None else None
 
     # -- inputs
 
@@ -547,28 +492,10 @@ def _names(expr: Expr) -> set[str]:
     return {n for p in nested if hasattr(p, "__slots__") for n in _names(p)}
 
 
-def _is_plain(expr: Expr) -> bool:
-    """Whether the expression is made of numbers alone."""
-    return isinstance(expr, Lit) or (isinstance(expr, Series) and all(map(_is_plain, expr.items)))
-
-
-def _same_attribute(actual: object, wanted: object) -> bool:
-    """Whether an attribute is what an expression says; floats are compared in the single precision that ONNX stores."""
-    if isinstance(actual, tuple) and isinstance(wanted, tuple | list):
-        return len(actual) == len(wanted) and all(map(_same_attribute, actual, wanted))
-    if isinstance(actual, float) and isinstance(wanted, int | float):
-        return bool(np.float32(actual) == np.float32(wanted))
-    return expressions.is_equal(actual, wanted)
-
-
 def _written(wanted: object) -> str:
     if isinstance(wanted, tuple):
         return f"[{', '.join(map(_written, wanted))}]"
     return show_number(wanted)  # type: ignore[arg-type]
-
-
-def _shown(actual: object) -> str:
-    return "absent" if actual is None else str(actual)
 
 
 def _elements(constant: Constant) -> str:
