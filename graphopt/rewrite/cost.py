@@ -1,9 +1,10 @@
 """What an op costs on a target: a roofline of bytes and multiplications, with prices by op where arithmetic is dear.
 
 The price of an op is the price of the call, plus the longer of moving its bytes and doing its
-arithmetic. It depends on the op, its attributes and the types of what it reads and writes, never on
-elements, so that equal terms cost the same wherever they stand. Sizes that are not known count as
-stated numbers, in costs only.
+arithmetic, plus what an awkward shape costs (short runs of a broadcast, a reduction across the rows,
+a transposition that scatters). It depends on the op, its attributes and the types of what it reads
+and writes; elements count only where they are the exponent of a power. Sizes that are not known
+count as stated numbers, in costs only.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.target import Target, ops
 
@@ -29,13 +31,26 @@ VIEWS = ops("Reshape Flatten Squeeze Unsqueeze Identity Dropout Shape Size Optio
 PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 """Ops that read no more of their first input than they write."""
 
+PRODUCTS = ops(
+    "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
+    "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv"
+)
+"""Ops that multiply and add along an axis."""
+
+BROADCASTING = ops(
+    "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
+)
+"""Ops whose inputs need not have one shape."""
+
 KINDS_OF_PRODUCT = {
-    "dense": "matrix products, and convolutions of many channels",
+    "matmul": "matrix products",
+    "dense": "convolutions of many channels",
     "narrow": "convolutions of fewer than eight input channels",
     "grouped": "convolutions in groups",
     "depthwise": "convolutions of one channel each",
     "recurrent": "LSTM, GRU and RNN: many small products in a row",
 }
+"""A kind of convolution has an efficiency of its own in a blocked layout: ``blocked dense`` and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +124,15 @@ class CostModel:
             return 0.0
         return self.elements(fact) * BITS.get(fact.dtype or "float32", 128) / 8
 
-    def cost(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]) -> Cost:
-        """What one call of the op costs."""
+    def cost(
+        self,
+        op: str,
+        attrs: Attrs,
+        inputs: Sequence[Fact | None],
+        outputs: Sequence[Fact | None],
+        blocked: bool = False,
+    ) -> Cost:
+        """What one call of the op costs, in the target's blocked layout or in the plain one."""
         if op in (INPUT, CONSTANT):
             return Cost()
         prices = self.target.prices
@@ -118,35 +140,98 @@ class CostModel:
             return Cost(prices.node)
         written = sum(map(self.nbytes, outputs))
         read = written if op in PARTIAL else sum(map(self.nbytes, inputs))
-        moved = (read + written) * prices.movement.get(op, 1.0) / prices.bandwidth
-        flops, kind = self._products(op, attrs, inputs, outputs)
-        if kind:
-            compute = flops / (prices.flops * prices.efficiency[kind])
+        moved = self.moving(read + written) * prices.movement.get(op, 1.0)
+        if op in PRODUCTS and len(inputs) > 1:
+            flops, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
+            compute = flops / (prices.flops * prices.efficiency["blocked " * blocked + kind])
         else:
-            flops = float(max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0))
-            compute = flops * prices.elements.get(op, 0.0)
-        return Cost(prices.node + max(moved, compute), flops, read + written)
+            n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
+            flops, compute = float(n), n * self._element(op, attrs, inputs)
+        extra = self._awkwardness(op, attrs, inputs, outputs)
+        return Cost(prices.node + max(moved, compute) + extra, flops, read + written)
 
-    def _products(
+    def moving(self, nbytes: float) -> float:
+        """Seconds to read or write so many bytes."""
+        near, far = self.target.prices.bandwidth
+        cached = min(nbytes, self.target.prices.cache)
+        return cached / near + (nbytes - cached) / far
+
+    def _element(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> float:
+        """Seconds for each element of an op that does no products."""
+        prices = self.target.prices
+        axes = self._axes(op, attrs, inputs)
+        rank = (inputs[0].rank if inputs and inputs[0] is not None else None) or 1
+        if axes is not None and rank - 1 not in axes:
+            return prices.strided["Reduce" if op.startswith("Reduce") else op]
+        if op == "Transpose" and self._scatters(attrs, inputs):
+            return prices.scattered
+        if op == "Pow" and len(inputs) > 1 and inputs[1] is not None:
+            exponent = inputs[1].constant
+            if exponent is not None and exponent.size == 1:
+                return prices.powers.get(float(exponent.array.reshape(-1)[0]), prices.elements[op])
+        return prices.elements.get(op, 0.0)
+
+    def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
+        """The axes that a reduction or a softmax works along, where they are known."""
+        x = inputs[0] if inputs else None
+        if x is None or x.rank is None or x.rank == 0:
+            return None
+        if op in self.target.prices.strided:
+            axis = attrs.get("axis", -1)
+            return (axis % x.rank,) if isinstance(axis, int) else None
+        if not op.startswith("Reduce") or len(inputs) < 2 or inputs[1] is None or inputs[1].constant is None:
+            return None
+        return tuple(int(a) % x.rank for a in inputs[1].constant.array.reshape(-1)) or None
+
+    def _scatters(self, attrs: Attrs, inputs: Sequence[Fact | None]) -> bool:
+        """Whether a transposition is neither the move of one axis nor one of long rows."""
+        perm = attrs.get("perm")
+        shape = self.shape(inputs[0])
+        if not isinstance(perm, tuple) or len(perm) != len(shape):
+            return len(shape) > 2
+        kept = [int(p) for p in perm if isinstance(p, int) and shape[p] != 1]
+        merged = [p for i, p in enumerate(kept) if not i or not _follows(kept[i - 1], p, shape)]
+        order = sorted(merged)
+        moves_one = any([p for p in merged if p != axis] == [p for p in order if p != axis] for axis in merged)
+        rows = bool(kept) and kept[-1] == max(kept) and shape[kept[-1]] >= 16
+        return not (moves_one or rows or len(merged) < 2)
+
+    def _awkwardness(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> float:
+        """Seconds for short runs of a broadcast, and for the many matrices of a product."""
+        prices = self.target.prices
+        if op in BROADCASTING and len(inputs) > 1:
+            shapes = [self.shape(x) for x in inputs if x is not None]
+            return prices.span * max((_spans(a, b) for a, b in pairwise(shapes)), default=0)
+        if op in ("MatMul", "com.microsoft::FusedMatMul"):
+            return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
+        return 0.0
+
+    def _multiplications(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
     ) -> tuple[float, str]:
-        """Operations of an op that multiplies and adds, and its kind; the kind is empty for other ops."""
-        if op not in PRODUCTS or len(inputs) < 2:
-            return 0.0, ""
+        """Operations of an op that multiplies and adds, those included that only fill lanes; and its kind."""
         a, b = self.shape(inputs[0]), self.shape(inputs[1])
         out = self.elements(outputs[0]) if outputs else 0
         name = op.rpartition("::")[2]
         if name in ("MatMul", "MatMulInteger", "FusedMatMul", "Gemm", "FusedGemm"):
             across = bool(attrs.get("transA", 0)) and len(a) > 1
-            return 2.0 * out * (a[-2] if across else a[-1] if a else 1), "dense"
-        if name in ("Conv", "FusedConv", "ConvInteger", "QLinearConv"):
-            return 2.0 * out * product(b[1:]), self._kind_of_convolution(a, b)
-        if name == "ConvTranspose":
-            return 2.0 * product(a) * product(b[1:]), self._kind_of_convolution(a, b)
+            return 2.0 * out * (a[-2] if across else a[-1] if a else 1), "matmul"
         if name == "Einsum":
-            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), "dense"
-        steps = a[0] * a[1] if len(a) > 1 else 1
-        return 2.0 * steps * sum(map(self.elements, inputs[1:3])), "recurrent"
+            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), "matmul"
+        if name in ("LSTM", "GRU", "RNN"):
+            steps = a[0] * a[1] if len(a) > 1 else 1
+            return 2.0 * steps * sum(map(self.elements, inputs[1:3])), "recurrent"
+        kind = self._kind_of_convolution(a, b)
+        if name == "ConvTranspose":
+            return 2.0 * product(a) * product(b[1:]), kind
+        lanes = self.target.prices.lanes
+        if blocked and self.target.layout is not None:
+            lanes = self.target.layout.block
+        channels = b[0] if kind == "depthwise" else max(b[0] * b[1] // max(a[1], 1), 1) if len(b) > 1 < len(a) else 1
+        filled = -(-channels // lanes) * lanes / channels
+        return 2.0 * out * product(b[1:]) * filled, kind
 
     def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:
         if len(a) < 2 or len(weights) < 2:
@@ -164,19 +249,35 @@ class CostModel:
         return float(product(tuple(sizes.values())))
 
 
-PRODUCTS = ops(
-    "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
-    "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv"
-)
-"""Ops that multiply and add along an axis."""
-
-
 def product(sizes: Sequence[int]) -> int:
     """The product of the sizes."""
     total = 1
     for n in sizes:
         total *= n
     return total
+
+
+def _follows(before: int, axis: int, shape: tuple[int, ...]) -> bool:
+    """Whether an axis comes right after another, but for axes of size 1 between."""
+    return before < axis and all(n == 1 for n in shape[before + 1 : axis])
+
+
+def _spans(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many runs of elements the broadcast of two shapes falls into.
+
+    A run ends where one of the two begins or ceases to be repeated; an innermost axis of size 1 is a run.
+    """
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    pairs = list(zip(a, b, strict=True))
+    run, kind = 1, None
+    for m, n in reversed(pairs):
+        this = "equal" if m == n else "left" if n == 1 else "right"
+        if kind is not None and this != kind and (m, n) != (1, 1):
+            break
+        kind = kind or this
+        run *= max(m, n)
+    return product([max(m, n) for m, n in pairs]) // max(run, 1)
 
 
 def stated_sizes(graph: Graph) -> dict[str, int]:
@@ -191,16 +292,6 @@ def stated_sizes(graph: Graph) -> dict[str, int]:
 
 def graph_cost(graph: Graph, facts: Mapping[Value, Fact], target: Target) -> Breakdown:
     """What the graph costs on the target, by op. What is computed from constants alone costs nothing."""
-    return nodes_cost(graph.order(), facts, CostModel(target, stated_sizes(graph)))
+    from graphopt.rewrite.extract import appraise  # a graph is priced as the only choice there is
 
-
-def nodes_cost(nodes: Sequence[Node], facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
-    """What these nodes, in topological order, cost together."""
-    parts: list[tuple[str, Cost]] = []
-    for node in nodes:
-        outputs = [facts.get(v) for v in node.outputs]
-        if node.op in (INPUT, CONSTANT) or all(f is not None and f.is_const for f in outputs):
-            continue
-        inputs = [None if v is None else facts.get(v, NOTHING) for v in node.inputs]
-        parts.append((node.op, model.cost(node.op, node.attrs, inputs, outputs)))
-    return Breakdown.of(parts)
+    return appraise(graph, facts, CostModel(target, stated_sizes(graph)))

@@ -14,8 +14,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import CONSTANT, Graph
-from graphopt.rewrite.cost import Breakdown, CostModel, nodes_cost
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.rewrite.cost import Breakdown, CostModel
 from graphopt.rewrite.dag import (
     Choice,
     Option,
@@ -34,7 +35,8 @@ from graphopt.rewrite.dag import (
 )
 from graphopt.rewrite.eliminate import LARGEST, eliminate, improve
 from graphopt.rewrite.saturated import ENode, Saturated
-from graphopt.rewrite.terms import Terms
+from graphopt.rewrite.terms import Terms, as_classes
+from graphopt.rewrite.ways import breakdown, decode, problem
 
 
 @dataclass(frozen=True)
@@ -102,16 +104,16 @@ def extract(
     byte = model.target.prices.stored_byte
     original = terms.complete(saturated.originals)
     assert original is not None
-    before = _breakdown(terms, original)
+    before = _appraise(terms, original)
     solution, chosen = Solution({}, optimal=False), original
     for _ in range(10):  # constants get dearer until they fit
-        solution = solve(terms.problem(byte), limits or Limits())
-        found = terms.complete(_decode(solution.choice))
+        solution = solve(problem(terms, byte), limits or Limits())
+        found = terms.complete(decode(solution.choice))
         if found is not None and terms.stored_by(found) <= limit:
             chosen = found
             break
         byte *= 10
-    after = _breakdown(terms, chosen)
+    after = _appraise(terms, chosen)
     byte = model.target.prices.stored_byte
 
     def total(cost: Breakdown, choice: Mapping[int, ENode]) -> float:
@@ -123,6 +125,21 @@ def extract(
     return Extraction(chosen, after, before, solution.optimal, terms.stored_by(chosen), changed, solution.reproducible)
 
 
+def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
+    """What a graph costs, executed as cheaply as the target can."""
+    saturated = as_classes(graph, facts)
+    terms = Terms(saturated, model)
+    original = terms.complete(saturated.originals)
+    assert original is not None
+    return _appraise(terms, original)
+
+
+def _appraise(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
+    """What a choice costs as the graph that it is."""
+    only = Terms(terms.saturated, terms.model, choice)
+    return breakdown(solve(problem(only, 0.0), Limits()).choice)
+
+
 def stored_bytes(graph: Graph) -> int:
     """Bytes of the constants that the graph stores, those of its bodies included."""
     total = 0
@@ -132,20 +149,6 @@ def stored_bytes(graph: Graph) -> int:
             total += value.nbytes
         total += sum(map(stored_bytes, node.bodies.values()))
     return total
-
-
-def _breakdown(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
-    nodes, facts = terms.nodes(choice)
-    return nodes_cost(nodes, facts, terms.model)
-
-
-def _decode(choice: Choice) -> dict[int, ENode]:
-    """The e-node of each class that the options of a choice stand for."""
-    found: dict[int, ENode] = {}
-    for option in choice.values():
-        assert isinstance(option.meaning, tuple)
-        found.update(option.meaning)
-    return found
 
 
 def solve(problem: Problem, limits: Limits) -> Solution:

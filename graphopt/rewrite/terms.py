@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphopt.ir.constants import Constant
-from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Node, Value
-from graphopt.rewrite.cost import CostModel
-from graphopt.rewrite.dag import Option, Problem, needed, settle
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.rewrite.cost import Cost, CostModel
+from graphopt.rewrite.dag import Option, needed, settle
+from graphopt.rewrite.provenance import Provenance
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
 
 CONSTANT_BYTES = 16
@@ -16,19 +17,21 @@ CONSTANT_BYTES = 16
 
 
 class Terms:
-    """Reads a saturated e-graph under a cost model; everything is computed once."""
+    """Reads a saturated e-graph under a cost model; everything is computed once.
 
-    def __init__(self, saturated: Saturated, model: CostModel) -> None:
+    With ``only``, a choice, there is just one e-node for each class: the graph that was chosen.
+    """
+
+    def __init__(self, saturated: Saturated, model: CostModel, only: Mapping[int, ENode] | None = None) -> None:
         self.saturated = saturated
         self.model = model
+        self.is_open = only is None
+        self.classes = saturated.classes if only is None else {c: (only[c],) for c in sorted(only)}
         self.constants = self._constants()
         self.constant_bytes = {c: self._bytes(c) for c in self.constants}
-        self.seconds = {
-            node.id: self._seconds(c, node)
-            for c, nodes in saturated.classes.items()
-            if c not in self.constant_bytes
-            for node in nodes
-        }
+        self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
+        """The e-nodes of each class that is computed when the model runs, that of the graph first."""
+        self._costs: dict[tuple[int, bool], Cost] = {}
 
     def roots(self) -> tuple[int, ...]:
         """The classes that the outputs are, each once."""
@@ -37,7 +40,7 @@ class Terms:
     def ordered(self, c: int) -> list[ENode]:
         """The e-nodes of a class, that of the graph first."""
         original = self.saturated.originals.get(c)
-        return sorted(self.saturated.classes[c], key=lambda n: (original is None or n.id != original.id, n.id))
+        return sorted(self.classes[c], key=lambda n: (original is None or n.id != original.id, n.id))
 
     def stored(self, node: ENode) -> int:
         """Bytes of the constants that the e-node reads."""
@@ -50,40 +53,6 @@ class Terms:
             if c not in self.constant_bytes:
                 read.update(n for n in node.children if n is not None)
         return sum(self.constant_bytes.get(c, 0) for c in sorted(read))
-
-    def nodes(self, choice: Mapping[int, ENode]) -> tuple[list[Node], dict[Value, Fact]]:
-        """The working nodes of a choice as nodes of a graph, and what is known of their values. A node's id is its
-        class."""
-        facts = self.saturated.facts
-        values: dict[int, Value] = {}
-        found: list[Node] = []
-        known: dict[Value, Fact] = {}
-        for c, node in choice.items():
-            index = node.projection
-            child = node.children[0] if index is not None else None
-            values[c] = Value(c) if index is None or child is None else Value(child, index)
-            known[values[c]] = facts[c]
-            if index is None:
-                inputs = tuple(None if n is None else values[n] for n in node.children)
-                found.append(Node(c, node.op, inputs, node.attrs, node.n_outputs))
-        return found, known
-
-    def problem(self, byte: float) -> Problem:
-        """What extraction has to solve, when a byte of constants costs ``byte`` seconds."""
-        constant = self.constant_bytes
-        options = {
-            c: tuple(
-                Option(
-                    self.seconds[node.id] + byte * self.stored(node),
-                    tuple(dict.fromkeys(n for n in node.children if n is not None and n not in constant)),
-                    ((c, node),),
-                )
-                for node in self.ordered(c)
-            )
-            for c in self.saturated.classes
-            if c not in constant
-        }
-        return Problem(options, tuple(c for c in self.roots() if c not in constant))
 
     def complete(self, choice: Mapping[int, ENode]) -> dict[int, ENode] | None:
         """The choice with its constants, as far as the outputs need it, in topological order; None where it is
@@ -98,7 +67,7 @@ class Terms:
     def _constants(self) -> dict[int, ENode]:
         """For each class that is computed from constants alone, the e-node that makes it: a constant where there is
         one, else the fewest ops, what the graph has before what rules made."""
-        classes = self.saturated.classes
+        classes = self.classes
         constant = {c for c in classes if self.saturated.facts[c].is_const}
         options = {
             c: tuple(
@@ -116,7 +85,7 @@ class Terms:
         """Bytes that the class takes as a stored constant: that of its smallest form."""
         fact = self.saturated.facts[c]
         sizes = [fact.constant.nbytes] if fact.constant is not None else [int(self.model.nbytes(fact))]
-        for node in self.saturated.classes[c]:
+        for node in self.classes[c]:
             value = node.attrs.get("value")
             if node.op == "ConstantOfShape":
                 sizes.append(CONSTANT_BYTES)
@@ -124,14 +93,56 @@ class Terms:
                 sizes.append(value.nbytes)
         return min(sizes)
 
-    def _seconds(self, c: int, node: ENode) -> float:
-        if node.op in (PROJECTION, INPUT):
-            return 0.0
-        facts = self.saturated.facts
-        inputs = [None if n is None else facts[n] for n in node.children]
-        return self.model.cost(node.op, node.attrs, inputs, self.saturated.outputs(node, c)).seconds
+    def cost(self, c: int, node: ENode, blocked: bool = False) -> Cost:
+        """What an e-node of a class costs by itself."""
+        found = self._costs.get((node.id, blocked))
+        if found is None:
+            facts = self.saturated.facts
+            inputs = [None if n is None else facts[n] for n in node.children]
+            outputs = self.saturated.outputs(node, c)
+            free = node.op in (PROJECTION, INPUT)
+            found = Cost() if free else self.model.cost(node.op, node.attrs, inputs, outputs, blocked)
+            self._costs[node.id, blocked] = found
+        return found
 
 
 def _node(option: Option) -> ENode:
     assert isinstance(option.meaning, ENode)
     return option.meaning
+
+
+def as_classes(graph: Graph, facts: Mapping[Value, Fact]) -> Saturated:
+    """A graph as classes of one e-node each: what it costs is what extraction pays for it."""
+    classes: dict[int, tuple[ENode, ...]] = {}
+    known: dict[int, Fact] = {}
+    names: dict[Value, int] = {}
+
+    def add(op: str, attrs: Attrs, children: tuple[int | None, ...], n_outputs: int, node: int, fact: Fact) -> int:
+        name = len(classes)
+        classes[name] = (ENode(name, op, attrs, children, n_outputs, node),)
+        known[name] = fact
+        return name
+
+    for node in graph.order():
+        children = tuple(None if v is None else names[v] for v in node.inputs)
+        own = [facts.get(v, NOTHING) for v in node.outputs]
+        if node.n_outputs == 1:
+            names[node.outputs[0]] = add(node.op, node.attrs, children, 1, node.id, own[0])
+            continue
+        whole = Fact(is_const=all(f.is_const for f in own))
+        parent = add(node.op, node.attrs, children, node.n_outputs, node.id, whole)
+        for value, fact in zip(node.outputs, own, strict=True):
+            names[value] = add(PROJECTION, Attrs(index=value.port), (parent,), 1, node.id, fact)
+    return Saturated(
+        graph,
+        classes,
+        known,
+        tuple(None if v is None else names[v] for v in graph.outputs),
+        names,
+        {c: own[0] for c, own in classes.items()},
+        Provenance(),
+        {},
+        "saturated",
+        0,
+        len(classes),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from dag_problems import brute_force, problem, problems
 from hypothesis import given, settings
 
 from graphopt.rewrite.dag import (
@@ -22,6 +21,7 @@ from graphopt.rewrite.dag import (
     split,
     unroll,
 )
+from tests.rewrite.dag_problems import brute_force, problem, problems
 
 
 def test_needed_lists_what_the_roots_need_after_what_it_reads() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dag_problems import brute_force, problem, problems
 from hypothesis import given, settings
 
 from graphopt.rewrite.dag import Option, Problem, greedy, price, prune
 from graphopt.rewrite.eliminate import eliminate, improve
+from tests.rewrite.dag_problems import brute_force, problem, problems
 
 
 def test_shared_work_is_paid_once() -> None:

@@ -1,0 +1,205 @@
+"""How a target would execute the terms of an e-graph: one *way* for each op, group of ops, and layout.
+
+A class may be had in the plain layout, and where the target has a blocked layout of its own, in that.
+What makes a value is one thing, having it is another: a value that was made in one layout is had in
+the other after a reorder. Every such *state* of a class is a class of the problem that extraction
+solves, which thereby chooses ops, fusions and layouts at once and knows nothing of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from graphopt.ir.graph import INPUT
+from graphopt.rewrite.cost import Breakdown, Cost
+from graphopt.rewrite.dag import Option, Problem
+from graphopt.rewrite.layout import Anchor, Policy, State, Step, Way
+from graphopt.rewrite.saturated import PROJECTION, ENode
+from graphopt.rewrite.terms import Terms
+
+REORDER = "Reorder"
+"""What a change of layout is called in breakdowns."""
+
+MOST = 6
+"""Anchors of one class that are kept: the cheapest."""
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Transpositions that a reorder does on its way: channels last, and channels first again."""
+
+
+def problem(terms: Terms, byte: float) -> Problem:
+    """What extraction has to solve, when a byte of constants costs ``byte`` seconds. An option means a ``Step``, or
+    nothing; its class is ``key`` of a class and a state."""
+    ways = _Ways(terms)
+    options: dict[int, tuple[Option, ...]] = {}
+    for c in terms.working:
+        for state, own in ways.options(c, byte).items():
+            options[key(c, state)] = own
+    return Problem(options, tuple(key(c, State.PLAIN) for c in terms.roots() if c in terms.working))
+
+
+def key(c: int, state: State) -> int:
+    """The name of a state of a class."""
+    return c * len(State) + state
+
+
+def decode(choice: Mapping[int, Option]) -> dict[int, ENode]:
+    """The e-node of each class that a choice computes; what is computed for its own sake before what is folded."""
+    whole: dict[int, ENode] = {}
+    folded: dict[int, ENode] = {}
+    for option in choice.values():
+        if isinstance(option.meaning, Step) and option.meaning.parts:
+            (c, node), *inner = option.meaning.parts
+            whole.setdefault(c, node)
+            folded.update(inner)
+    return folded | whole
+
+
+def breakdown(choice: Mapping[int, Option]) -> Breakdown:
+    """What a choice costs, by what the target does."""
+    steps = [o.meaning for o in choice.values() if isinstance(o.meaning, Step)]
+    parts = [(s.label, s.cost) for s in steps if s.label not in (INPUT, PROJECTION)]
+    return Breakdown.of(parts, sum(s.label == REORDER for s in steps))
+
+
+class _Ways:
+    """All ways of all classes of some terms."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.model = terms.model
+        layout = terms.model.target.layout
+        self.policy = None if layout is None else Policy(layout, terms)
+        self.made: dict[int, set[State]] = {}
+        self.anchors: dict[int, list[Anchor]] = {}
+        self.users: dict[int, set[int]] = {}
+        for c, nodes in terms.working.items():
+            for node in nodes:
+                for n in node.children:
+                    if n is not None:
+                        self.users.setdefault(n, set()).add(c)
+        if self.policy is not None:
+            self._find_layouts(self.policy)
+
+    def _find_layouts(self, policy: Policy) -> None:
+        """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
+        more is found."""
+        self.made = {c: set() for c in self.terms.working}
+        waiting = sorted(self.made, reverse=True)
+        queued = set(waiting)
+        while waiting:
+            c = waiting.pop()
+            queued.discard(c)
+            nodes = self.terms.working[c]
+            made = set().union(*(self._makes(policy, c, node) for node in nodes))
+            anchors = [a for node in nodes for a in self._anchors(policy, c, node)]
+            anchors = sorted(anchors, key=lambda a: a.way.step.cost.seconds)[:MOST]
+            made.update(a.way.makes for a in anchors)
+            if made != self.made[c] or anchors != self.anchors.get(c, []):
+                self.made[c], self.anchors[c] = made, anchors
+                for user in sorted(self.users.get(c, ()), reverse=True):
+                    if user in self.made and user not in queued:
+                        queued.add(user)
+                        waiting.append(user)
+
+    def _makes(self, policy: Policy, c: int, node: ENode) -> set[State]:
+        if policy.enters(c, node) is not None:
+            return {State.MADE_BLOCKED}
+        stays = policy.stays(c, node)
+        if stays is None:
+            return {State.MADE_PLAIN}
+        found: set[State] = set()
+        if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+            found.add(State.MADE_BLOCKED)
+        if any(State.MADE_PLAIN in self.made[n] for n in stays):
+            found.add(State.MADE_PLAIN)
+        return found
+
+    def _anchors(self, policy: Policy, c: int, node: ENode) -> Iterator[Anchor]:
+        if node.op == "Conv":
+            for way in self._ways_of(c, node):
+                yield Anchor(way, folds=True, sums=True, activates=True)
+        elif node.op != "Add" and policy.scales(c, node) is not None:
+            for way in self._ways_of(c, node):
+                if way.makes == State.MADE_BLOCKED:
+                    yield Anchor(way, folds=False, sums=True, activates=True)
+        for x in dict.fromkeys(node.children):
+            for anchor in self.anchors.get(-1 if x is None else x, ()):
+                if x is not None and self._alone(x, c, anchor):
+                    found = policy.extend(anchor, x, c, node)
+                    if found is not None:
+                        yield found
+
+    def _alone(self, x: int, c: int, anchor: Anchor) -> bool:
+        """Whether nobody else than the class and the anchor's own parts reads what is to be folded. Where there are
+        several e-nodes to choose from, that is the choice's affair."""
+        inside = {c, *(p for p, _ in anchor.way.step.parts)}
+        return self.terms.is_open or (x not in self.terms.roots() and self.users[x] <= inside)
+
+    def options(self, c: int, byte: float) -> dict[State, tuple[Option, ...]]:
+        """For each state of a class: how it comes about."""
+        ways = [w for node in self.terms.working[c] for w in self._ways_of(c, node)]
+        ways += [anchor.way for anchor in self.anchors.get(c, ()) if len(anchor.way.step.parts) > 1]
+        if self.policy is None:
+            return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
+        made = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in self.made[c]}
+        found: dict[State, tuple[Option, ...]] = {**made}
+        for had, here, there in (
+            (State.PLAIN, State.MADE_PLAIN, State.MADE_BLOCKED),
+            (State.BLOCKED, State.MADE_BLOCKED, State.MADE_PLAIN),
+        ):
+            own = [Option(0.0, (key(c, here),))] if here in made else []
+            if there in made and self.policy.channels(c) is not None:
+                own.append(self._reorder(c, (c, there)))
+            if had == State.BLOCKED:
+                own += [
+                    self._reorder(c, (node.children[0], State.PLAIN), ((c, node),))
+                    for node in self.terms.working[c]
+                    if node.op == "Transpose" and node.attrs.get("perm") == TO_FIRST and node.children[0] is not None
+                ]
+            found[had] = tuple(own)
+        return found
+
+    def _option(self, way: Way, byte: float) -> Option:
+        needs = tuple(dict.fromkeys(key(c, state) for c, state in way.needs))
+        stored = sum(self.terms.stored(node) for _, node in way.step.parts)
+        return Option(way.step.cost.seconds + byte * stored, needs, way.step)
+
+    def _reorder(self, c: int, source: tuple[int, State], parts: tuple[tuple[int, ENode], ...] = ()) -> Option:
+        cost = self._reordering(c)
+        return Option(cost.seconds, (key(*source),), Step(REORDER, cost, parts))
+
+    def _reordering(self, c: int) -> Cost:
+        layout, moved = self.model.target.layout, 2 * self.model.nbytes(self.terms.saturated.facts[c])
+        assert layout is not None
+        return Cost(self.model.target.prices.node + layout.reorder * self.model.moving(moved), 0.0, moved)
+
+    def _ways_of(self, c: int, node: ENode) -> list[Way]:
+        """The ways to execute one e-node by itself."""
+        blocked: tuple[tuple[int, State], ...] | None = None
+        plain = True
+        if self.policy is not None:
+            blocked = self.policy.enters(c, node)
+            plain = blocked is None
+            stays = self.policy.stays(c, node) if plain else None
+            if stays is not None:
+                if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+                    blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
+                plain = any(State.MADE_PLAIN in self.made[n] for n in stays)
+        found: list[Way] = []
+        if plain:
+            found.append(self._plain(c, node))
+        if blocked is not None:
+            cost = self.terms.cost(c, node, blocked=True)
+            found.append(Way(State.MADE_BLOCKED, blocked, Step(node.op, cost, ((c, node),))))
+        return found
+
+    def _plain(self, c: int, node: ENode) -> Way:
+        inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
+        if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
+            made = self.made[inputs[0]]
+            if made == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
+                only = ((inputs[0], State.MADE_BLOCKED),)
+                return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), ((c, node),)))
+        needs = tuple((n, State.PLAIN) for n in inputs)
+        return Way(State.MADE_PLAIN, needs, Step(node.op, self.terms.cost(c, node), ((c, node),)))
