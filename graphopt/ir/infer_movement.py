@@ -235,6 +235,8 @@ def slice_(call: Call) -> Types:
         ]
     shape = list(x)
     for axis, start, end, step in parts:
+        if axis >= len(x):
+            raise ValueError(f"axis {axis} is out of range for rank {len(x)}")
         length = slice_length(x[axis], start, end, step)
         shape[axis] = call.size_of_its_own("slice", axis, values=values) if length is None else length
     return [call.tensor(tuple(shape))]

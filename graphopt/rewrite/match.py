@@ -19,7 +19,7 @@ from graphopt.rewrite import expressions, heads
 from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.build import Refused, element, family, replacements
 from graphopt.rewrite.notation import show_number
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Expr, Literal, Ref, Rule, Term, Var
+from graphopt.rewrite.rule import AnyOf, Apply, Call, Each, Expr, Field, Item, Literal, Ref, Rule, Series, Term, Var
 from graphopt.rewrite.workspace import Workspace
 
 Found = Bindings[Value]
@@ -190,7 +190,7 @@ class _Matcher:
     def unfit(self, found: Found, stars: Sequence[str]) -> str | None:
         """Why one member of a family does not satisfy the guards on it alone."""
         for guard in self.rule.where:
-            if _names(guard) & set(stars):
+            if _names(guard) & set(stars) and not _is_on_all(guard, stars):
                 reason = expressions.holds(guard, found, self.space)
                 if reason is not None:
                     self.fail(reason, _GUARD)
@@ -487,9 +487,30 @@ def _names(expr: Expr) -> set[str]:
     """All names in an expression."""
     if isinstance(expr, Ref):
         return {expr.name}
-    parts = [getattr(expr, slot) for slot in expr.__slots__]
-    nested = [p for part in parts for p in (part if isinstance(part, tuple) else (part,))]
-    return {n for p in nested if hasattr(p, "__slots__") for n in _names(p)}
+    return {name for part in _parts(expr) for name in _names(part)}
+
+
+def _is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
+    """Whether a guard says something of all values of a starred variable together, not of each of them."""
+    match guard:
+        case Each():
+            return True
+        case Ref(name):
+            return name in stars
+        case Field(Ref()):
+            return False
+    return any(_is_on_all(part, stars) for part in _parts(guard))
+
+
+def _parts(expr: Expr) -> list[Expr]:
+    match expr:
+        case Apply(_, items) | Series(items):
+            return list(items)
+        case Field(of) | Each(of):
+            return [of]
+        case Item(of, index, stop):
+            return [e for e in (of, index, stop) if e is not None]
+    return []
 
 
 def _written(wanted: object) -> str:
