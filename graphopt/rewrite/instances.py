@@ -157,9 +157,9 @@ def independent(instance: Instance, classes: Classes) -> bool:
     """Whether no root is computed from another: what replaces them reads what all of them read."""
     roots = {classes.find(r) for r in instance.roots}
     lowest = min(_term(left) for left in instance.left)
-    waiting = [v for bound in instance.bindings.values.values() for v in _several(bound) if v is not None]
-    own = {classes.find(r) for r in instance.roots}
-    waiting = [v for v in waiting if classes.find(v) not in own]
+    of_roots = {t.name for t in instance.rule.lhs if isinstance(t, Call)}
+    read = [bound for name, bound in instance.bindings.values.items() if name not in of_roots]
+    waiting = [v for bound in read for v in _several(bound) if v is not None]
     seen = set(waiting)
     while waiting:
         term = waiting.pop()

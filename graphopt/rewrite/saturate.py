@@ -30,7 +30,9 @@ from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
 __all__ = ["Budget", "saturate", "to_graph"]
 
 OFTEN = 1000
-"""A rule that has more new matches than this in a round (or than four for each node of the graph) sits out."""
+"""A rule that has more new matches than this in a round sits out,"""
+EACH = 4
+"""unless they are no more than so many for each term of the graph."""
 BAN = 4
 """Rounds that a rule sits out the first time; twice as many each time after that."""
 
@@ -81,7 +83,7 @@ class _Run:
         self.classes = Classes(graph, facts, budget.nodes)
         self.matching = Matching(self.classes, self.rules)
         self.statistics = {rule.name: RuleStatistics() for rule in self.rules}
-        self.often = max(OFTEN, 4 * self.classes.originals)
+        self.often = max(OFTEN, EACH * self.classes.originals)
         self.bans = [0] * len(self.rules)
         self.free_at = [0] * len(self.rules)
         self.rooted: list[set[int]] = [set() for _ in self.rules]
