@@ -14,6 +14,7 @@ import numpy as np
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.constants import BITS, SMALL, Constant
+from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.passes.native import Pass
@@ -74,7 +75,7 @@ def fold(space: Workspace, node: Node) -> bool:
     size = _size(node, [space.fact(v) for v in node.outputs], inputs)
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
         return False
-    results = compute(node, inputs, [space.fact(v) for v in node.outputs], space.opset)
+    results = compute(node, inputs, space.opset)
     if results is None:
         return False
     before = space.edits
@@ -127,46 +128,23 @@ def _ones(inputs: Sequence[Constant | None]) -> list[bool | None]:
     return [None if c is None else _one_element(c) for c in inputs]
 
 
-def _is_large(fact: Fact) -> bool:
-    return isinstance(fact.size, int) and fact.size > SMALL
-
-
 def _one_element(constant: Constant) -> bool:
     return constant.splat is not None or constant.size == 1
 
 
-def _element(constant: Constant) -> Constant:
-    element = constant.splat if constant.splat is not None else constant.array.reshape(())
-    return Constant.of(np.asarray(element), constant.dtype)
-
-
-def compute(
-    node: Node, inputs: Sequence[Constant | None], facts: Sequence[Fact], opset: int
-) -> tuple[Constant, ...] | None:
+def compute(node: Node, inputs: Sequence[Constant | None], opset: int) -> tuple[Constant, ...] | None:
     """The node's outputs, or None where it cannot be computed (an op without reference, a division by zero)."""
-    from graphopt.ir import evaluate
-
-    shape = facts[0].shape
     try:
-        if _is_large(facts[0]) and shape is not None and _splat_result(node, _ones(inputs)):
-            element = _splat_element(node, inputs, opset)
-            return (Constant.full(tuple(n for n in shape if isinstance(n, int)), element.array),)
-        return evaluate.evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)
+        return tuple(map(_spelled_out, evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)))
     except GraphoptError:
         return None
 
 
-def _splat_element(node: Node, inputs: Sequence[Constant | None], opset: int) -> Constant:
-    from graphopt.ir import evaluate
-
-    if node.op == "ConstantOfShape":
-        value = node.attrs.get("value")
-        return _element(value) if isinstance(value, Constant) else Constant.of(np.float32(0))  # type: ignore[arg-type]
-    elements = [None if c is None else _element(c) for c in inputs]
-    if node.op == "Cast" or node.op not in SPLAT_MOVES:
-        return evaluate.evaluate(node.op, node.attrs, elements, 1, opset)[0]
-    assert elements[0] is not None
-    return elements[0]
+def _spelled_out(constant: Constant) -> Constant:
+    """The constant; where it is small, with its elements one by one even if they are all the same."""
+    if constant.splat is None or constant.size > SMALL:
+        return constant
+    return Constant.of(np.array(constant.array), constant.dtype)
 
 
 def _freed(graph: Graph, node: Node) -> int:
@@ -192,7 +170,7 @@ def evaluated(space: Workspace, value: Value, depth: int = 16) -> Constant | Non
     if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
         return None
     size = _size(node, facts, inputs)
-    results = compute(node, inputs, facts, space.opset) if size is not None and size <= SMALL_BYTES else None
+    results = compute(node, inputs, space.opset) if size is not None and size <= SMALL_BYTES else None
     return None if results is None else results[value.port]
 
 
@@ -298,7 +276,7 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
         inputs = [None if v is None else results.get(v) or space.graph.constant_of(v) for v in node.inputs]
         if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
             continue
-        made = compute(node, inputs, [space.fact(v) for v in node.outputs], space.opset)
+        made = compute(node, inputs, space.opset)
         results.update(zip(node.outputs, made or (), strict=False))
     for id in wanted:
         for value in space.graph.node(id).outputs:
