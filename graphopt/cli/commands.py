@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphopt.cli import EXIT_CODES, values
-from graphopt.errors import UsageError
+from graphopt.errors import InvalidModelError, LimitError, UsageError
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
 
@@ -119,7 +121,11 @@ def optimize(
     written = _destination(model, output, in_place)
     if json is not None:
         _writable(json, "--json")
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch, progress.shown(quiet, verbose) as listener:
+    with (
+        tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
+        progress.shown(quiet, verbose) as listener,
+        _named(model),
+    ):
         _, report = run(
             model,
             output=Path(scratch) / written.name if dry_run else written,
@@ -145,6 +151,17 @@ def optimize(
         json.write_text(report.to_json())
     if not quiet:
         tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
+
+
+@contextmanager
+def _named(model: Path) -> Iterator[None]:
+    """Let errors that know only the node at fault name the file too."""
+    try:
+        yield
+    except (InvalidModelError, LimitError) as error:
+        if str(model) in str(error):
+            raise
+        raise type(error)(f"{model}: {error}") from None
 
 
 def _destination(model: Path, output: Path | None, in_place: bool) -> Path:
@@ -219,7 +236,7 @@ def reduce(
 
     written = output or model.with_name(f"{model.stem}.reduced.onnx")
     _writable(written, "-o")
-    with progress.shown(quiet, False) as listener:
+    with progress.shown(quiet, False) as listener, _named(model):
         reduction = reduce_file(model, check, written, timeout=timeout, listener=listener)
     if not quiet:
         tables.show_reduction(reduction, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,18 +33,30 @@ def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, 
     if verbose:
         out.print(_counts("rule", "applied", report.by_rule()))
     if explain:
-        for rewrite in report.rewrites:
-            family = f" [{rewrite.family}]" if rewrite.family else ""
-            out.print(f"{rewrite.rule}{family} at {rewrite.site}", markup=False, style="bold", soft_wrap=True)
-            out.print(f"  - {rewrite.before}\n  + {rewrite.after}", markup=False, soft_wrap=True)
+        _explain(out, report)
     steps = ", ".join(f"{escape(s.name)} {s.seconds:.2f}" for s in report.steps if s.seconds >= 0.005 or verbose)
     out.print(f"seconds     {report.seconds:.2f}" + (f"  ({steps})" if steps else ""))
     if (found := report.exploration) is not None:
         clock = "" if found.reproducible else "; another run may differ, because the clock stopped this one"
-        end = f"{escape(found.stop)} after {found.iterations} rounds, {found.nodes:,} e-nodes"
-        out.print(f"saturation  {end}{clock}", soft_wrap=True)
+        end = "saturated" if found.stop == "saturated" else f"stopped by the limit on {escape(found.stop)}"
+        rounds = "one round" if found.iterations == 1 else f"{found.iterations} rounds"
+        out.print(f"explored    {end} after {rounds}, {found.nodes:,} e-nodes{clock}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
+
+
+def _explain(out: Console, report: Report) -> None:
+    """Each rewrite with the terms before and after; native passes, which tidy up after them, by number."""
+    tidied: Counter[str] = Counter()
+    for rewrite in report.rewrites:
+        if not rewrite.after:
+            tidied[rewrite.rule] += 1
+            continue
+        out.print(f"{rewrite.rule} [{rewrite.family}] at {rewrite.site}", markup=False, style="bold", soft_wrap=True)
+        out.print(f"  - {rewrite.before}\n  + {rewrite.after}", markup=False, soft_wrap=True)
+    if tidied:
+        counts = ", ".join(f"{name} {count}" for name, count in tidied.most_common())
+        out.print(f"and native passes: {counts}", markup=False, soft_wrap=True)
 
 
 def _changes(report: Report) -> Table:
