@@ -132,6 +132,29 @@ ELEMENTS = per_op({
 
 MOVEMENT = {"Transpose": 1.8, "Pad": 2.0, "SpaceToDepth": 3.0, "Slice": 1.3}
 
+FUSIONS = """
+# reals
+layer-norm:
+    Add(Mul(Div(Sub(x, ReduceMean(x, a, keepdims=1)) as d, Sqrt(Add(ReduceMean(Pow(d, 2.0), a, keepdims=1), e))), s), b)
+    => LayerNormalization(x, s, b)
+# reals
+gelu:             Mul(Mul(x, Add(Erf(Div(x, 1.4142135)), 1.0)), 0.5)     => com.microsoft::Gelu(x)
+# reals
+gelu-first:       Mul(Mul(x, 0.5), Add(Erf(Div(x, 1.4142135)), 1.0))     => com.microsoft::Gelu(x)
+# reals
+gelu-bracket:     Mul(x, Mul(Add(Erf(Div(x, 1.4142135)), 1.0), 0.5))     => com.microsoft::Gelu(x)
+# reals
+gelu-mul:         Mul(Mul(x, Add(Erf(Mul(x, 0.70710677)), 1.0)), 0.5)    => com.microsoft::Gelu(x)
+# reals
+gelu-mul-first:   Mul(Mul(x, 0.5), Add(Erf(Mul(x, 0.70710677)), 1.0))    => com.microsoft::Gelu(x)
+# reals
+gelu-mul-bracket: Mul(x, Mul(Add(Erf(Mul(x, 0.70710677)), 1.0), 0.5))    => com.microsoft::Gelu(x)
+# reals
+gemm:             Add(MatMul(x, w), b)                                   => Gemm(x, w, b)
+    where w.is_const and w.rank == 2 and b.is_const and b.shape == (w.shape[1],)
+"""
+"""What runtimes commonly find in models by themselves."""
+
 PORTABLE = Target(
     name="portable",
     summary="standard ONNX ops at the model's own opset, priced for one core of a current CPU",
@@ -153,6 +176,7 @@ PORTABLE = Target(
         powers={2.0: 0.32e-9, 3.0: 0.41e-9},
     ),
     tags=frozenset({"portable"}),
+    fusions=FUSIONS,
 )  # fmt: skip
 
 # Which ops stay in the blocked layout was read off the graphs that the runtime saves of a convolution, the op, and
@@ -183,6 +207,30 @@ ORT = Target(
         pools=ops("MaxPool AveragePool GlobalMaxPool GlobalAveragePool"),
         epilogues=per_op({0.01: "Relu Clip LeakyRelu", 0.03: "HardSigmoid HardSwish", 0.20: "Sigmoid Tanh"}),
     ),
+    fusions=FUSIONS
+    + """
+# reals
+hard-swish:       Mul(x, HardSigmoid(x, alpha=0.16666667, beta=0.5))     => HardSwish(x)
+# reals
+quick-gelu:       Mul(x, Sigmoid(x))                                     => com.microsoft::QuickGelu(x)
+# reals
+quick-gelu-alpha: Mul(x, Sigmoid(Mul(x, a)))                             => com.microsoft::QuickGelu(x)
+    where a.is_const and a.size == 1
+# reals
+scaled-matmul:    Mul(MatMul(x, y), a)                                   => com.microsoft::FusedMatMul(x, y)
+    where a.is_const and a.size == 1
+# reals
+divided-matmul:   Div(MatMul(x, y), a)                                   => com.microsoft::FusedMatMul(x, y)
+    where a.is_const and a.size == 1
+# reals
+gemm-relu:        Relu(Gemm(x, w, b?))                                   => com.microsoft::FusedGemm(x, w, b)
+# reals
+gemm-bias-relu:   Relu(Add(MatMul(x, w), b))                             => com.microsoft::FusedGemm(x, w, b)
+    where x.rank == 2 and w.is_const and w.rank == 2 and b.is_const and b.shape == (w.shape[1],)
+# reals
+bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.microsoft::BiasGelu(x, b)
+    where b.is_const and b.rank == 1
+""",
 )  # fmt: skip
 
 TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT)}

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from graphopt.ir.facts import Fact
 from graphopt.rewrite.cost import Cost
+from graphopt.rewrite.fusions import Parts
 from graphopt.rewrite.saturated import ENode
 from graphopt.rewrite.terms import Terms
 from graphopt.target import Layout
@@ -38,7 +39,7 @@ class Step:
 
     label: str
     cost: Cost
-    parts: tuple[tuple[int, ENode], ...] = ()
+    parts: Parts = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Anchor:
     """It can add another tensor to what it writes."""
     activates: bool
     """It can apply an activation to what it writes."""
+    grown: bool = False
+    """Something was folded into it."""
 
 
 class Policy:
@@ -122,7 +125,7 @@ class Policy:
         inputs = tuple(n for n in node.children if n is not None)
         images = tuple(n for n in inputs if n not in self.terms.constant_bytes)
         layout = self.layout
-        if node.op in layout.keeps or node.op in ("Identity", "Dropout"):
+        if node.op in layout.keeps or node.op.partition("@")[0] in ("Identity", "Dropout"):
             return images[:1] or None
         if self.scales(c, node) is not None and node.op != "Add":
             return images
@@ -149,31 +152,31 @@ class Policy:
                 return x
         return None
 
-    def extend(self, anchor: Anchor, x: int, c: int, node: ENode) -> Anchor | None:
-        """The anchor that makes ``x`` with an e-node of class ``c`` that reads ``x`` folded into it, or None."""
+    def extend(self, anchor: Anchor, x: int, c: int, node: ENode, parts: Parts) -> Anchor | None:
+        """The anchor that makes ``x``, with an op of class ``c`` folded into it that reads ``x``; None where it takes
+        no such op. ``parts`` are the e-nodes that the op is."""
         constant = self.terms.constant_bytes
         rest = [n for n in node.children if n is not None and n != x and n not in constant]
         if anchor.folds and self._folds(c, node) == x:
-            return self._with(anchor, c, node, "", 0.0, folds=True)
+            return self._with(anchor, parts, "", 0.0, folds=True)
         blocked = anchor.way.makes == State.MADE_BLOCKED
         if anchor.sums and node.op in ("Add", "Sum") and len(node.children) == 2 and len(rest) == 1:
             if self.channels(c) is None or self._shape(rest[0]) != self._shape(x):
                 return None
             need = (rest[0], State.MADE_BLOCKED if blocked else State.PLAIN)
             seconds = self.terms.model.moving(self.terms.model.nbytes(self.fact(rest[0])))
-            return self._with(anchor, c, node, "+Add", seconds, need, activates=True)
+            return self._with(anchor, parts, "+Add", seconds, need, activates=True)
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
             prices = self.layout.epilogues if blocked else self.terms.model.target.prices.elements
             return self._with(
-                anchor, c, node, f"+{node.op}", prices.get(node.op, 0.0) * self.terms.model.elements(self.fact(c))
+                anchor, parts, f"+{node.op}", prices.get(node.op, 0.0) * self.terms.model.elements(self.fact(c))
             )
         return None
 
     def _with(
         self,
         anchor: Anchor,
-        c: int,
-        node: ENode,
+        parts: Parts,
         label: str,
         seconds: float,
         need: tuple[int, State] | None = None,
@@ -182,8 +185,8 @@ class Policy:
     ) -> Anchor:
         way, step = anchor.way, anchor.way.step
         needs = way.needs if need is None else (*way.needs, need)
-        larger = Step(step.label + label, step.cost + Cost(seconds), ((c, node), *step.parts))
-        return Anchor(Way(way.makes, needs, larger), folds, folds, folds or activates)
+        larger = Step(step.label + label, step.cost + Cost(seconds), (*parts, *step.parts))
+        return Anchor(Way(way.makes, needs, larger), folds, folds, folds or activates, True)
 
     def _folds(self, c: int, node: ENode) -> int | None:
         """The class whose convolution takes an op into its weights, or None."""

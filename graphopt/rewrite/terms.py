@@ -9,6 +9,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.rewrite.cost import Cost, CostModel
 from graphopt.rewrite.dag import Option, needed, settle
+from graphopt.rewrite.fusions import fusions
 from graphopt.rewrite.provenance import Provenance
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
 
@@ -31,6 +32,8 @@ class Terms:
         self.constant_bytes = {c: self._bytes(c) for c in self.constants}
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
+        self.fused = fusions(model.target.fusions, self.working, saturated.facts, saturated.graph.opset)
+        """What the target makes of several e-nodes by itself, by the class that this computes."""
         self._costs: dict[tuple[int, bool], Cost] = {}
 
     def roots(self) -> tuple[int, ...]:

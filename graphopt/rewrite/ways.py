@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from graphopt.ir.graph import INPUT
 from graphopt.rewrite.cost import Breakdown, Cost
 from graphopt.rewrite.dag import Option, Problem
+from graphopt.rewrite.fusions import Parts
 from graphopt.rewrite.layout import Anchor, Policy, State, Step, Way
 from graphopt.rewrite.saturated import PROJECTION, ENode
 from graphopt.rewrite.terms import Terms
@@ -78,8 +79,18 @@ class _Ways:
                 for n in node.children:
                     if n is not None:
                         self.users.setdefault(n, set()).add(c)
+        self.nodes = {c: self._nodes(c) for c in terms.working}
         if self.policy is not None:
             self._find_layouts(self.policy)
+
+    def _nodes(self, c: int) -> list[tuple[ENode, Parts]]:
+        """What computes a class: its e-nodes, and what the target makes of several, with the e-nodes that it is."""
+        found: list[tuple[ENode, Parts]] = [(node, ((c, node),)) for node in self.terms.working[c]]
+        for fused in self.terms.fused.get(c, ()):
+            inside = {p for p, _ in fused.parts}
+            if all(self._alone(p, inside) for p in inside - {c}):
+                found.append((fused.node, fused.parts))
+        return found
 
     def _find_layouts(self, policy: Policy) -> None:
         """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
@@ -90,9 +101,8 @@ class _Ways:
         while waiting:
             c = waiting.pop()
             queued.discard(c)
-            nodes = self.terms.working[c]
-            made = set().union(*(self._makes(policy, c, node) for node in nodes))
-            anchors = [a for node in nodes for a in self._anchors(policy, c, node)]
+            made = set().union(*(self._makes(policy, c, node) for node, _ in self.nodes[c]))
+            anchors = [a for node, parts in self.nodes[c] for a in self._anchors(policy, c, node, parts)]
             anchors = sorted(anchors, key=lambda a: a.way.step.cost.seconds)[:MOST]
             made.update(a.way.makes for a in anchors)
             if made != self.made[c] or anchors != self.anchors.get(c, []):
@@ -115,31 +125,31 @@ class _Ways:
             found.add(State.MADE_PLAIN)
         return found
 
-    def _anchors(self, policy: Policy, c: int, node: ENode) -> Iterator[Anchor]:
+    def _anchors(self, policy: Policy, c: int, node: ENode, parts: Parts) -> Iterator[Anchor]:
         if node.op == "Conv":
-            for way in self._ways_of(c, node):
+            for way in self._ways_of(c, node, parts):
                 yield Anchor(way, folds=True, sums=True, activates=True)
         elif node.op != "Add" and policy.scales(c, node) is not None:
-            for way in self._ways_of(c, node):
+            for way in self._ways_of(c, node, parts):
                 if way.makes == State.MADE_BLOCKED:
                     yield Anchor(way, folds=False, sums=True, activates=True)
         for x in dict.fromkeys(node.children):
             for anchor in self.anchors.get(-1 if x is None else x, ()):
-                if x is not None and self._alone(x, c, anchor):
-                    found = policy.extend(anchor, x, c, node)
+                inside = {p for p, _ in (*parts, *anchor.way.step.parts)}
+                if x is not None and self._alone(x, inside):
+                    found = policy.extend(anchor, x, c, node, parts)
                     if found is not None:
                         yield found
 
-    def _alone(self, x: int, c: int, anchor: Anchor) -> bool:
-        """Whether nobody else than the class and the anchor's own parts reads what is to be folded. Where there are
-        several e-nodes to choose from, that is the choice's affair."""
-        inside = {c, *(p for p, _ in anchor.way.step.parts)}
+    def _alone(self, x: int, inside: set[int]) -> bool:
+        """Whether only these classes read a class. Where there are several e-nodes to choose from, that is the
+        choice's affair."""
         return self.terms.is_open or (x not in self.terms.roots() and self.users[x] <= inside)
 
     def options(self, c: int, byte: float) -> dict[State, tuple[Option, ...]]:
         """For each state of a class: how it comes about."""
-        ways = [w for node in self.terms.working[c] for w in self._ways_of(c, node)]
-        ways += [anchor.way for anchor in self.anchors.get(c, ()) if len(anchor.way.step.parts) > 1]
+        ways = [w for node, parts in self.nodes[c] for w in self._ways_of(c, node, parts)]
+        ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
         if self.policy is None:
             return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
         made = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in self.made[c]}
@@ -174,8 +184,8 @@ class _Ways:
         assert layout is not None
         return Cost(self.model.target.prices.node + layout.reorder * self.model.moving(moved), 0.0, moved)
 
-    def _ways_of(self, c: int, node: ENode) -> list[Way]:
-        """The ways to execute one e-node by itself."""
+    def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Way]:
+        """The ways to execute an op by itself."""
         blocked: tuple[tuple[int, State], ...] | None = None
         plain = True
         if self.policy is not None:
@@ -188,18 +198,22 @@ class _Ways:
                 plain = any(State.MADE_PLAIN in self.made[n] for n in stays)
         found: list[Way] = []
         if plain:
-            found.append(self._plain(c, node))
+            found.append(self._plain(c, node, parts))
         if blocked is not None:
             cost = self.terms.cost(c, node, blocked=True)
-            found.append(Way(State.MADE_BLOCKED, blocked, Step(node.op, cost, ((c, node),))))
+            found.append(Way(State.MADE_BLOCKED, blocked, Step(node.op, cost + self._doubt(parts), parts)))
         return found
 
-    def _plain(self, c: int, node: ENode) -> Way:
+    def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
         inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
         if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
             made = self.made[inputs[0]]
             if made == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
                 only = ((inputs[0], State.MADE_BLOCKED),)
-                return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), ((c, node),)))
+                return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))
         needs = tuple((n, State.PLAIN) for n in inputs)
-        return Way(State.MADE_PLAIN, needs, Step(node.op, self.terms.cost(c, node), ((c, node),)))
+        return Way(State.MADE_PLAIN, needs, Step(node.op, self.terms.cost(c, node) + self._doubt(parts), parts))
+
+    def _doubt(self, parts: Parts) -> Cost:
+        """What makes an op cheaper than the group that runtimes make into it, and only sometimes recognize."""
+        return Cost((len(parts) - 1) * self.model.target.prices.node / 10)
