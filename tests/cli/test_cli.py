@@ -160,10 +160,16 @@ def test_explain_and_verbose(calls: Calls, model: Path, capsys: pytest.CaptureFi
 def test_each_error_has_its_exit_code_and_one_line(
     calls: Calls, model: Path, capsys: pytest.CaptureFixture[str], error: type[errors.GraphoptError]
 ) -> None:
-    calls.fault = error("node 'a\nb\x1b[31m': wrong")
+    calls.fault = error(f"{model}: node 'a\nb\x1b[31m': wrong")
     assert run(["optimize", str(model)]) == error.exit_code
     assert error.exit_code in EXIT_CODES
-    assert capsys.readouterr() == ("", "graphopt: node 'a\\nb\\x1b[31m': wrong\n")
+    assert capsys.readouterr() == ("", f"graphopt: {model}: node 'a\\nb\\x1b[31m': wrong\n")
+
+
+def test_an_invalid_model_is_named(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls.fault = errors.InvalidModelError("node 'a': wrong")
+    assert run(["optimize", str(model)]) == 4
+    assert capsys.readouterr().err == f"graphopt: {model}: node 'a': wrong\n"
 
 
 def test_memory_that_runs_out_is_a_limit(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
