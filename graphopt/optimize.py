@@ -20,7 +20,8 @@ from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.rewrite.saturate import Budget, saturate, to_graph
+from graphopt.rewrite.rebuild import to_graph
+from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.simplify import Applied, simplify
 from graphopt.steps import Steps, count_ops
 from graphopt.target import PORTABLE, Target
@@ -44,7 +45,7 @@ def optimize_graph(
     step: Steps | None = None,
 ) -> tuple[Graph, Report]:
     """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed."""
-    chosen = (rules or standard()).select(policy=policy, target=target)
+    chosen = (rules or standard()).select(policy=policy, target=target.name)
     run = _Run(chosen, target, budget or Budget(), step or Steps(), growth=allowance(stored_bytes(graph)))
     start = graph
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
