@@ -15,7 +15,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr, Attrs, Graph
-from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_symbol, symbol, unranked
+from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_number, fresh_symbol, symbol, unranked
 
 
 @dataclass(slots=True)
@@ -120,6 +120,11 @@ class Call:
         """
         key = self._key(what, values)
         return fresh_symbol() if key is None else symbol(f"?{key.hex()}")
+
+    def number_of_its_own(self, *what: object) -> Size:
+        """An integer that inference cannot express; it depends on the elements of all inputs."""
+        key = self._key(what, range(len(self.inputs)))
+        return fresh_number() if key is None else symbol(f"?~{key.hex()}")
 
     def shape_of_its_own(self, *what: object, values: Sequence[int] = ()) -> Unranked:
         """A shape of unknown rank, told apart and depending on inputs as in ``size_of_its_own``."""

@@ -76,18 +76,21 @@ def _pointwise(function: Callable[..., Size | None]) -> Callable[[Call], Element
         columns = [call.elements(i) for i in range(len(call.inputs))]
         if any(c is None for c in columns):
             return None
-        return _map(function, [c for c in columns if c is not None])
+        return _map(call, function, [c for c in columns if c is not None])
 
     return apply
 
 
-def _map(function: Callable[..., Size | None], columns: list[tuple[Size, ...]]) -> Elements:
+def _map(call: Call, function: Callable[..., Size | None], columns: list[tuple[Size, ...]]) -> Elements:
+    """A function applied element by element; what it cannot say is a number of its own, unless that is everything."""
     lengths = {len(c) for c in columns} - {1}
     if len(lengths) > 1:
         return None
     length = lengths.pop() if lengths else 1
     found = [function(*row) for row in zip(*(c * length if len(c) == 1 else c for c in columns), strict=True)]
-    return None if any(f is None for f in found) else tuple(f for f in found if f is not None)
+    if all(f is None for f in found):
+        return None if found else ()
+    return tuple(call.number_of_its_own(i) if f is None else f for i, f in enumerate(found))
 
 
 def _divide(a: Size, b: Size) -> Size | None:
@@ -152,7 +155,7 @@ def _clip(call: Call) -> Elements:
         limit = call.elements(index)
         if found is None or (call.has(index) and limit is None):
             return None
-        found = _map(bound, [found, limit]) if limit is not None else found
+        found = _map(call, bound, [found, limit]) if limit is not None else found
     return found
 
 
@@ -160,7 +163,7 @@ def _cast(call: Call) -> Elements:
     found = call.elements(0)
     target = call.out_dtype() if call.op == "CastLike" else None
     if found is not None and (call.integer("to") == 9 or target == "bool"):
-        return _map(_truth, [found])
+        return _map(call, _truth, [found])
     return found
 
 
