@@ -71,7 +71,7 @@ def show_number(value: int | float | str | bool | None) -> str:
     """A literal: ``3``, ``3.0``, ``-inf``, ``true``, ``none`` or ``"text"``."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _reason(rule: Rule) -> str:
@@ -115,7 +115,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
         case Ref(name):
             return name, _ATOM
         case Field(of, name):
-            return f"{_within(of, _POSTFIX)}.{name}", _POSTFIX
+            owner = f"({show_expr(of)})" if isinstance(of, Lit) else _within(of, _POSTFIX)
+            return f"{owner}.{name}", _POSTFIX
         case Item(of, index, stop, slice):
             start = "" if index is None else show_expr(index)
             end = "" if stop is None else show_expr(stop)

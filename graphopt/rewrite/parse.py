@@ -17,6 +17,7 @@ from graphopt.errors import RuleError
 from graphopt.rewrite.notation import RESERVED
 from graphopt.rewrite.notation import show_rule as format_rule
 from graphopt.rewrite.rule import (
+    ABSENT,
     AnyOf,
     Apply,
     Call,
@@ -42,7 +43,7 @@ from graphopt.rewrite.wellformed import complaint, place, unify
 if TYPE_CHECKING:
     from lark import Lark, Token
 
-__all__ = ["format_rule", "parse_rules"]
+__all__ = ["format_rule", "parse_expr", "parse_rules"]
 
 _HEADER = re.compile(
     r"(?P<reason>.*?)\s*(?:\[(?P<family>[^\]]*)\]\s*|^\s*)(?P<soundness>exact|finite|reals|approx)"
@@ -59,11 +60,16 @@ def parse_rules(text: str, filename: str = "<rules>", strict: bool = False) -> l
     return _Reader(text, filename, strict).rules()
 
 
+def parse_expr(text: str, filename: str = "<expression>") -> Expr:
+    """An expression, as guards and attributes write it. Whether its names mean anything is not checked."""
+    return _Reader(text, filename, strict=False).expression()
+
+
 @cache
 def _parser() -> Lark:
     from lark import Lark
 
-    return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", start="rules", maybe_placeholders=True)
+    return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", start=["rules", "expr"], maybe_placeholders=True)
 
 
 class _Reader:
@@ -80,7 +86,7 @@ class _Reader:
     def rules(self) -> list[Rule]:
         found: dict[str, Rule] = {}
         try:
-            for branch in self.tree().children:
+            for branch in self.tree("rules").children:
                 rule = self.rule(branch)
                 token = branch.children[0]
                 if rule.name in found:
@@ -90,11 +96,17 @@ class _Reader:
             raise RuleError(f"{self.filename}: brackets are nested too deep") from None
         return list(found.values())
 
-    def tree(self) -> Any:
+    def expression(self) -> Expr:
+        try:
+            return self.expr(self.tree("expr"))  # type: ignore[no-any-return]
+        except RecursionError:
+            raise RuleError(f"{self.filename}: brackets are nested too deep") from None
+
+    def tree(self, start: str) -> Any:
         from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
         try:
-            return _parser().parse(self.text)
+            return _parser().parse(self.text, start=start)
         except UnexpectedToken as error:
             found = "the end of the file" if error.token.type == "$END" else f"'{error.token}'"
             line, column = error.line, error.column
@@ -112,8 +124,9 @@ class _Reader:
     def fail(self, token: Token, message: str) -> NoReturn:
         raise RuleError(f"{self.filename}:{token.line}:{token.column}: {message}")
 
-    def keep(self, part: Any, token: Token) -> Any:
-        self.places[id(part)] = (part, token)
+    def keep(self, part: Any, token: Token | None) -> Any:
+        if token is not None:
+            self.places[id(part)] = (part, token)
         return part
 
     def name(self, token: Token) -> str:
@@ -202,13 +215,16 @@ class _Reader:
                     self.fail(part.children[0], f"expected one `**` at most, found `**{part.children[0]}` too")
                 rest = self.name(part.children[0])
             elif attrs or rest:
-                self.fail(_first_token(part), f"inputs of {op} come before its attributes")
+                self.fail(_first_token(part) or op, f"inputs of {op} come before its attributes")
             else:
                 inputs.append(self.term(part))
         if output is not None and not output.isdigit():
             self.fail(output, f"expected the number of an output, found '{output}'")
         port = int(output) if output else 0
         call = place(Call(str(op), tuple(inputs), tuple(attrs), rest, port, name and self.name(name)))
+        for term in call.inputs:
+            if id(term) not in self.places and term != ABSENT:  # it was given by the name of the input
+                self.keep(term, op)
         return self.keep(call, op)  # type: ignore[no-any-return]
 
     def number(self, branch: Any) -> Any:
@@ -233,8 +249,7 @@ class _Reader:
     # -- expressions
 
     def expr(self, branch: Any) -> Any:
-        made, token = self.read(branch), _first(branch)
-        return made if token is None else self.keep(made, token)
+        return self.keep(self.read(branch), _first_token(branch))
 
     def read(self, branch: Any) -> Expr:
         parts = branch.children
@@ -304,17 +319,11 @@ def _word(branch: Any) -> str:
     return " ".join(branch.children) if hasattr(branch, "data") else str(branch)
 
 
-def _first_token(branch: Any) -> Token:
-    """The first token of a branch that has one."""
-    found = _first(branch)
-    assert found is not None
-    return found
-
-
-def _first(branch: Any) -> Token | None:
+def _first_token(branch: Any) -> Token | None:
+    """The first token of a branch that the tree keeps; ``()`` has none."""
     if not hasattr(branch, "data"):
         return branch  # type: ignore[no-any-return]
-    return next((t for t in map(_first, branch.children) if t is not None), None)
+    return next((t for t in map(_first_token, branch.children) if t is not None), None)
 
 
 _WANTED = (
@@ -327,9 +336,10 @@ _WANTED = (
     ("RSQB", "`]`"),
     ("RBRACE", "`}`"),
     ("COLON", "`:`"),
-    ("EQUAL", "`=`"),
+    ("_EQUAL", "`=`"),
     ("ELSE", "`else`"),
     ("COMMA", "`,`"),
+    ("AS", "`as`"),
     ("IN", "an operator"),
 )
 
@@ -339,6 +349,8 @@ def _wanted(terminals: set[str]) -> str:
     words = [word for name, word in _WANTED if name in terminals]
     if not terminals & {"FOREIGN_OP", "STRING"}:
         words += ["a name"] if "NAME" in terminals else ["a number"] if "NUMBER" in terminals else []
+    if len(words) > 5:  # where brackets may close and much may follow, what continues is hint enough
+        return words[-1]
     if len(words) > 1:
         return f"{', '.join(words[:-1])} or {words[-1]}"
     return words[0] if words else "something else"
@@ -346,7 +358,7 @@ def _wanted(terminals: set[str]) -> str:
 
 def _hint(found: str) -> str:
     hints = {
-        "'='": "; attributes are written name=value, comparisons ==",
+        "'='": "; comparisons are written ==",
         "'->'": "; the sides of a rule are joined by =>",
         "'-'": "; the sides of a rule are joined by =>, and a name in a term has no hyphen",
         "'&'": "; write `and`",

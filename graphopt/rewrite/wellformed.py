@@ -19,7 +19,6 @@ from graphopt.rewrite.rule import (
     Each,
     Expr,
     Field,
-    Item,
     Lit,
     Literal,
     Ref,
@@ -27,6 +26,8 @@ from graphopt.rewrite.rule import (
     Series,
     Term,
     Var,
+    subexpressions,
+    variables,
 )
 
 FAMILIES = {
@@ -127,13 +128,14 @@ def bound(terms: tuple[Term, ...]) -> Names:
     """What patterns bind."""
     parts = [p for t in terms for p in _parts(t)]
     found = [c for c in parts if isinstance(c, Call)]
-    variables = [v for v in parts if isinstance(v, Var) and v.name != "_"]
+    found_variables = [v for v in parts if isinstance(v, Var) and v.name != "_"]
     return Names(
-        frozenset(v.name for v in variables) | frozenset(c.name for c in found if c.name),
+        frozenset(v.name for v in found_variables) | frozenset(c.name for c in found if c.name),
         frozenset(e.name for c in found for _, e in c.attrs if isinstance(e, Ref) and e.name not in SETS),
         frozenset(c.op for c in found if c.is_variable),
         frozenset(c.rest for c in found if c.rest),
-        frozenset(v.name for v in variables if v.starred),
+        frozenset(v.name for v in found_variables if v.starred)
+        | frozenset(c.name for c in found if c.name and any(v.starred for v in variables(c))),
     )
 
 
@@ -150,7 +152,8 @@ def _complaints(rule: Rule, strict: bool) -> Iterator[Complaint]:
     for term in rule.rhs:
         yield from _replacement(term, names)
     for expr in _expressions(rule):
-        yield from _expression(expr, names)
+        for inner in subexpressions(expr):
+            yield from _expression(inner, names)
 
 
 def _head(rule: Rule, strict: bool) -> Iterator[Complaint]:
@@ -174,24 +177,23 @@ def _head(rule: Rule, strict: bool) -> Iterator[Complaint]:
 def _clashes(lhs: tuple[Term, ...], names: Names) -> Iterator[Complaint]:
     kinds = {"an operand": names.operands, "an attribute": names.attrs, "an op": names.heads, "`**`": names.rests}
     for part in (p for t in lhs for p in _parts(t)):
-        own = part.name if isinstance(part, Var) else None
-        if isinstance(part, Call):
-            own = next(
-                (n for n in (part.name, part.rest, *_attribute_names(part), part.op) if _count(n, kinds) > 1), None
-            )
-        if own and _count(own, kinds) > 1:
-            used = " and ".join(kind for kind, members in kinds.items() if own in members)
-            yield Complaint(part, f"`{own}` is bound as {used}: give one of them another name")
-        if own in SETS or own == "opset":
-            yield Complaint(part, f"`{own}` is the name of a set that guards use: give the variable another name")
+        for own in _own_names(part):
+            used = [kind for kind, members in kinds.items() if own in members]
+            if len(used) > 1:
+                yield Complaint(part, f"`{own}` is bound as {' and '.join(used)}: give one of them another name")
+            if (own in SETS or own == "opset") and own not in names.rests:
+                yield Complaint(part, f"`{own}` is a name that guards use: give the variable another one")
 
 
-def _count(name: str | None, kinds: dict[str, frozenset[str]]) -> int:
-    return sum(name in members for members in kinds.values())
-
-
-def _attribute_names(call: Call) -> tuple[str, ...]:
-    return tuple(e.name for _, e in call.attrs if isinstance(e, Ref))
+def _own_names(part: Term) -> list[str]:
+    """The names that a term itself binds."""
+    match part:
+        case Var(name):
+            return [name]
+        case Call(op=op, name=name, rest=rest):
+            attributes = [e.name for _, e in part.attrs if isinstance(e, Ref)]
+            return [n for n in (name, rest, *attributes, op if part.is_variable else None) if n]
+    return []
 
 
 def _call(call: Call) -> Iterator[Complaint]:
@@ -260,10 +262,10 @@ def _expression(expr: Expr, names: Names) -> Iterator[Complaint]:
                 yield Complaint(expr, f"`{name}` is not bound on the left{_or_nearest(name, names.all | SETS)}")
         case Field(of, name):
             if not (isinstance(of, Ref) and of.name in names.heads | names.rests) and name not in FACTS:
-                hint = nearest(name, FACTS) or f"; facts are {', '.join(FACTS)}"
+                hint = nearest(f".{name}", [f".{f}" for f in FACTS]) or f"; facts are {', '.join(FACTS)}"
                 yield Complaint(expr, f"unknown fact .{name}{hint}")
         case Each(body):
-            if not any(isinstance(e, Ref) and e.name in names.starred for e in _within(body)):
+            if not any(isinstance(e, Ref) and e.name in names.starred for e in subexpressions(body)):
                 yield Complaint(expr, "`each` needs a starred variable in what follows it")
         case Apply(function, arguments) if function not in LAZY:
             if function not in FUNCTIONS:
@@ -272,26 +274,8 @@ def _expression(expr: Expr, names: Names) -> Iterator[Complaint]:
                 least, most = arity(function)
                 if not least <= len(arguments) <= most:
                     wants = f"{least}" if least == most else f"at least {least}" if most > 99 else f"{least} to {most}"
-                    yield Complaint(expr, f"{function} takes {wants} arguments, found {len(arguments)}")
-    for part in _children(expr):
-        yield from _expression(part, names)
-
-
-def _children(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Field(of) | Each(of):
-            return (of,)
-        case Item(of, index, stop):
-            return tuple(e for e in (of, index, stop) if e is not None)
-        case Apply(arguments=items) | Series(items):
-            return items
-    return ()
-
-
-def _within(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    for part in _children(expr):
-        yield from _within(part)
+                    noun = "argument" if wants.endswith(" 1") or wants == "1" else "arguments"
+                    yield Complaint(expr, f"{function} takes {wants} {noun}, found {len(arguments)}")
 
 
 def _parts(term: Term) -> Iterator[Term]:

@@ -55,7 +55,7 @@ def show_text(text: str | bytes) -> str:
     """A quoted string, or quoted bytes."""
     if isinstance(text, bytes):
         return 'b"' + "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\x{c:02x}" for c in text) + '"'
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def show_number(x: Any, dtype: str = "") -> str:

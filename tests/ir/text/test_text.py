@@ -116,7 +116,7 @@ def test_sizes_without_a_name_stay_the_same_or_different() -> None:
         (np.array([2**64 - 1], np.uint64), None),
         (np.array([], np.int64), None),
         (np.zeros((0, 3), np.float32), None),
-        (np.array(['say "hi"\n', "é"], object), "string"),
+        (np.array(['say "hi"\n', "é𐀀"], object), "string"),
         (np.array([b"\x00\xff"], object), "string"),
     ],
 )
