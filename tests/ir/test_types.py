@@ -1,6 +1,6 @@
 from contextlib import suppress
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.ir.types import (
@@ -81,6 +81,7 @@ def computations(draw: st.DrawFn, n: int, m: int, depth: int = 4) -> tuple[Size,
     return a // divisor, x // divisor
 
 
+@settings(deadline=None)
 @given(st.integers(0, 7), st.integers(0, 7), st.data())
 def test_normal_forms_keep_the_value(n: int, m: int, data: st.DataObject) -> None:
     size, value = data.draw(computations(n, m))
