@@ -33,7 +33,7 @@ PARTS = {
     "optimize": {"delivery", "inputs", "ir", "lowering", "progress", "report", "rewrite", "steps", "target", "verify"},
     "drop_in": {"inputs", "ir", "optimize"},
     "inspection": {"ir", "steps"},
-    "diff": {"inputs", "ir", "steps", "verify"},
+    "diff": {"ir", "steps"},
     "reduce": {"ir", "progress", "steps"},
     "cli": {"diff", "inspection", "optimize", "progress", "reduce", "report", "rewrite", "target", "verify"},
     "__main__": {"cli"},

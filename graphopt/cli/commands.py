@@ -204,8 +204,10 @@ def diff(
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
     from graphopt.diff import diff as compare
+    from graphopt.verify import verify_as_asked
 
-    tables.show_difference(compare(a, b, verify=values.draws(verify), inputs=values.inputs(input or ())))
+    tables.show_difference(compare(a, b))
+    tables.show_verification("outputs", verify_as_asked(a, b, values.draws(verify), values.inputs(input or ())))
 
 
 @app.command(epilog=_EPILOG)

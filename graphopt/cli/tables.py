@@ -117,21 +117,25 @@ def show_inspection(found: Inspection) -> None:
     out.print(constants)
 
 
-def show_difference(found: Difference) -> None:
-    """How two models differ."""
+def show_difference(found: Difference | None) -> None:
+    """How the structures of two models differ."""
     out = _console()
-    if found.structure is None:
+    if found is None:
         out.print("structure   equal")
-    else:
-        out.print(f"structure   differs: {escape(found.structure)}", soft_wrap=True)
-        if found.ops:
-            table = Table("op", box=None, pad_edge=False)
-            for name in ("A", "B"):
-                table.add_column(name, justify="right")
-            for op, (a, b) in found.ops.items():
-                table.add_row(escape(op), str(a or ""), str(b or ""))
-            out.print(table)
-    out.print(f"outputs     {_verified(found.verification)}", soft_wrap=True)
+        return
+    out.print(f"structure   differs: {escape(found.first)}", soft_wrap=True)
+    if found.ops:
+        table = Table("op", box=None, pad_edge=False)
+        for name in ("A", "B"):
+            table.add_column(name, justify="right")
+        for op, (a, b) in found.ops.items():
+            table.add_row(escape(op), str(a or ""), str(b or ""))
+        out.print(table)
+
+
+def show_verification(title: str, found: Verification) -> None:
+    """What verification found, in one line."""
+    _console().print(f"{title:<11} {_verified(found)}", soft_wrap=True)
 
 
 def show_reduction(found: Reduction, output: Path) -> None:
