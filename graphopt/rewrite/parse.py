@@ -221,7 +221,11 @@ class _Reader:
         if output is not None and not output.isdigit():
             self.fail(output, f"expected the number of an output, found '{output}'")
         port = int(output) if output else 0
-        call = place(Call(str(op), tuple(inputs), tuple(attrs), rest, port, name and self.name(name)))
+        call = Call(str(op), tuple(inputs), tuple(attrs), rest, port, name and self.name(name))
+        try:
+            call = place(call)
+        except RuleError as error:
+            self.fail(op, str(error))
         for term in call.inputs:
             if id(term) not in self.places and term != ABSENT:  # it was given by the name of the input
                 self.keep(term, op)

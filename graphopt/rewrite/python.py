@@ -47,7 +47,7 @@ from graphopt.rewrite.rule import (
     negative,
 )
 from graphopt.rewrite.rule import Field as FieldOf
-from graphopt.rewrite.wellformed import check, nearest, place
+from graphopt.rewrite.wellformed import check, named_inputs, nearest, placed
 
 Number: TypeAlias = int | float | bool
 
@@ -367,9 +367,11 @@ def each(value: Any) -> Expression:
 
 def make_call(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Op:
     """The term that an op makes of Python values."""
+    places = named_inputs(op)
+    named = {places[k]: as_term(v) for k, v in attrs.items() if k in places}
     rest = [k.removeprefix("**") for k in attrs if k.startswith("**")]
-    named = tuple((k, as_expr(v)) for k, v in attrs.items() if not k.startswith("**"))
-    return Op(place(Call(op, tuple(map(as_term, inputs)), named, rest[0] if rest else None)))
+    others = tuple((k, as_expr(v)) for k, v in attrs.items() if k not in places and not k.startswith("**"))
+    return Op(Call(op, placed(tuple(map(as_term, inputs)), named), others, rest[0] if rest else None))
 
 
 def as_term(value: Any) -> Term:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
@@ -81,23 +82,40 @@ def _mark(term: Term, marked: dict[str, Var]) -> Term:
     return term
 
 
+@cache
+def named_inputs(op: str) -> dict[str, int]:
+    """Where the inputs of an op stand that can be given by name, as attributes are (``Clip(x, max=6.0)``)."""
+    schema = None if op[0].islower() else ops.schema(op)
+    if schema is None:
+        return {}
+    return {formal.name: i for i, formal in enumerate(schema.inputs) if formal.name not in schema.defaults}
+
+
 def place(call: Call) -> Call:
-    """The call with what was given by the name of an input (``Clip(x, max=6.0)``) at that input's place."""
-    schema = None if call.is_variable else ops.schema(call.op)
-    if schema is None or all(name in schema.defaults for name, _ in call.attrs):
+    """The call with what was given by the name of an input at that input's place. RuleError where it is given twice."""
+    places = named_inputs(call.op) if call.attrs else {}
+    named = {name: as_term(e) for name, e in call.attrs if name in places}
+    if not named:
         return call
-    places = {formal.name: i for i, formal in enumerate(schema.inputs) if formal.name not in schema.defaults}
-    named = {places[name]: _as_term(e) for name, e in call.attrs if name in places}
-    last = max(named, default=-1)
-    inputs = [*call.inputs, *[ABSENT] * (last + 1 - len(call.inputs))]
+    return replace(
+        call,
+        inputs=placed(call.inputs, {places[name]: term for name, term in named.items()}),
+        attrs=tuple(a for a in call.attrs if a[0] not in named),
+    )
+
+
+def placed(inputs: tuple[Term, ...], named: dict[int, Term]) -> tuple[Term, ...]:
+    """Inputs with more of them at their places, and what is missing between absent."""
+    made = [*inputs, *[ABSENT] * (max(named, default=-1) + 1 - len(inputs))]
     for index, term in named.items():
-        if inputs[index] != ABSENT:  # given twice: left as it is, an attribute that does not exist
-            return call
-        inputs[index] = term
-    return replace(call, inputs=tuple(inputs), attrs=tuple(a for a in call.attrs if a[0] not in places))
+        if index < len(inputs) and inputs[index] != ABSENT:
+            raise RuleError(f"input {index} is given twice: at its place and by its name")
+        made[index] = term
+    return tuple(made)
 
 
-def _as_term(expr: Expr) -> Term:
+def as_term(expr: Expr) -> Term:
+    """An expression where a term stands: a name is a variable, numbers are a literal, anything else is computed."""
     match expr:
         case Ref(name):
             return Var(name)

@@ -212,6 +212,7 @@ def test_a_rule_without_family_or_reason() -> None:
         ("r: Conv(x, w, **a, **b) => x", "2:22: expected one `**` at most"),
         ("r: Conv(x, w, group=1, group=2) => x", "2:24: attribute group is given twice"),
         ("r: Conv(x, group=1, w) => x", "2:21: inputs of Conv come before its attributes"),
+        ("r: Clip(x, 1.0, min=2.0) => x", "2:4: input 1 is given twice"),
         ("r: Split(x)[1.5] => x", "2:13: expected the number of an output, found '1.5'"),
         (f"r: Add(x, {'9' * 5000}) => x", "2:11: expected a number, found one of 5000 digits"),
         ("r: Relu(x) => Abs(x)\n# exact\nr: Abs(x) => x", "4:1: the name r is taken by the rule at <rules>:2"),
