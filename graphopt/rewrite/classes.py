@@ -43,12 +43,11 @@ class Contradiction(Exception):  # noqa: N818
 
 
 class Classes:
-    """The terms of a graph, and whatever is made equal to them; rules may add e-nodes until there are ``limit``."""
+    """The terms of a graph, and whatever is made equal to them: at most ``room`` e-nodes more than the graph has."""
 
-    def __init__(self, graph: Graph, facts: Mapping[Value, Fact], limit: int) -> None:
+    def __init__(self, graph: Graph, facts: Mapping[Value, Fact], room: int) -> None:
         self.graph = graph
         self.opset = graph.opset
-        self.limit = limit
         self.provenance = Provenance()
         self.symbols = self.provenance.symbols
         self.terms = self.provenance.terms
@@ -79,6 +78,8 @@ class Classes:
         self._term(self._symbol(Symbol("_", NO_ATTRS)), (), NOTHING)
         self._load(facts)
         self.originals = len(self.terms)
+        self.limit = self.size + room
+        """The number of e-nodes that is never exceeded."""
 
     # -- reading the graph
 

@@ -16,7 +16,7 @@ from itertools import chain, combinations_with_replacement, islice, permutations
 from graphopt.ir import ops
 from graphopt.rewrite.build import family
 from graphopt.rewrite.egraph import ABSENT, Atom
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Literal, Ref, Rule, Term, Var
+from graphopt.rewrite.rule import AnyOf, Apply, Call, Literal, Ref, Rule, Term, Var, variables
 
 ARRANGEMENTS = 64
 """A call of a variadic op is written out in at most this many ways."""
@@ -24,8 +24,6 @@ LITERAL = "literal"
 """The relation between the number of a literal and the classes that it matches."""
 OUTPUT = "output"
 """The constructor of the outputs of an e-node that has several."""
-
-
 NOBODY = "nobody"
 """The variable that stands for the absent input."""
 
@@ -85,7 +83,7 @@ class Query:
             *(v for m in self.calls for v in (m.symbol, m.node, m.value, *m.children)),
             *(v for _, bound in self.values for v in ((bound,) if isinstance(bound, str) else bound)),
         ]
-        return tuple(n for n in dict.fromkeys(names) if n != ABSENT)
+        return tuple(n for n in dict.fromkeys(names) if n != NOBODY)
 
     @property
     def forms(self) -> frozenset[Form]:
@@ -98,8 +96,20 @@ def queries(rule: Rule, forms: Collection[Form], literals: dict[Literal, int]) -
     by_op: dict[str, list[Form]] = {}
     for found in sorted(forms):
         by_op.setdefault(found.op, []).append(found)
-    if all(set(by_op) & needed for term in rule.lhs for needed in _needed(term)):
+    if all(set(by_op) & needed for term in rule.lhs for needed in _needed(term)) and _hangs_together(rule):
         yield from _Writer(rule, by_op, literals).run()
+
+
+def _hangs_together(rule: Rule) -> bool:
+    """Whether each root shares a variable with those before it, as the directed matcher wants it; and whether a family
+    of roots stands alone. Roots that share nothing would match in all combinations."""
+    known: set[str] = set()
+    for term in rule.lhs:
+        names = {v.name for v in variables(term)}
+        if known and not known & names:
+            return False
+        known |= names
+    return len(rule.lhs) == 1 or not any(map(family, rule.lhs))
 
 
 def _needed(term: Term) -> Iterator[frozenset[str]]:

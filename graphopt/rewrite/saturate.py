@@ -23,11 +23,8 @@ from graphopt.rewrite.egraph import Row
 from graphopt.rewrite.instances import Instance, alone, independent, joined, shared
 from graphopt.rewrite.matching import Found, Matching
 from graphopt.rewrite.provenance import Applied, Spelling
-from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
 from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
-
-__all__ = ["Budget", "saturate", "to_graph"]
 
 OFTEN = 1000
 """A rule that has more new matches than this in a round sits out,"""
@@ -41,8 +38,8 @@ BAN = 4
 class Budget:
     """When saturation stops at the latest."""
 
-    nodes: int = 50_000
-    """Distinct e-nodes; never exceeded by what rules make."""
+    nodes: int = 10_000
+    """Distinct e-nodes that rules may add to those of the graph; never exceeded."""
     iters: int = 20
     """Rounds of finding and applying matches."""
     seconds: float = 60.0
@@ -97,7 +94,7 @@ class _Run:
         """Explore; why it stopped."""
         try:
             while self.iteration < self.budget.iters:
-                if self.classes.size >= self.budget.nodes:
+                if self.classes.size >= self.classes.limit:
                     return "nodes"
                 if not self.round():
                     return "saturated"
@@ -297,6 +294,7 @@ class _Run:
             classes.size,
             monotonic() - self.started,
             classes.values,
+            tuple(classes.contradictions),
         )
 
 

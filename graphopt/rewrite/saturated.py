@@ -91,6 +91,8 @@ class Saturated:
     seconds: float = 0.0
     terms: Mapping[Value, int] = field(default_factory=dict)
     """The term of each value of the graph: a number of ``provenance``, and the ``id`` of an e-node."""
+    contradictions: tuple[str, ...] = ()
+    """What followed from the rules and cannot be (one value of two types): some rule is wrong."""
 
     @property
     def reproducible(self) -> bool:
