@@ -14,7 +14,7 @@ from graphopt.ir.types import OpaqueType, OptionalType, SequenceType, SparseTens
 
 RESERVED = frozenset(
     ("graph", "return", "function", "default", "as", "type", "sparse", "sequence", "optional", "opaque", "hex",
-     "true", "false", "inf", "nan", "_")
+     "true", "false", "none", "inf", "nan", "_")
 )  # fmt: skip
 """Words that stand in backquotes where they are names."""
 
@@ -133,7 +133,7 @@ class _Printer:
         for value in node.outputs:
             type = self.graph.types.get(value)
             parts.append(self.names[value] + (f": {show_type(type)}" if type is not None else ""))
-        return ", ".join(parts) or "()"
+        return ", ".join(parts) or "none"
 
     def call(self, node: Node) -> str:
         inputs = [self.operand(v) for v in node.inputs]

@@ -172,7 +172,7 @@ def test_attributes() -> None:
 
 
 def test_absent_inputs_and_outputs() -> None:
-    graph = parse("x: float32[2] y, %5 = Resize(x, _, [1.0]) () = Op@11(x) return y, _ as z")
+    graph = parse("x: float32[2] y, %5 = Resize(x, _, [1.0]) none = Op@11(x) z1 = Op() return y, _ as z")
     resize = graph.producer(graph.outputs[0])
     assert resize.inputs[1] is None
     assert resize.n_outputs == 2
