@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from graphopt.inputs import DISTRIBUTIONS, draw, ranges, sizes
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import TensorType, symbol, symbols
 from graphopt.tolerance import error, is_inexact
+
+FEW = 3
+"""How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
 
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
@@ -101,9 +105,9 @@ def _samples(
     candidates = list(sizes(before, _settled(before, after, told)))
     for number in range(request["draws"]):
         refusals: list[str] = []
-        for position, chosen in enumerate(candidates):
+        for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
             try:
-                yield _finite_sample(before, chosen, bounds, told, run, number)
+                yield _finite_sample(before, chosen, bounds, told, run, number, kind)
             except EngineError as refusal:
                 refusals.append(str(refusal))
                 continue
@@ -116,12 +120,17 @@ def _samples(
 
 
 def _finite_sample(
-    graph: Graph, chosen: dict[str, int], bounds: Any, told: Any, run: Runner, number: int
+    graph: Graph, chosen: dict[str, int], bounds: Any, told: Any, run: Runner, number: int, first: int
 ) -> tuple[dict[str, Any], list[Any]]:
     """Inputs and outputs. EngineError where the model refuses these sizes, UnverifiedError where nothing is finite."""
-    for kind in range(DISTRIBUTIONS):
-        feeds = draw(graph, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
+    for kind in range(first, first + DISTRIBUTIONS):
+        try:
+            feeds = draw(graph, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
+        except ValueError as problem:
+            raise UnverifiedError(str(problem)) from None
         outputs = run(feeds)
+        if all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
+            raise EngineError("the outputs are empty")
         if all(map(_is_finite, outputs)):
             return feeds, outputs
     raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; give values with --input")

@@ -167,7 +167,9 @@ def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -
             return _inside(int(depth.array.reshape(-1)[0]) if depth is not None else None)
         case "LSTM" | "GRU" | "RNN", 4:
             return Range(1, 1, whole=True)
-        case "CumSum", 1:
+        case "CumSum" | "CumProd" | "Squeeze" | "Unsqueeze", 1:
+            return Range(0, 0, whole=True)
+        case op, 1 if op.startswith("Reduce"):
             return Range(0, 0, whole=True)
         case "Equal", _:
             other = graph.constant_of(node.inputs[1 - index])
@@ -200,9 +202,9 @@ def _size(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int, axi
 
 _PROFILES = (
     (2, 64, 8), (1, 64, 8), (1, 224, 16), (1, 320, 64), (1, 1, 1), (2, 2, 2), (1, 4, 4), (3, 32, 32), (1, 16, 16),
-    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000),
+    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000), (1, 1, 0),
 )  # fmt: skip
-"""Sizes to try, in turn: of batches, of pictures, of everything else."""
+"""Sizes to try, in turn: of batches, of pictures, of everything else (0 last: some mean nothing but that)."""
 
 
 def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -267,7 +269,7 @@ def draw(
 ) -> dict[str, object]:
     """Elements for each of the graph's inputs, by name. ``kind`` picks the distribution of floats.
 
-    Inputs with a default value stay near it. Raises UsageError for an input of a type that cannot be drawn.
+    Inputs with a default value stay near it. Raises ValueError for an input of a type that cannot be drawn.
     """
     rng = np.random.default_rng((seed, kind))
     found: dict[str, object] = {}
@@ -309,7 +311,7 @@ def _draw(
             return [_draw(name, element, sizes, range, rng, kind) for _ in (0, 1)]
         case OptionalType(element):
             return _draw(name, element, sizes, range, rng, kind)
-    raise UsageError(f"input {name!r} has no type of which values can be drawn; give it with --input {name}=FILE.npy")
+    raise ValueError(f"input {name!r} has no type of which values can be drawn; give it with --input {name}=FILE.npy")
 
 
 def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Generator, kind: int) -> Array:

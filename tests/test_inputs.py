@@ -115,7 +115,7 @@ def test_sequences_are_drawn_and_unknown_types_are_not() -> None:
     (found,) = draw(graph, {}, {}, {}, 0, 0).values()
     assert [a.shape for a in found] == [(2,), (2,)]  # type: ignore[attr-defined]
     graph.add_input("u")
-    with pytest.raises(UsageError, match="input 'u' has no type"):
+    with pytest.raises(ValueError, match="input 'u' has no type"):
         draw(graph, {}, {}, {}, 0, 0)
 
 
