@@ -252,7 +252,7 @@ def _infer(graph: Graph, facts: Mapping[Value, Fact], functions: Functions) -> d
             outputs = infer_node(CONSTANT, node.attrs, (), 1, graph.opset)
         else:
             inputs = [None if v is None else found[v] for v in node.inputs]
-            outputs = _infer_in_graph(graph, node, inputs, functions)
+            outputs = infer_in_graph(graph, node, inputs, functions)
         for port, fact in enumerate(outputs):
             value = Value(node.id, port)
             declared = graph.types.get(value)
@@ -262,7 +262,12 @@ def _infer(graph: Graph, facts: Mapping[Value, Fact], functions: Functions) -> d
     return found
 
 
-def _infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
+def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
+    """What is known of the outputs of a node of a graph, bodies and calls of local functions included.
+
+    Raises InvalidModelError, naming the node, where the inputs do not fit together.
+    """
+
     def infer_body(body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
         known = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
         found = _infer(body, known, functions)

@@ -622,7 +622,7 @@ class _Draft:
                 for part, other in ((right, left), (left, right)):
                     try:
                         known = expressions.evaluate(other, bindings, space)
-                        wanted = value / known if operator == "*" else value - known  # type: ignore[operator]
+                        wanted = value / known if operator == "*" else value - known
                     except (expressions.Unknown, TypeError, ZeroDivisionError):
                         continue
                     if self.assign(part, wanted, bindings, space):

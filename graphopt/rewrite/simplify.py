@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.ir import infer
 from graphopt.ir.facts import Fact
+from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.build import Refused, replacements
 from graphopt.rewrite.match import Match, matches, root_ops
 from graphopt.rewrite.passes import PASSES, Pass
+from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule import Rule, variables
 from graphopt.rewrite.workspace import Workspace
 
@@ -78,17 +80,33 @@ class _Simplifier:
         self.settled: dict[int, Graph] = {}
 
     def run(self) -> None:
+        self.drop_unused()
         for node in self.graph.order():
             self.space.touch(node.id)
         for _ in range(ROUNDS):
-            self.settle()
             before = self.space.edits
+            for native in self.passes:
+                if native.sweep is not None:
+                    self.sweep(native.name, native.sweep)
+            self.settle()
             self.bodies()
-            for sweep in self.passes:
-                if sweep.sweep is not None and sweep.sweep(self.space):
-                    self.note(sweep.name, "", "", "")
             if self.space.edits == before:
                 return
+
+    def drop_unused(self) -> None:
+        """Remove what nobody reads to begin with; what later loses its last reader is gone without a note."""
+        if UNUSED not in self.passes:
+            return
+        for node in reversed(self.graph.order()):
+            text = self.shown(node)
+            if remove_unused(self.space, node) and node.op != CONSTANT:
+                self.note(UNUSED.name, _name(self.graph, node), text, "")
+
+    def sweep(self, name: str, act: Callable[[Workspace], bool]) -> None:
+        """Let a pass go over the whole graph."""
+        before = self.space.edits
+        if act(self.space):
+            self.note(name, self.graph.name, f"{self.space.edits - before} places", "")
 
     def settle(self) -> None:
         """Look at nodes until none is pending."""
@@ -103,13 +121,19 @@ class _Simplifier:
                     self.space.touch(node.id)
 
     def visit(self, node: Node) -> bool:
+        """Apply the first pass or rule that changes something at the node."""
+        if self.graph.functions and callee(node, self.graph.functions):
+            return UNUSED in self.passes and remove_unused(self.space, node)
         for native in self.passes:
-            if native.visit is not None:
-                before = None if self.journal is None else describe(self.graph, Value(node.id), (), 1)
-                if native.visit(self.space, node):
-                    self.note(native.name, _name(self.graph, node), before or "", "")
-                    return True
+            if native.visit is not None and native.visit(self.space, node):
+                if native is not UNUSED:
+                    self.note(native.name, _name(self.graph, node), self.shown(node), "")
+                return True
         return any(self.apply(found) for rule in self.rules_at(node.op) for found in matches(rule, self.space, node))
+
+    def shown(self, node: Node) -> str:
+        """The node in call notation, where somebody keeps a journal."""
+        return "" if self.journal is None else show_call(self.graph, node)
 
     def rules_at(self, op: str) -> list[Rule]:
         if op in (INPUT, CONSTANT):
@@ -184,16 +208,23 @@ def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), de
     """The term that makes a value in call notation, down to the leaves (or to the depth), which stand by name."""
     if value is None:
         return "_"
+    if value.node not in graph:
+        return f"%{value.node}"
     node = graph.node(value.node)
     constant = graph.constant_of(value)
     if constant is not None and constant.size <= 8 and value not in leaves:
         return str(constant.array.tolist())
     if value in leaves or depth == 0 or node.op in (INPUT, CONSTANT):
         return _name(graph, node, value.port)
+    port = f"[{value.port}]" if value.port else ""
+    return show_call(graph, node, leaves, depth) + port
+
+
+def show_call(graph: Graph, node: Node, leaves: Sequence[Value] = (), depth: int = 1) -> str:
+    """A node in call notation, its operands as ``describe`` shows them."""
     parts = [describe(graph, v, leaves, depth - 1) for v in node.inputs]
     parts += [f"{name}={'{...}' if isinstance(a, Graph) else repr(a)}" for name, a in node.attrs.items()]
-    port = f"[{value.port}]" if value.port else ""
-    return f"{node.op}({', '.join(parts)}){port}"
+    return f"{node.op}({', '.join(parts)})"
 
 
 def _leaves(found: Match) -> tuple[Value, ...]:

@@ -105,9 +105,9 @@ class Workspace:
             inputs = self.graph.node(reader).inputs
             self.graph.update(reader, inputs=tuple(new if v == old else v for v in inputs))
         self.graph.outputs = [new if v == old else v for v in self.graph.outputs]
-        if old in self.graph.names and new not in self.graph.names:
-            self.graph.names[new] = self.graph.names[old]
-        if old in self.graph.types and self.graph.node(new.node).op != CONSTANT:
+        if old in self.graph.names and new not in self.graph.names and self.graph.node(old.node).op != INPUT:
+            self.graph.names[new] = self.graph.names.pop(old)
+        if old in self.graph.types and self.graph.node(new.node).op not in (CONSTANT, INPUT):
             self.graph.types.setdefault(new, self.graph.types[old])
         self._learn(new, self.fact(old))
         if self.fact(new) != self.fact(old):
@@ -207,7 +207,7 @@ class Workspace:
                 continue
             known = [None if v is None else self.fact(v) for v in node.inputs]
             try:
-                facts = infer._infer_in_graph(self.graph, node, known, self.graph.functions)
+                facts = infer.infer_in_graph(self.graph, node, known, self.graph.functions)
             except GraphoptError:
                 continue  # what was known still holds
             changed = False

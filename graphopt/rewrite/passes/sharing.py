@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Constant
+from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.workspace import Workspace
@@ -19,7 +20,7 @@ def share_nodes(space: Workspace) -> bool:
     before = space.edits
     for node in space.graph.order():
         node = space.graph.node(node.id)  # its inputs may have been shared since
-        if node.op in (INPUT, CONSTANT) or not ops.is_pure(node.op, node.attrs):
+        if node.op in (INPUT, CONSTANT) or not ops.is_pure(node.op, node.attrs) or callee(node, space.graph.functions):
             continue
         twin = first.setdefault(_node_key(node), node)
         if twin is not node:
