@@ -1,14 +1,9 @@
 import time
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphopt.errors import RuleError
-from graphopt.rewrite.functions import FUNCTIONS
-from graphopt.rewrite.notation import INFIX, RESERVED
-from graphopt.rewrite.parse import format_rule, parse_rules
+from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import (
     ABSENT,
     AnyOf,
@@ -29,7 +24,6 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
     joined,
-    negative,
 )
 
 EXAMPLES = """
@@ -253,52 +247,6 @@ def test_nothing_in_a_rule_file_is_run() -> None:
 
 def test_an_empty_file_has_no_rules() -> None:
     assert parse_rules("") == parse_rules("# only words\n\n") == []
-
-
-# -- what is printed reads back
-
-NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}", fullmatch=True).filter(lambda n: n not in RESERVED)
-NUMBERS = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False)
-LITS = st.builds(Lit, NUMBERS | st.booleans() | st.none() | st.text(st.characters(codec="utf-8"), max_size=5))
-CALLED = [name for name in FUNCTIONS if name not in INFIX and name != "neg"]
-
-
-def larger(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-    several = st.lists(inner, max_size=3).map(tuple)
-    operators = sorted(set(INFIX) - {"and", "or"})
-    return (
-        st.builds(Field, inner, st.sampled_from(["rank", "shape"]))
-        | st.builds(Item, inner, inner)
-        | st.builds(Item, inner, st.none() | inner, st.none() | inner, st.just(True))
-        | st.builds(Series, several)
-        | st.builds(Each, inner)
-        | st.builds(Apply, st.sampled_from(operators), st.tuples(inner, inner))
-        | st.builds(joined, st.sampled_from(["and", "or"]), st.tuples(inner, inner))
-        | st.builds(Apply, st.just("not"), st.tuples(inner))
-        | st.builds(Apply, st.just("if"), st.tuples(inner, inner, inner))
-        | st.builds(negative, inner)
-        | st.builds(Apply, st.sampled_from(CALLED), several)
-    )
-
-
-EXPRS: st.SearchStrategy[Expr] = st.recursive(LITS | st.builds(Ref, NAMES), larger, max_leaves=12)
-
-
-@given(EXPRS)
-def test_printed_expressions_read_back(expr: Expr) -> None:
-    from graphopt.rewrite.notation import show_expr
-    from graphopt.rewrite.parse import parse_expr
-
-    assert parse_expr(show_expr(expr)) == expr
-
-
-def test_printed_rules_read_back() -> None:
-    rules = parse_rules(EXAMPLES)
-    folder = Path(__file__).parents[2] / "rules"
-    for file in sorted(folder.glob("*.rules")):
-        rules += parse_rules(file.read_text(), file.name, strict=True)
-    for rule in rules:
-        assert one(format_rule(rule)) == rule
 
 
 def test_reading_is_quick() -> None:
