@@ -450,7 +450,7 @@ def _even_split_write(draft: Draft) -> None:
 
 
 def _dropout_read(draft: Draft) -> None:
-    if draft.n_outputs > 1 and draft.opset < 10:  # the mask was no mask of booleans
+    if draft.n_outputs > 1:  # outside training, the mask said nothing
         raise Unreadable
     ratio = draft.attr("ratio")
     if ratio is not None:
@@ -462,8 +462,8 @@ def _dropout_write(draft: Draft) -> None:
         if draft.element(2, "training_mode"):
             raise Unwritable("Dropout has no training_mode before opset 12")
         draft.take(2)
-    if draft.n_outputs > 1 and draft.opset < 10:
-        raise Unwritable("Dropout has another mask before opset 10")
+    if draft.n_outputs > 1:
+        raise Unwritable("Dropout has another mask before opset 12")
     draft.attrs.pop("seed", None)  # nothing is drawn outside training
     if draft.has(1):
         draft.attrs["ratio"] = float(np.float32(draft.element(1, "ratio")))

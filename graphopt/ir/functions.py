@@ -16,11 +16,12 @@ def calls(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes():
         if node.op not in (INPUT, CONSTANT):
             yield node
-        for body in _bodies(node):
+        for body in bodies_of(node):
             yield from calls(body)
 
 
-def _bodies(node: Node) -> Iterator[Graph]:
+def bodies_of(node: Node) -> Iterator[Graph]:
+    """The graphs among a node's attributes, lists of graphs included."""
     for value in node.attrs.values():
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Graph):

@@ -271,22 +271,28 @@ class Graph:
         return constant if isinstance(constant, Constant) else None
 
     def order(self) -> list[Node]:
-        """Topological order, by creation where the edges leave a choice. ValueError on a cycle."""
+        """Topological order, by creation where the edges leave a choice. ValueError on a cycle.
+
+        A constant counts as created with its first reader: a new one does not move the nodes that read it.
+        """
         waiting = {n: self._nx.in_degree(n) for n in self._nx}
-        ready = [n for n, degree in waiting.items() if degree == 0]
+        ready = [(self._age(n), n) for n, degree in waiting.items() if degree == 0]
         heapq.heapify(ready)
         found: list[Node] = []
         while ready:
-            id = heapq.heappop(ready)
+            _, id = heapq.heappop(ready)
             found.append(self.node(id))
             for user, edges in self._nx.adj[id].items():
                 waiting[user] -= len(edges)
                 if waiting[user] == 0:
-                    heapq.heappush(ready, user)
+                    heapq.heappush(ready, (user, user))
         if len(found) != len(waiting):
             stuck = min(n for n, degree in waiting.items() if degree > 0)
             raise ValueError(f"the graph has a cycle through node {stuck} ({self.node(stuck).op})")
         return found
+
+    def _age(self, id: int) -> int:
+        return min(id, *self._nx.adj[id]) if self._nx.adj[id] and self.node(id).op == CONSTANT else id
 
     def copy(self) -> Graph:
         """A graph of its own with the same ids; bodies are shared, since a body inside an attribute is never edited."""

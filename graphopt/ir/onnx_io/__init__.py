@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt.errors import LimitError, ReadError
+from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
 from graphopt.ir.external import Folder, write_files
 from graphopt.ir.graph import Graph
 
@@ -110,6 +110,14 @@ def save(graph: Graph, path: str | Path) -> None:
     write_files({**files, path: pieces})
 
 
+def to_skeleton(graph: Graph) -> onnx.ModelProto:
+    """The model as a message without the bytes of its large tensors: what takes time is left out."""
+    from graphopt.ir.onnx_io.store import Store
+    from graphopt.ir.onnx_io.write import write_model
+
+    return write_model(graph, Store())
+
+
 def _serialize(graph: Graph, store: Store) -> list[bytes | memoryview]:
     from graphopt.ir.onnx_io.wire import attach
     from graphopt.ir.onnx_io.write import write_model
@@ -119,6 +127,27 @@ def _serialize(graph: Graph, store: Store) -> list[bytes | memoryview]:
 
 def _size(pieces: list[bytes | memoryview]) -> int:
     return sum(map(len, pieces))
+
+
+def convert_opset(model: Graph | onnx.ModelProto, version: int) -> Graph:
+    """The model in another version of ONNX's opset; the graph itself if it is in that version already.
+
+    Raises UsageError where the model cannot be converted.
+    """
+    from graphopt.ir.onnx_io import convert
+
+    convert.check_version(version)
+    graph = model if isinstance(model, Graph) else load(model)
+    if graph.opset == version:
+        return graph
+    converted = convert.relabel(graph, version)
+    if converted is None:
+        return load(convert.by_onnx(to_proto(graph), version))
+    try:
+        to_skeleton(converted)
+    except InvalidModelError as error:
+        raise UsageError(f"the model cannot be converted to opset {version}: {error}") from None
+    return converted
 
 
 def to_bytes(graph: Graph) -> bytes:

@@ -145,7 +145,7 @@ class GraphWriter:
         source = node.origin.extra if isinstance(node.origin.extra, NodeSource) else None
         if source is not None and (kept := self._kept_inputs(node, inputs, source)) is not None:
             return _Spelling(node.op, kept, node.attrs, source.proto)
-        call = forms.Call(node.op, inputs, node.attrs, node.n_outputs)
+        call = forms.Call(node.op, inputs, node.attrs, self._n_used(node))
         if (node.op, node.origin.overload) not in self.graph.functions:
             try:
                 call = forms.write(call, self.graph.opset, self._make, self.fact)
@@ -153,11 +153,18 @@ class GraphWriter:
                 raise InvalidModelError(f"{node.op} cannot be written in opset {self.graph.opset}: {reason}") from None
         return _Spelling(call.op, list(call.inputs), call.attrs)
 
+    def _n_used(self, node: Node) -> int:
+        """How many outputs of the node are needed: the last ones may be read by nobody."""
+        used = node.n_outputs
+        while used > 1 and not self.graph.n_uses(node.outputs[used - 1]):
+            used -= 1
+        return used
+
     def _kept_inputs(
         self, node: Node, inputs: tuple[Value | None, ...], source: NodeSource
     ) -> list[Value | None] | None:
         """The inputs of the model's node, if it still says what the graph's does."""
-        if (node.op, node.n_outputs, self.graph.opset) != (source.op, len(source.proto.output), source.opset):
+        if (node.op, node.n_outputs) != (source.op, len(source.proto.output)) or not self._is_current(source):
             return None
         if node.attrs != source.attrs or len(inputs) != len(source.places):
             return None
@@ -175,6 +182,11 @@ class GraphWriter:
                 return None
             found[position] = value
         return found
+
+    def _is_current(self, source: NodeSource) -> bool:
+        """Whether the op has the same form in the graph's opset as in the opset that the node was read from."""
+        opset = self.graph.opset
+        return opset == source.opset or _since(source.proto, opset) == _since(source.proto, source.opset)
 
     def _make(self, constant: Constant) -> Value:
         """A constant that only the written form needs."""
@@ -265,14 +277,13 @@ class GraphWriter:
         return node.id in self.spelled or node.origin.form in INITIALIZERS or node.outputs[0] in self.read
 
     def _missing(self, node: Node) -> set[int]:
-        """The outputs that the model leaves out, and new optional ones that nobody reads."""
+        """The outputs that the model leaves out; of a node spelled anew, the optional ones that nobody reads."""
         spelling = self.spelled.get(node.id)
-        absent = {v.port for v in node.outputs if v not in self.graph.names and v not in self.read}
+        absent = {v.port for v in node.outputs if v not in self.read}
         if not absent or spelling is None:
             return set()
-        source = node.origin.extra
-        if isinstance(source, NodeSource) and len(source.proto.output) == node.n_outputs:
-            return {port for port in absent if not source.proto.output[port]}
+        if spelling.proto is not None:
+            return {port for port in absent if not spelling.proto.output[port]}
         schema = ops.schema(node.op)
         optional = set()
         for port in absent:
@@ -422,7 +433,7 @@ class GraphWriter:
         for info in before.input:
             if info.name in formal:
                 self._write_info(proto.input.add(), info.name, formal.pop(info.name), info)
-            elif info.name in initialized:
+            elif info.name in initialized and self.graph.header.ir_version < 4:
                 proto.input.add().CopyFrom(info)
         for name, value in formal.items():
             self._write_info(proto.input.add(), name, value, None)
@@ -449,6 +460,12 @@ class GraphWriter:
         for info in before.value_info:
             if info.name in values:
                 self._write_info(proto.value_info.add(), info.name, values[info.name], info)
+
+
+def _since(proto: NodeProto, opset: int) -> int | None:
+    """The version of the op that an opset has."""
+    schema = ops.schema(proto.op_type, opset) if proto.domain in ("", "ai.onnx") else None
+    return schema.since if schema is not None else None
 
 
 def _stem(op: str) -> str:

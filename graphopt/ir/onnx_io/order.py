@@ -13,18 +13,18 @@ from graphopt.errors import InvalidModelError
 def ordered(nodes: Sequence[NodeProto], where: str) -> Sequence[NodeProto]:
     """The nodes, each after those whose values it reads; the sequence itself if it is so already."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    reads = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
-    if all(index > max(needed, default=-1) for index, needed in enumerate(reads)):
+    needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
+    if all(index > max(needed, default=-1) for index, needed in enumerate(needs)):
         return nodes
-    return [nodes[index] for index in _sort(nodes, reads, where)]
+    return [nodes[index] for index in _sort(nodes, needs, where)]
 
 
-def _sort(nodes: Sequence[NodeProto], reads: list[set[int]], where: str) -> list[int]:
+def _sort(nodes: Sequence[NodeProto], needs: list[set[int]], where: str) -> list[int]:
     readers: list[list[int]] = [[] for _ in nodes]
-    for index, needed in enumerate(reads):
+    for index, needed in enumerate(needs):
         for other in needed:
             readers[other].append(index)
-    waiting = [len(needed) for needed in reads]
+    waiting = [len(needed) for needed in needs]
     ready = [index for index, count in enumerate(waiting) if count == 0]
     found: list[int] = []
     while ready:
@@ -40,7 +40,7 @@ def _sort(nodes: Sequence[NodeProto], reads: list[set[int]], where: str) -> list
     return found
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def reads(node: NodeProto) -> Iterator[str]:
     """The names that a node reads, through its bodies too."""
     yield from node.input
     for attribute in node.attribute:
@@ -54,7 +54,7 @@ def _free(body: GraphProto) -> set[str]:
     """The names that a body reads from outside."""
     local = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
     local |= {name for node in body.node for name in node.output}
-    read = {name for node in body.node for name in _reads(node)} | {info.name for info in body.output}
+    read = {name for node in body.node for name in reads(node)} | {info.name for info in body.output}
     return read - local
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from graphopt.ir.facts import Fact, meet
 from graphopt.ir.functions import check_calls
 from graphopt.ir.graph import INPUT, NO_ATTRS, Attr, AttrRef, Attrs, Function, Graph, Header, Node, Origin, Value
 from graphopt.ir.infer import infer_node
-from graphopt.ir.onnx_io.order import label, ordered
+from graphopt.ir.onnx_io.order import label, ordered, reads
 from graphopt.ir.onnx_io.source import GraphSource, NodeSource, Place
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
 from graphopt.ir.onnx_io.types import read_type
@@ -128,6 +129,7 @@ class _GraphReader:
 
     def __init__(self, model: Model, where: str, parent: _GraphReader | None) -> None:
         self.model, self.where, self.parent = model, where, parent
+        self.proto: GraphProto | FunctionProto = GraphProto()
         self.graph = Graph(header=model.header, functions=model.functions)
         self.values: dict[str, Value] = {}
         self.captures: dict[str, Value] = {}
@@ -144,6 +146,7 @@ class _GraphReader:
         source = GraphSource(proto)
         graph.origin = Origin(doc=proto.doc_string, metadata=entries(proto.metadata_props), extra=source)
         self._declare(proto)
+        self.proto = proto
         if isinstance(proto, FunctionProto):
             for name in proto.input:
                 self._define(name, graph.add_input(name), "input")
@@ -201,6 +204,13 @@ class _GraphReader:
         for info in proto.output:
             self.graph.add_output(info.name, self.find(info.name, "the graph's output"))
 
+    @cached_property
+    def read_names(self) -> set[str]:
+        """The names of values that some node reads, or the caller."""
+        found = {name for node in self.proto.node for name in reads(node)}
+        outputs = self.proto.output if isinstance(self.proto, FunctionProto) else [o.name for o in self.proto.output]
+        return found.union(outputs)
+
     # -- names
 
     def _define(self, name: str, value: Value, what: str) -> None:
@@ -252,7 +262,7 @@ class _GraphReader:
         inputs = named
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        form = forms.Call(op, inputs, Attrs(attrs), len(proto.output))
+        form = forms.Call(op, inputs, Attrs(attrs), self._n_used(proto))
         if not is_local:
             form = forms.read(form, self.graph.opset, self._make, self.fact)
         places = self._places(form.inputs, named)
@@ -267,6 +277,13 @@ class _GraphReader:
             if name:
                 self._define(name, value, what)
                 self.graph.names[value] = name
+
+    def _n_used(self, proto: NodeProto) -> int:
+        """How many outputs the node needs: the last ones may have names that nobody reads."""
+        used = len(proto.output)
+        while used > 1 and proto.output[used - 1] not in self.read_names:
+            used -= 1
+        return used
 
     def _make(self, constant: Constant) -> Value:
         """A constant that the model spells as an attribute."""
