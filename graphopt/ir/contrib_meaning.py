@@ -88,12 +88,13 @@ def _skip_norm(norm: str) -> Meaning:
         (total,) = apply("Add", [data, skip])
         if bias is not None:
             (total,) = apply("Add", [total, bias])
-        epsilon = attribute("com.microsoft::SkipLayerNormalization", attrs, "epsilon")
+        epsilon: Any = attribute("com.microsoft::SkipLayerNormalization", attrs, "epsilon")
         if norm == "LayerNormalization":
             y, mean, deviation = apply(norm, [total, scale, shift], n_outputs=3, axis=-1, epsilon=epsilon)
             return y, mean, deviation, total
         (y,) = apply(norm, [total, scale], axis=-1, epsilon=epsilon)
-        return y, np.zeros(0, np.float32), np.zeros(0, np.float32), total
+        squares = np.mean(np.square(total, dtype=np.float32), axis=-1, keepdims=True)
+        return y, np.zeros_like(squares), 1 / np.sqrt(squares + np.float32(epsilon)), total
 
     return compute
 

@@ -239,6 +239,9 @@ def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     from graphopt.ir.onnx_io import to_proto
 
     proto = to_proto(graph)
+    imported = {entry.domain for entry in proto.opset_import}
+    for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
+        proto.opset_import.add(domain=domain, version=1)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         found = ReferenceEvaluator(proto, new_ops=list(_contrib_ops())).run(None, dict(inputs))
