@@ -22,9 +22,7 @@ EXIT_CODES = {
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    code = run(sys.argv[1:] if arguments is None else arguments)
-    sys.stdout.flush()
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -48,9 +46,6 @@ def run(arguments: Sequence[str]) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was written", 130)
-    except BrokenPipeError:  # whoever read our output has gone
-        sys.stdout = None
-        return 0
     except Exception:
         return _fail(f"internal error, please report it with the file {_store_traceback()}", 1)
     return code if isinstance(code, int) else 0

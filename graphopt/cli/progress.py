@@ -22,32 +22,41 @@ def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
     if not on_terminal:
         yield lambda event: _log(console.print, event)
         return
+    line = _Line()
     with console.status("starting") as status:
 
         def listen(event: Event) -> None:
-            status.update(_line(event))
+            status.update(line.after(event))
             if verbose:
                 _log(console.print, event)
 
         yield listen
 
 
+class _Line:
+    """The line that changes: the step that is running, and the last that was said of the e-graph and the cost."""
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        self.cost: float | None = None
+
+    def after(self, event: Event) -> str:
+        """The line, now that this has happened."""
+        self.size = event.size or self.size
+        self.cost = event.cost or self.cost
+        parts = [event.step.replace("[", r"\[")]
+        if event.iteration is not None:
+            parts.append(f"round {event.iteration}")
+        if self.size is not None:
+            parts.append(f"{self.size:,} e-nodes")
+        if self.cost is not None:
+            parts.append(f"best cost {duration(self.cost)}")
+        return ", ".join(parts)
+
+
 def _log(write: object, event: Event) -> None:
     if event.seconds is not None and callable(write):
         write(f"{event.step}: {event.seconds:.2f} s", markup=False)
-
-
-def _line(event: Event) -> str:
-    from rich.markup import escape
-
-    parts = [escape(event.step)]
-    if event.iteration is not None:
-        parts.append(f"round {event.iteration}")
-    if event.size is not None:
-        parts.append(f"{event.size:,} e-nodes")
-    if event.cost is not None:
-        parts.append(f"best {duration(event.cost)}")
-    return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
