@@ -270,7 +270,13 @@ def fill(n: int, x: Any) -> tuple[Any, ...]:
 
 def flat(x: Any) -> tuple[Any, ...]:
     """All numbers of a nested value, in order."""
-    return tuple(y for part in x for y in flat(part)) if isinstance(x, tuple | list) else (x,)
+    if not isinstance(x, tuple | list):
+        return (x,)
+    made: list[Any] = []
+    for part in x:
+        made += flat(part)
+        _limit(len(made))
+    return tuple(made)
 
 
 def offsets(sizes: Sizes) -> tuple[Size, ...]:

@@ -115,7 +115,7 @@ def _policy(policy: Soundness | str) -> Soundness:
 
 def _read(path: Path, strict: bool) -> list[Rule]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ReadError(f"{path}: cannot be read as a rule file: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -20,6 +20,7 @@ from graphopt.rewrite.rule import (
     Each,
     Expr,
     Field,
+    Item,
     Lit,
     Literal,
     Ref,
@@ -36,6 +37,9 @@ FAMILIES = {
     "N": 14, "O": 7, "P": 7, "Q": 16,
 }  # fmt: skip
 """The families of rewrites, A1 to Q16: how many there are of each letter."""
+
+DEEPEST = 64
+"""How deep terms and expressions may be nested."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ def bound(terms: tuple[Term, ...]) -> Names:
 def _complaints(rule: Rule, strict: bool) -> Iterator[Complaint]:
     names = bound(rule.lhs)
     yield from _head(rule, strict)
+    yield from _depths(rule)
     yield from _clashes(rule.lhs, names)
     for term in (*rule.lhs, *rule.rhs):
         for part in _parts(term):
@@ -190,6 +195,26 @@ def _head(rule: Rule, strict: bool) -> Iterator[Complaint]:
     for root in rule.lhs:
         if not all(isinstance(t, Call) for t in (root.options if isinstance(root, AnyOf) else (root,))):
             yield Complaint(root, "expected an op on the left, `Op(...)`: a variable alone matches every value")
+
+
+def _depths(rule: Rule) -> Iterator[Complaint]:
+    for part in (*rule.lhs, *rule.rhs, *_expressions(rule)):
+        if _depth(part) > DEEPEST:
+            yield Complaint(part, f"this is nested more than {DEEPEST} deep")
+
+
+def _depth(part: Term | Expr) -> int:
+    inside: tuple[Term | Expr | None, ...] = ()
+    match part:
+        case Call(inputs=terms) | AnyOf(options=terms):
+            inside = terms
+        case Field(of) | Each(of):
+            inside = (of,)
+        case Item(of, index, stop):
+            inside = (of, index, stop)
+        case Apply(arguments=items) | Series(items):
+            inside = items
+    return 1 + max((_depth(p) for p in inside if p is not None), default=0)
 
 
 def _clashes(lhs: tuple[Term, ...], names: Names) -> Iterator[Complaint]:

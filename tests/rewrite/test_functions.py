@@ -108,6 +108,7 @@ def test_functions(call: str, result: object) -> None:
         ("power(2, 10 ** 9)", ValueError),
         ("fill(10 ** 9, 0)", ValueError),
         ("range(10 ** 9)", ValueError),
+        ("flat(fill(60000, fill(60000, 0)))", ValueError),
         ("multiply((0,), 10 ** 9)", ValueError),
         ("power(-1.0, 0.5)", ValueError),
         ("min(())", ValueError),

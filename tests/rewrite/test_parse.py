@@ -210,6 +210,8 @@ def test_a_rule_without_family_or_reason() -> None:
         ("r: Split(x)[1.5] => x", "2:13: expected the number of an output, found '1.5'"),
         (f"r: Add(x, {'9' * 5000}) => x", "2:11: expected a number, found one of 5000 digits"),
         ("r: Relu(x) => Abs(x)\n# exact\nr: Abs(x) => x", "4:1: the name r is taken by the rule at <rules>:2"),
+        (f"r: {'Relu(' * 70}x{')' * 70} => x", "2:4: this is nested more than 64 deep"),
+        (f"r: Relu(x) => x where {'1 + ' * 70}1", "2:23: this is nested more than 64 deep"),
         (f"r: {'Relu(' * 5000}x{')' * 5000} => x", " brackets are nested too deep"),
         (f"r: Relu(x) => x where {'abs(' * 5000}x{')' * 5000}", " brackets are nested too deep"),
     ],

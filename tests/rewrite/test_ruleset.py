@@ -79,6 +79,8 @@ def test_files(tmp_path: Path) -> None:
         Ruleset.from_files([file], strict=True)
     with pytest.raises(ReadError, match=r"none.rules: cannot be read as a rule file: No such file"):
         Ruleset.from_files([tmp_path / "none.rules"])
+    file.write_bytes(b"\xef\xbb\xbf# exact\r\nmine: Exp(x) => Log(x)\r\n")
+    assert Ruleset.from_files([file]).rules == (mine,)
     file.write_bytes(b"\xff")
     with pytest.raises(ReadError, match=r"my.rules: is not a rule file: byte 0 is not UTF-8"):
         Ruleset.from_files([file])
