@@ -14,12 +14,29 @@ from dataclasses import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite import expressions, heads
 from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.build import Refused, element, family, replacements
 from graphopt.rewrite.notation import show_number
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Each, Expr, Field, Item, Literal, Ref, Rule, Series, Term, Var
+from graphopt.rewrite.rule import (
+    AnyOf,
+    Apply,
+    Call,
+    Each,
+    Expr,
+    Field,
+    Item,
+    Lit,
+    Literal,
+    Ref,
+    Rule,
+    Series,
+    Term,
+    Var,
+    calls,
+    variables,
+)
 from graphopt.rewrite.workspace import Workspace
 
 Found = Bindings[Value]
@@ -75,6 +92,8 @@ def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
                 match guard:
                     case Apply("in", (Ref(name), Ref(kind))) if name == op and kind in ops.KINDS:
                         return ops.KINDS[kind]
+                    case Apply("in", (Ref(name), Series(items))) if name == op:
+                        return frozenset(i.value for i in items if isinstance(i, Lit) and isinstance(i.value, str))
             return None
         case AnyOf(options=options):
             found = [_ops_of(t, where) for t in options]
@@ -96,6 +115,7 @@ class _Matcher:
         self.graph = space.graph
         self.reasons = reasons
         self.depth = 0
+        self.place = "the root"
 
     def fail(self, reason: str, depth: int | None = None) -> None:
         if self.reasons is not None:
@@ -200,9 +220,9 @@ class _Matcher:
     def independent(self, roots: Sequence[Value], found: Found) -> bool:
         """Whether no root is computed from another: what replaces them reads what all of them read."""
         targets = {r.node for r in roots}
-        operands = [v for b in found.values.values() for v in (b if is_several(b) else (b,))]
-        own = {n.id for r in roots for n in [self.graph.node(r.node)]}
-        waiting = [v.node for v in operands if isinstance(v, Value) and v.node not in own]
+        names = {v.name for term in self.rule.lhs for v in variables(term)} - set(_call_names(self.rule.lhs))
+        bound = [b for name, b in found.values.items() if name in names]
+        waiting = [v.node for b in bound for v in (b if is_several(b) else (b,)) if v is not None]
         lowest = min(targets)
         seen = set(waiting)
         while waiting:
@@ -320,7 +340,8 @@ class _Matcher:
     def head(self, call: Call, node: Node, value: Value, found: Found, index: int | None) -> Found | None:
         """Check the op, and bind what can be bound before the inputs: op variable, name, and plain attributes."""
         if not call.is_variable and node.op != call.op:
-            self.fail(f"{self.says(value)} is {node.op}, the rule wants {call.op}")
+            kind = {INPUT: "an input of the graph", CONSTANT: "a constant"}.get(node.op, node.op)
+            self.fail(f"{self.says(value)} is {kind}, the rule wants {call.op}")
             return None
         if value.port != call.output:
             self.fail(f"output {value.port} of {node.op} is used, the rule wants output {call.output}")
@@ -384,6 +405,7 @@ class _Matcher:
         if position == len(terms):
             yield found
             return
+        self.look(node, values[position])
         for bound in self.term(terms[position], values[position], found, index):
             yield from self.sequence(terms, values, bound, index, node, position + 1)
 
@@ -407,6 +429,7 @@ class _Matcher:
         stars = family(term)
         if commutative and not stars:
             for i, value in enumerate(values):
+                self.look(node, value)
                 for bound in self.term(term, value, found, index):
                     yield from self.variadic(rest, [*values[:i], *values[i + 1 :]], bound, index, True, node)
             return
@@ -417,6 +440,7 @@ class _Matcher:
             if not values:
                 self.fail(f"{node.op} has too few inputs")
                 return
+            self.look(node, values[0])
             for bound in self.term(term, values[0], found, index):
                 yield from self.variadic(rest, values[1:], bound, index, commutative, node)
             return
@@ -455,11 +479,15 @@ class _Matcher:
     # -- words
 
     def says(self, value: Value | None) -> str:
-        """The value in words: its name, or the op that makes it."""
+        """The value in words: its name, or where it is read."""
         if value is None:
             return "nothing"
-        name = self.graph.names.get(value)
-        return name or f"a {self.graph.node(value.node).op}"
+        return self.graph.names.get(value, self.place)
+
+    def look(self, node: Node, value: Value | None) -> None:
+        """Remember which input is looked at, for the words of a failure."""
+        if self.reasons is not None:
+            self.place = f"input {node.inputs.index(value) if value in node.inputs else len(node.inputs)} of {node.op}"
 
 
 def _heads(term: Term) -> list[Call]:
@@ -471,16 +499,12 @@ def _heads(term: Term) -> list[Call]:
 
 def _starred_names(term: Term) -> list[str]:
     """What each member of a family binds for itself: its starred variables, and the names of its calls."""
-    return [*family(term), *_call_names(term)]
+    return [*family(term), *_call_names((term,))]
 
 
-def _call_names(term: Term) -> list[str]:
-    match term:
-        case Call(inputs=inputs, name=name):
-            return [*([name] if name else []), *(n for t in inputs for n in _call_names(t))]
-        case AnyOf(options=options):
-            return list(dict.fromkeys(n for t in options for n in _call_names(t)))
-    return []
+def _call_names(terms: Sequence[Term]) -> list[str]:
+    """The names that calls give their values."""
+    return list(dict.fromkeys(c.name for t in terms for c in calls(t) if c.name is not None))
 
 
 def _names(expr: Expr) -> set[str]:
