@@ -69,12 +69,13 @@ def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder:
 def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]:
     """The starred variables that make the term a family of terms: those that no variadic op takes in.
 
-    Names that are bound to several values (``Relu(a*) as r``) count as starred.
+    Where there are bindings, they say which names stand for several values.
     """
     match term:
         case Var(name, _, starred):
-            several = bindings is not None and is_several(bindings.values.get(name))
-            return (name,) if starred or several else ()
+            if bindings is not None and name in bindings.values:
+                starred = is_several(bindings.values[name])
+            return (name,) if starred else ()
         case Call(inputs=inputs):
             start = _variadic(term)
             taken = inputs if start is None else inputs[:start]
