@@ -319,12 +319,12 @@ def refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) ->
     if there is None:
         return f"{op} needs opset {_first(op)}, the model has {opset}"
     reason = (
-        _attribute_refusal(newest, there, attrs, opset)
-        or _arity_refusal(newest, inputs)
-        or _dtype_refusal(newest, newest, inputs)
+        _attribute_refusal(newest, attrs) or _arity_refusal(newest, inputs) or _dtype_refusal(newest, newest, inputs)
     )
-    if reason is None and there is not newest and there.since != newest.since:
-        reason = _dtype_refusal(newest, there, inputs) or _form_refusal(op, attrs, inputs, opset)
+    if reason is None and (there.since != newest.since or "@" in op):
+        from graphopt.ir.forms import writable
+
+        reason = _dtype_refusal(newest, there, inputs) or writable(op, attrs, inputs, opset)
     return reason
 
 
@@ -334,12 +334,10 @@ def _first(op: str) -> int:
     return next((v for v in range(1, LATEST + 1) if schema(op, v)), LATEST)
 
 
-def _attribute_refusal(newest: Schema, there: Schema, attrs: Attrs, opset: int) -> str | None:
-    for name, value in attrs.items():
+def _attribute_refusal(newest: Schema, attrs: Attrs) -> str | None:
+    for name in attrs:
         if name not in newest.defaults:
             return f"{newest.op} has no attribute {name}"
-        if name not in there.defaults and repr(newest.defaults[name]) != repr(value):
-            return f"{newest.op} has no attribute {name} in opset {opset}"
     missing = [name for name in sorted(newest.required) if name not in attrs]
     return f"{newest.op} needs the attribute {missing[0]}" if missing else None
 
@@ -372,15 +370,6 @@ def _dtype_refusal(newest: Schema, there: Schema, inputs: Sequence[Fact | None])
         if formal.homogeneous and letters.setdefault(letter, dtype) != dtype:
             return f"{there.op} takes one dtype for {letter}, not {letters[letter]} and {dtype}"
     return None
-
-
-def _form_refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
-    try:
-        from graphopt.ir.forms import writable  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return None
-    found: str | None = writable(op, attrs, inputs, opset)
-    return found
 
 
 # -- algebra and kinds: what schemas do not say
