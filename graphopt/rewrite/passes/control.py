@@ -204,7 +204,7 @@ def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs:
         space.replace(node.outputs[index], new)
 
 
-DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
+DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1,O2", visit=decide_if)
 UNROLL = Pass("short-loop", "a loop of a few passes is its passes one after another", "O3", visit=unroll_loop)
 CAPTURES = Pass(
     "captures", "a body holds its small constants itself, and captures only what it reads", "A8", visit=trim_captures

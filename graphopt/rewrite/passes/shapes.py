@@ -127,7 +127,7 @@ def share_reshapes(space: Workspace) -> bool:
 FIXED = Pass(
     "known-shape",
     "a shape that is known but for one size, or for sizes of the input, is a constant",
-    "B10",
+    "B9,B10",
     visit=fix_shape,
 )
 SAME = Pass(

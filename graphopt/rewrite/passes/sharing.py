@@ -83,5 +83,5 @@ def _head(constant: Constant) -> bytes:
     return bytes(np.ascontiguousarray(constant.array.reshape(-1)[:SMALL]).view(np.uint8).tobytes())
 
 
-DUPLICATES = Pass("duplicate-constant", "equal constants are stored once", "A6", sweep=share_constants)
+DUPLICATES = Pass("duplicate-constant", "equal constants are stored once", "A6,A21", sweep=share_constants)
 COMMON = Pass("common-node", "equal nodes are computed once", "A4", sweep=share_nodes)
