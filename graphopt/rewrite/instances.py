@@ -15,19 +15,23 @@ from graphopt.rewrite.bindings import Bindings, Head, is_several
 from graphopt.rewrite.build import element
 from graphopt.rewrite.classes import ABSENT, Classes
 from graphopt.rewrite.egraph import Row
-from graphopt.rewrite.provenance import Spelling, Symbol
-from graphopt.rewrite.queries import Matched, Query
+from graphopt.rewrite.provenance import Spelling, Symbol, term_of
+from graphopt.rewrite.queries import NOBODY, Query
 from graphopt.rewrite.rule import Call, Ref, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Where the left side of a rule occurs: for each root its class, and the term as the rule spells it."""
+    """Where the left side of a rule occurs: the classes of its roots, and what its names stand for."""
 
     rule: Rule
     roots: tuple[int, ...]
-    left: tuple[Spelling, ...]
     bindings: Bindings[int]
+    rows: tuple[tuple[Reader, Row], ...]
+
+    def left(self, classes: Classes) -> tuple[Spelling, ...]:
+        """The terms of the roots, as the rule spells them."""
+        return tuple(spelling for reader, row in self.rows for spelling in reader.spell(row, classes))
 
 
 class Reader:
@@ -35,42 +39,48 @@ class Reader:
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        self._place = {name: i for i, name in enumerate(query.columns)}
+        place = {name: i for i, name in enumerate(query.columns)}
+        self._roots = [place[r] for r in query.roots]
+        self._required = [place[r] for r in query.required if r != NOBODY]
+        self._values = [
+            (name, place.get(b, -1) if isinstance(b, str) else tuple([place[v] for v in b])) for name, b in query.values
+        ]
+        self._calls = [(m, place[m.symbol], place.get(m.children[0], -1) if m.children else -1) for m in query.calls]
         self._by_value = {m.value: m for m in query.calls}
+        self._place = place
 
     def read(self, row: Row, classes: Classes) -> Instance | str:
         """What the row says, or why the attributes do not fit. Guards are not looked at."""
-        if any(self._class(v, row, classes) == ABSENT for v in self.query.required):
+        find = classes.find
+        if any(row[i] == ABSENT for i in self._required):
             return "an input that the rule wants is absent"
         bindings: Bindings[int] = Bindings()
-        for name, bound in self.query.values:
-            if isinstance(bound, str):
-                value = self._class(bound, row, classes)
-                bindings.values[name] = None if value == ABSENT else value
+        for name, place in self._values:
+            if isinstance(place, tuple):
+                bindings.values[name] = tuple([find(row[i]) for i in place])
             else:
-                bindings.values[name] = tuple(self._class(b, row, classes) for b in bound)
-        heads = [(m, classes.symbols[row[self._place[m.symbol]]]) for m in self.query.calls]
-        ranks = [self._rank(m, row, classes) for m in self.query.calls]
-        for (matched, symbol), rank in zip(heads, ranks, strict=True):
-            if (why := _bind(matched.call, symbol, rank, bindings)) is not None:
+                absent = place < 0 or row[place] == ABSENT
+                bindings.values[name] = None if absent else find(row[place])
+        heads = [
+            (m.call, classes.symbols[row[symbol]], None if first < 0 else classes.fact(row[first]).rank)
+            for m, symbol, first in self._calls
+        ]
+        for call, symbol, rank in heads:
+            if (why := _bind(call, symbol, rank, bindings)) is not None:
                 return why
-        for (matched, symbol), rank in zip(heads, ranks, strict=True):
-            if (why := _check(matched.call, symbol, rank, bindings, classes)) is not None:
+        for call, symbol, rank in heads:
+            if (why := _check(call, symbol, rank, bindings, classes)) is not None:
                 return why
-        roots = tuple(self._class(r, row, classes) for r in self.query.roots)
-        return Instance(self.query.rule, roots, tuple(self._spell(r, row, classes) for r in self.query.roots), bindings)
+        return Instance(self.query.rule, tuple([find(row[i]) for i in self._roots]), bindings, ((self, row),))
 
-    def _class(self, variable: str, row: Row, classes: Classes) -> int:
-        place = self._place.get(variable)
-        return ABSENT if place is None else classes.find(row[place])
-
-    def _rank(self, matched: Matched, row: Row, classes: Classes) -> int | None:
-        return classes.fact(self._class(matched.children[0], row, classes)).rank if matched.children else None
+    def spell(self, row: Row, classes: Classes) -> tuple[Spelling, ...]:
+        """The terms of the roots, as the rule spells them."""
+        return tuple(self._spell(r, row, classes) for r in self.query.roots)
 
     def _spell(self, variable: str, row: Row, classes: Classes) -> Spelling:
         matched = self._by_value.get(variable)
         if matched is None:
-            return self._class(variable, row, classes)
+            return ABSENT if variable == NOBODY else classes.find(row[self._place[variable]])
         children = [self._spell(c, row, classes) for c in matched.children]
         spelled = classes.spell(row[self._place[matched.symbol]], children)
         return classes.spell_output(spelled, matched.call.output) if matched.form.several else spelled
@@ -129,7 +139,8 @@ def joined(members: Sequence[Instance]) -> Instance:
     bindings = first.bindings.copy()
     for name in own_names(first):
         bindings.values[name] = tuple(v for m in members for v in _several(m.bindings.values[name]))
-    return Instance(first.rule, tuple(m.roots[0] for m in members), tuple(m.left[0] for m in members), bindings)
+    rows = tuple(r for m in members for r in m.rows)
+    return Instance(first.rule, tuple(m.roots[0] for m in members), bindings, rows)
 
 
 def alone(member: Instance) -> Bindings[int]:
@@ -156,7 +167,7 @@ def shared(member: Instance) -> Hashable:
 def independent(instance: Instance, classes: Classes) -> bool:
     """Whether no root is computed from another: what replaces them reads what all of them read."""
     roots = {classes.find(r) for r in instance.roots}
-    lowest = min(_term(left) for left in instance.left)
+    lowest = min(term_of(left) for left in instance.left(classes))
     of_roots = {t.name for t in instance.rule.lhs if isinstance(t, Call)}
     read = [bound for name, bound in instance.bindings.values.items() if name not in of_roots]
     waiting = [v for bound in read for v in _several(bound) if v is not None]
@@ -174,7 +185,3 @@ def independent(instance: Instance, classes: Classes) -> bool:
 
 def _several(bound: object) -> tuple[Any, ...]:
     return bound if is_several(bound) else (bound,)
-
-
-def _term(spelling: Spelling) -> int:
-    return spelling if isinstance(spelling, int) else spelling.term

@@ -134,7 +134,7 @@ class Provenance:
         if isinstance(a, int) and isinstance(b, int):
             return self._path(a, b, site)
         found: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
-        start, end = _term(a), _term(b)
+        start, end = term_of(a), term_of(b)
         if isinstance(a, Spelled):
             found += self._respell(start, a, site, False)
         found.append((start, end, site))
@@ -207,7 +207,7 @@ class Provenance:
 
     def spell(self, term: Spelling) -> tuple[Symbol, tuple[Spelling, ...]]:
         """The symbol and the children."""
-        symbol, children = self.terms[_term(term)]
+        symbol, children = self.terms[term_of(term)]
         return self.symbols[symbol], term.children if isinstance(term, Spelled) else children
 
     def text(self, term: Spelling, depth: int = 4) -> str:
@@ -225,7 +225,8 @@ class Provenance:
         return f"{symbol.op}({', '.join([*inputs, *(f'{n}={v}' for n, v in symbol.attrs.items())])})"
 
 
-def _term(spelling: Spelling) -> int:
+def term_of(spelling: Spelling) -> int:
+    """The term that a spelling is equal to."""
     return spelling if isinstance(spelling, int) else spelling.term
 
 

@@ -22,7 +22,7 @@ from graphopt.rewrite.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph import Row
 from graphopt.rewrite.instances import Instance, alone, independent, joined, shared
 from graphopt.rewrite.matching import Found, Matching
-from graphopt.rewrite.provenance import Applied, Spelling
+from graphopt.rewrite.provenance import Applied, Spelling, term_of
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
 from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
 
@@ -196,7 +196,7 @@ class _Run:
                 self.refuse(index, query, row, why)
         for members in families.values():
             by_root = {instance.roots[0]: instance for instance, _, _ in reversed(members)}
-            kept = sorted(by_root.values(), key=lambda m: _term(m.left[0]))
+            kept = sorted(by_root.values(), key=lambda m: term_of(m.left(self.classes)[0]))
             why = "only one of the calls fits, the rule wants at least two" if len(kept) < 2 else None
             if why is None:
                 instance = joined(kept)
@@ -209,7 +209,7 @@ class _Run:
 
     def unfit(self, index: int, member: Instance) -> str | None:
         """Why one call cannot be a member of a family, or None."""
-        if not self.is_fresh_root(index, member.left[0]):
+        if not self.is_fresh_root(index, member.left(self.classes)[0]):
             return "the root was rewritten already, or is not the graph's"
         bindings = alone(member)
         for guard in member.rule.where:
@@ -220,14 +220,14 @@ class _Run:
         return None
 
     def is_fresh_root(self, index: int, left: Spelling) -> bool:
-        term = _term(left)
+        term = term_of(left)
         return term < self.classes.originals and term not in self.rooted[index]
 
     def are_fresh_roots(self, index: int, instance: Instance) -> bool:
         """Whether a rule with several roots may be applied to these."""
         return (
             len({self.classes.find(r) for r in instance.roots}) == len(instance.roots)
-            and all(self.is_fresh_root(index, left) for left in instance.left)
+            and all(self.is_fresh_root(index, left) for left in instance.left(self.classes))
             and independent(instance, self.classes)
         )
 
@@ -250,18 +250,18 @@ class _Run:
         ):
             classes.undo(mark)
             return "nothing but constants would differ from what is known"
-        right = [classes.spelling(m) for m in made]
+        left, right = instance.left(classes), [classes.spelling(m) for m in made]
         changed = False
-        for left, made_term, spelled in zip(instance.left, made, right, strict=True):
-            reason = Applied(rule.name, self.matches, left, spelled)
+        for before, term, after in zip(left, made, right, strict=True):
+            reason = Applied(rule.name, self.matches, before, after)
             try:
-                changed |= classes.union(_term(left), made_term, reason)
+                changed |= classes.union(term_of(before), term, reason)
             except Contradiction as contradiction:
                 if not changed:
                     classes.undo(mark)
                 return str(contradiction)
         if len(instance.roots) > 1:
-            self.rooted[index].update(_term(left) for left in instance.left)
+            self.rooted[index].update(map(term_of, left))
         self.matches += changed
         self.statistics[rule.name].fired += changed
         return None
@@ -296,10 +296,6 @@ class _Run:
             classes.values,
             tuple(classes.contradictions),
         )
-
-
-def _term(spelling: Spelling) -> int:
-    return spelling if isinstance(spelling, int) else spelling.term
 
 
 def _asks_uses(rule: Rule) -> bool:
