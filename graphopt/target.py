@@ -85,10 +85,10 @@ class Target:
 
     name: str
     summary: str
-    prices: Prices
-    ops: Mapping[str, frozenset[str] | None] = field(default_factory=lambda: {"": None})
+    prices: Prices = field(hash=False)
+    ops: Mapping[str, frozenset[str] | None] = field(default_factory=lambda: {"": None}, hash=False)
     tags: frozenset[str] = frozenset()
-    layout: Layout | None = None
+    layout: Layout | None = field(default=None, hash=False)
     fusions: str = ""
 
     def allows(self, op: str) -> bool:
@@ -167,8 +167,9 @@ PORTABLE = Target(
         efficiency={
             "matmul": 0.97, "dense": 0.95, "narrow": 0.85, "grouped": 0.50, "depthwise": 0.60, "recurrent": 0.47,
         },
-        elements=ELEMENTS,
-        movement=MOVEMENT,
+        # an image with a term for each channel added stays in the layout of convolutions as a batch normalization only
+        elements={**ELEMENTS, "BatchNormalization": 0.0},
+        movement={**MOVEMENT, "BatchNormalization": 0.8},
         span=9.6e-9,
         matrix=0.15e-6,
         strided={"Reduce": 0.80e-9, "Softmax": 8.0e-9, "LogSoftmax": 8.0e-9},
@@ -188,6 +189,8 @@ ORT = Target(
         PORTABLE.prices,
         node=0.5e-6,
         lanes=1,
+        elements=ELEMENTS,
+        movement=MOVEMENT,
         efficiency={
             "matmul": 0.97, "dense": 0.65, "narrow": 0.60, "grouped": 0.13, "depthwise": 0.10, "recurrent": 0.47,
             "blocked dense": 0.97, "blocked narrow": 0.85, "blocked grouped": 0.95, "blocked depthwise": 0.75,

@@ -158,7 +158,8 @@ class Policy:
         constant = self.terms.constant_bytes
         rest = [n for n in node.children if n is not None and n != x and n not in constant]
         if anchor.folds and self._folds(c, node) == x:
-            return self._with(anchor, parts, "", 0.0, folds=True)
+            # a tenth of a call, so that what is folded already is preferred
+            return self._with(anchor, parts, "", self.terms.model.target.prices.node / 10, folds=True)
         blocked = anchor.way.makes == State.MADE_BLOCKED
         if anchor.sums and node.op in ("Add", "Sum") and len(node.children) == 2 and len(rest) == 1:
             if self.channels(c) is None or self._shape(rest[0]) != self._shape(x):
