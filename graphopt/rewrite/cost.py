@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from graphopt.ir.constants import BITS
-from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.target import Target, ops
@@ -94,6 +94,7 @@ class CostModel:
         self.target = target
         self.sizes = dict(sizes or {})
         self._known: dict[Dim, int] = {}
+        self._shapes: dict[int, tuple[Fact, tuple[int, ...]]] = {}  # by id; holding the fact keeps its id from reuse
 
     def size(self, size: Size) -> int:
         """A number for a size."""
@@ -111,8 +112,13 @@ class CostModel:
 
     def shape(self, fact: Fact | None) -> tuple[int, ...]:
         """Numbers for a shape; that of a tensor about which nothing is known is one unknown size."""
-        shape = (fact or NOTHING).shape
-        return (UNKNOWN,) if shape is None else tuple(self.size(n) for n in shape)
+        if fact is None:
+            return (UNKNOWN,)
+        found = self._shapes.get(id(fact))
+        if found is None:
+            sizes = (UNKNOWN,) if fact.shape is None else tuple(self.size(n) for n in fact.shape)
+            found = self._shapes[id(fact)] = fact, sizes
+        return found[1]
 
     def elements(self, fact: Fact | None) -> int:
         """How many elements a tensor has; an absent one has none."""

@@ -70,9 +70,11 @@ def prune(problem: Problem) -> Problem:
     while (count := sum(map(len, problem.options.values()))) != before:
         before = count
         problem = _drop_underivable(problem)
-        component = components(problem.options)
-        problem = _drop_circular(problem, component)
-        problem = _drop_dominated(problem, component, forced(problem))
+        if all(len(own) == 1 for own in problem.options.values()):
+            break
+        below = Dominators(problem)
+        problem = _drop_circular(problem, below)
+        problem = _drop_dominated(problem, below)
     return problem
 
 
@@ -109,20 +111,66 @@ def _drop_underivable(problem: Problem) -> Problem:
     return Problem({c: kept[c] for c in sorted(kept)}, problem.roots)
 
 
+class Dominators:
+    """For each class, the classes that every way to compute it passes, itself included, as bits of a number.
+
+    This is the greatest solution of: a class, and whatever all its options have in common below them.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        order = _children_first(problem)
+        self.bit = {c: 1 << i for i, c in enumerate(order)}
+        self.of = dict.fromkeys(order, (1 << len(order)) - 1)
+        self._roots = problem.roots
+        changed = True
+        while changed:
+            changed = False
+            for c in order:
+                found = self.bit[c] | self._common(problem.options[c])
+                if found != self.of[c]:
+                    self.of[c] = found
+                    changed = True
+
+    def _common(self, options: tuple[Option, ...]) -> int:
+        found = -1
+        for option in options:
+            found &= self.below(option)
+        return found
+
+    def below(self, option: Option) -> int:
+        """The classes that are computed wherever the option is chosen."""
+        union = 0
+        for n in option.needs:
+            union |= self.of[n]
+        return union
+
+    def forced(self) -> set[int]:
+        """The classes that every choice computes."""
+        union = 0
+        for c in self._roots:
+            union |= self.of[c]
+        return {c for c, bit in self.bit.items() if union & bit}
+
+
 def forced(problem: Problem) -> set[int]:
     """Classes that every choice computes."""
-    found: set[int] = set()
-    stack = list(problem.roots)
+    return Dominators(problem).forced()
+
+
+def _children_first(problem: Problem) -> list[int]:
+    """The classes that the roots reach, each after those that it needs, as far as circles allow."""
+    found: dict[int, None] = {}
+    seen: set[int] = set()
+    stack = [(c, False) for c in reversed(problem.roots)]
     while stack:
-        c = stack.pop()
-        if c not in found:
-            found.add(c)
-            options = problem.options[c]
-            common = set(options[0].needs)
-            for option in options[1:]:
-                common.intersection_update(option.needs)
-            stack.extend(common - found)
-    return found
+        c, done = stack.pop()
+        if done:
+            found[c] = None
+        elif c not in seen:
+            seen.add(c)
+            stack.append((c, True))
+            stack.extend((n, False) for n in _successors(problem.options[c]) if n not in seen)
+    return list(found)
 
 
 def components(options: Mapping[int, tuple[Option, ...]]) -> dict[int, int]:
@@ -172,63 +220,33 @@ def _successors(options: tuple[Option, ...]) -> list[int]:
     return list(dict.fromkeys(n for option in options for n in option.needs))
 
 
-def _drop_circular(problem: Problem, component: Mapping[int, int]) -> Problem:
+def _drop_circular(problem: Problem, below: Dominators) -> Problem:
     """Drop options that read a class which cannot be computed without the option's own class."""
-    if not component:
-        return problem
-    options = dict(problem.options)
-    members: dict[int, list[int]] = {}
-    for c, name in component.items():
-        members.setdefault(name, []).append(c)
-    for name, group in members.items():
-        must = _dominators(problem, group, component, name)
-        bit = {c: 1 << i for i, c in enumerate(group)}
-        for c in group:
-            options[c] = tuple(
-                o for o in options[c] if not any(component.get(n) == name and must[n] & bit[c] for n in o.needs)
-            )
+    options = {
+        c: tuple(o for o in own if not below.below(o) & below.bit[c]) if len(own) > 1 else own
+        for c, own in problem.options.items()
+    }
     return Problem(options, problem.roots)
 
 
-def _dominators(problem: Problem, group: list[int], component: Mapping[int, int], name: int) -> dict[int, int]:
-    """For each class of a component, as bits over the group: classes of it that every way to compute it passes."""
-    bit = {c: 1 << i for i, c in enumerate(group)}
-    everything = (1 << len(group)) - 1
-    must = dict.fromkeys(group, everything)
-    changed = True
-    while changed:
-        changed = False
-        for c in group:
-            common = everything
-            for option in problem.options[c]:
-                union = 0
-                for n in option.needs:
-                    if component.get(n) == name:
-                        union |= must[n]
-                common &= union
-            new = common | bit[c]
-            if new != must[c]:
-                must[c] = new
-                changed = True
-    return must
-
-
-def _drop_dominated(problem: Problem, component: Mapping[int, int], sure: set[int]) -> Problem:
+def _drop_dominated(problem: Problem, below: Dominators) -> Problem:
     """Drop options that need all that another of the class needs, and cost no less. What is computed anyway does not
     count as a need, unless it may in turn need the class."""
+    sure = below.forced()
+    component = components(problem.options)
     options: dict[int, tuple[Option, ...]] = {}
     for c, own in problem.options.items():
-        if len(own) < 2:
-            options[c] = own
-            continue
         here = component.get(c, -1)
-        needs = [frozenset(n for n in o.needs if n not in sure or component.get(n) == here) for o in own]
-        kept: list[int] = []
-        order = sorted(range(len(own)), key=lambda i: (own[i].cost, len(needs[i]), i))
-        for i in order:
-            if not any(needs[k] <= needs[i] for k in kept):
-                kept.append(i)
-        options[c] = tuple(own[i] for i in sorted(kept))
+        kept: list[tuple[int, int]] = []
+        for i in sorted(range(len(own)), key=lambda i: (own[i].cost, len(own[i].needs), i)) if len(own) > 1 else ():
+            needs = 0
+            for n in own[i].needs:
+                if n not in sure or component.get(n) == here:
+                    needs |= below.bit[n]
+            passed = below.below(own[i])
+            if all(less & ~passed for _, less in kept):
+                kept.append((i, needs))
+        options[c] = tuple(own[i] for i, _ in sorted(kept)) if len(own) > 1 else own
     return Problem(options, problem.roots)
 
 
@@ -290,6 +308,8 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
 
 def split(problem: Problem) -> tuple[Choice, list[Problem]]:
     """What is decided already, and independent problems for the rest. The roots of each are its forced classes."""
+    if all(len(own) == 1 for own in problem.options.values()):
+        return {c: own[0] for c, own in problem.options.items()}, []
     sure = forced(problem)
     component = components(problem.options)
     parent = {c: c for c in problem.options}

@@ -1,9 +1,9 @@
 """Cheapest DAG by eliminating one class after another: exact where the problem is thin, whatever its length.
 
-Each class is a variable (its options, and "not computed" where it can be done without); an option
-excludes "not computed" for the classes that it reads. Eliminating a variable leaves a table over its
+Whether a class is computed is a variable, and what its cheapest option costs is a table over the
+class and the classes that its options read. Eliminating a variable leaves a table over its
 neighbours, as in dynamic programming over the layouts at a cut, except that the cuts find themselves:
-always the variable is taken next that leaves the smallest table (Bertelè and Brioschi, "Nonserial
+always the variable is taken next that has the fewest neighbours (Bertelè and Brioschi, "Nonserial
 Dynamic Programming", 1972). Where a table would be too large, some variables are held at what a
 known choice says, and then others, which is a local search over very large neighbourhoods.
 """
@@ -11,18 +11,48 @@ known choice says, and then others, which is a local search over very large neig
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.rewrite.dag import Choice, Problem, forced, needed, price
+from graphopt.rewrite.dag import Choice, Option, Problem, forced, needed, price
 
 Table = npt.NDArray[np.float64]
 
-LARGEST = 1 << 16
-"""Entries of the largest table."""
+LARGEST = 18
+"""Variables of the largest table, which has two to this power entries."""
+
+JOINT = 8
+"""Classes that the options of one class may read together, to be one table; otherwise each option is a variable."""
+
+
+def eliminate(problem: Problem, largest: int = LARGEST) -> Choice | None:
+    """The cheapest choice of a problem without cycles; None where a table would get more than ``largest`` variables."""
+    system = _System(problem)
+    plan = system.plan(largest, hold=False, spare=frozenset())
+    return None if plan is None else system.solve(plan, {})
+
+
+def improve(problem: Problem, start: Choice, rounds: int = 8, largest: int = LARGEST) -> Choice:
+    """A choice no dearer than ``start``, of a problem without cycles.
+
+    Each round solves the problem exactly but for some classes that are held at the best choice so
+    far, others than in the round before; it ends where two rounds in a row find nothing.
+    """
+    system = _System(problem)
+    best, spare, idle = start, frozenset[int](), 0
+    for _ in range(rounds):
+        plan = system.plan(largest, hold=True, spare=spare)
+        assert plan is not None
+        found = system.solve(plan, best)
+        idle = 0 if price(found) < price(best) * (1 - 1e-12) else idle + 1
+        best = best if idle else found
+        spare = frozenset(plan.held) if not spare & frozenset(plan.held) else frozenset()
+        if not plan.held or idle == 2:
+            break
+    return best
 
 
 @dataclass
@@ -33,161 +63,172 @@ class _Plan:
     held: list[int] = field(default_factory=list)
 
 
-def eliminate(problem: Problem, largest: int = LARGEST) -> Choice | None:
-    """The cheapest choice of a problem without cycles; None where a table would have more entries than ``largest``."""
-    problem = _sure(problem)
-    plan = _plan(problem, largest, hold=False, spare=frozenset())
-    return None if plan is None else _solve(problem, plan, {})
+class _System:
+    """The variables of a problem, and the tables over them whose sum is to be made least.
 
-
-def improve(problem: Problem, start: Choice, rounds: int = 8, largest: int = LARGEST) -> Choice:
-    """A choice no dearer than ``start``, of a problem without cycles.
-
-    Each round solves the problem exactly but for some classes that are held at the best choice so
-    far, others than in the round before; it ends where two rounds in a row find nothing.
+    A variable is a class that may be left out, or an option (of a class whose options read many
+    classes): its name is then a negative number.
     """
-    problem = _sure(problem)
-    best, spare, idle = start, frozenset[int](), 0
-    for _ in range(rounds):
-        plan = _plan(problem, largest, hold=True, spare=spare)
-        assert plan is not None
-        found = _solve(problem, plan, best)
-        idle = 0 if price(found) < price(best) * (1 - 1e-12) else idle + 1
-        best = best if idle else found
-        spare = frozenset(plan.held) if not spare & frozenset(plan.held) else frozenset()
-        if not plan.held or idle == 2:
-            break
-    return best
 
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.roots = forced(problem)
+        self.tables: list[tuple[tuple[int, ...], Table]] = []
+        self.variables: set[int] = {c for c in problem.options if c not in self.roots}
+        self._links: list[tuple[int, Option, int, int]] = []
+        self._made = 0
+        for c, options in problem.options.items():
+            self._describe(c, options)
 
-def _sure(problem: Problem) -> Problem:
-    """The problem with all classes that every choice computes as its roots: they are never "not computed"."""
-    return Problem(problem.options, tuple(sorted(forced(problem))))
-
-
-def _plan(problem: Problem, largest: int, *, hold: bool, spare: frozenset[int]) -> _Plan | None:
-    left = _neighbours(problem)
-    states = _states(problem)
-    plan = _Plan()
-
-    def entries(c: int) -> int:
-        total = states[c]
-        for n in left[c]:
-            total *= states[n]
-        return total
-
-    queue = [(entries(c), c) for c in left]
-    heapq.heapify(queue)
-    current = {c: size for size, c in queue}
-    while left:
-        size, c = heapq.heappop(queue)
-        if c not in left or current[c] != size:
-            continue
-        if size <= largest:
-            plan.order.append((c, tuple(sorted(left[c]))))
-        elif hold:
-            c = min(left[c] | {c}, key=lambda n: (n in spare, -len(left[n]), n))
-            plan.held.append(c)
+    def _describe(self, c: int, options: tuple[Option, ...]) -> None:
+        """The tables of one class."""
+        reads = {n for o in options for n in o.needs if n not in self.roots}
+        if len(options) == 1:
+            self._chosen(c, options[0].cost, options[0].needs)
+        elif len(reads) <= JOINT:
+            self._joint(c, options, tuple(sorted(reads)))
         else:
-            return None
-        touched = left.pop(c)
-        for n in touched:
-            left[n].discard(c)
-            if size <= largest:
-                left[n] |= touched - {n}
-        for n in sorted(touched):
-            current[n] = entries(n)
-            heapq.heappush(queue, (current[n], n))
-    held = set(plan.held)
-    plan.order = [(c, tuple(n for n in near if n not in held)) for c, near in plan.order]
-    return plan
+            self._split(c, options)
 
+    def _chosen(self, c: int, cost: float, needs: Iterable[int]) -> None:
+        """Where a variable is set it costs, and so are all that it needs."""
+        if c not in self.roots:
+            self._add((c,), np.array([0.0, cost]))
+            for n in needs:
+                if n not in self.roots:
+                    self._add((c, n), np.array([[0.0, 0.0], [np.inf, 0.0]]))
 
-def _neighbours(problem: Problem) -> dict[int, set[int]]:
-    roots = set(problem.roots)
-    near: dict[int, set[int]] = {c: set() for c in problem.options}
-    for c, options in problem.options.items():
+    def _joint(self, c: int, options: tuple[Option, ...], reads: tuple[int, ...]) -> None:
+        """The cheapest of the options that what is computed allows."""
+        cheapest: Table = np.full((2,) * len(reads), np.inf)
         for option in options:
-            for n in option.needs:
-                if n not in roots:
-                    near[c].add(n)
-                    near[n].add(c)
-    return near
+            cut = tuple(1 if n in option.needs else slice(None) for n in reads)
+            cheapest[cut] = np.minimum(cheapest[cut], option.cost)
+        if c in self.roots:
+            self._add(reads, cheapest)
+        else:
+            self._add((*reads, c), np.stack([np.zeros_like(cheapest), cheapest], axis=-1))
 
-
-def _states(problem: Problem) -> dict[int, int]:
-    """How many states a class has: its options, after "not computed" where it is no root."""
-    roots = set(problem.roots)
-    return {c: len(options) + (c not in roots) for c, options in problem.options.items()}
-
-
-def _solve(problem: Problem, plan: _Plan, held: Choice) -> Choice:
-    """The cheapest choice when the held classes are as in a known choice."""
-    roots = set(problem.roots)
-    fixed: dict[int, int] = {}
-    for c in plan.held:
-        offset = c not in roots
-        fixed[c] = problem.options[c].index(held[c]) + offset if c in held else 0
-    tables = _tables(problem, roots, fixed)
-    picks: list[tuple[int, tuple[int, ...], npt.NDArray[np.intp]]] = []
-    states = _states(problem)
-    for c, near in plan.order:
-        joint = tuple(sorted((*near, c)))
-        total: Table = np.zeros([states[n] for n in joint])
-        for names, table in tables.pop(c).items():
-            total += table.reshape([states[n] if n in names else 1 for n in joint])
-            for n in names:
-                if n != c:
-                    del tables[n][names]
-        axis = joint.index(c)
-        picks.append((c, near, total.argmin(axis=axis)))
-        _put(tables, near, total.min(axis=axis))
-    state = dict(fixed)
-    for c, near, pick in reversed(picks):
-        state[c] = int(pick[tuple(state[n] for n in near)])
-    chosen: Choice = {}
-    for c, s in state.items():
-        index = s - (c not in roots)
-        if index >= 0:
-            chosen[c] = problem.options[c][index]
-    found = needed(chosen, problem.roots)
-    assert found is not None
-    return found
-
-
-Tables = dict[int, dict[tuple[int, ...], Table]]
-
-
-def _put(tables: Tables, names: tuple[int, ...], table: Table) -> None:
-    """Add a table over these variables; those over the same variables are summed."""
-    if names:
-        old = tables[names[0]].get(names)
-        new = table if old is None else old + table
-        for n in names:
-            tables[n][names] = new
-
-
-def _tables(problem: Problem, roots: set[int], fixed: Mapping[int, int]) -> Tables:
-    """The costs of options and the exclusions between them, as tables over the variables that are not fixed."""
-    tables: Tables = {c: {} for c in problem.options if c not in fixed}
-    for c, options in problem.options.items():
-        absent = [] if c in roots else [0.0]
-        if c not in fixed:
-            _put(tables, (c,), np.array([*absent, *(o.cost for o in options)]))
-        pairs: dict[int, list[int]] = {}
+    def _split(self, c: int, options: tuple[Option, ...]) -> None:
+        """A variable for each option, and a chain of variables that says whether one of the first few is set."""
+        before: tuple[int, ...] = ()
         for i, option in enumerate(options):
-            for n in option.needs:
-                if n not in roots:
-                    pairs.setdefault(n, []).append(i + len(absent))
-        for n, excluded in pairs.items():
-            table: Table = np.zeros((len(options) + len(absent), len(problem.options[n]) + 1))
-            table[excluded, 0] = np.inf
-            if c in fixed and n in fixed:
-                continue
-            if c in fixed:
-                _put(tables, (n,), table[fixed[c]])
-            elif n in fixed:
-                _put(tables, (c,), table[:, fixed[n]])
+            last = i == len(options) - 1
+            v, after = self._fresh(), c if last else self._fresh()
+            self._chosen(v, option.cost, option.needs)
+            scope = (*before, v)
+            any_: Table = np.zeros((2,) * len(scope))
+            any_[(0,) * len(scope)] = np.inf  # nothing was chosen: what comes after is not computed
+            if last and c in self.roots:
+                self._add(scope, any_)
             else:
-                _put(tables, (min(c, n), max(c, n)), table if c < n else table.T)
-    return tables
+                self._add((*scope, after), np.stack([np.zeros_like(any_), any_], axis=-1))
+            self._links.append((c, option, v, after))
+            before = (after,)
+
+    def _fresh(self) -> int:
+        self._made += 1
+        self.variables.add(-self._made)
+        return -self._made
+
+    def _add(self, scope: tuple[int, ...], table: Table) -> None:
+        if not scope:
+            return
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        self.tables.append((tuple(scope[i] for i in order), table.transpose(order)))
+
+    def plan(self, largest: int, *, hold: bool, spare: frozenset[int]) -> _Plan | None:
+        """An order of elimination; None where a table becomes too large and nothing may be held."""
+        left: dict[int, set[int]] = {v: set() for v in self.variables}
+        for scope, _ in self.tables:
+            for v in scope:
+                left[v].update(scope)
+        for v, near in left.items():
+            near.discard(v)
+        queue = [(len(near), v) for v, near in left.items()]
+        heapq.heapify(queue)
+        plan = _Plan()
+        while left:
+            size, v = heapq.heappop(queue)
+            if v not in left or len(left[v]) != size:
+                continue
+            fits = size < largest
+            if fits:
+                plan.order.append((v, tuple(sorted(left[v]))))
+            elif hold:
+                v = min(left[v] | {v}, key=lambda n: (n in spare, -len(left[n]), n))
+                plan.held.append(v)
+            else:
+                return None
+            touched = left.pop(v)
+            for n in touched:
+                left[n].discard(v)
+                if fits:
+                    left[n] |= touched - {n}
+            for n in sorted(touched):
+                heapq.heappush(queue, (len(left[n]), n))
+        held = set(plan.held)
+        plan.order = [(v, tuple(n for n in near if n not in held)) for v, near in plan.order]
+        return plan
+
+    def solve(self, plan: _Plan, known: Choice) -> Choice:
+        """The cheapest choice when the held variables are as in a known choice."""
+        state = self._state(known)
+        fixed = {v: state[v] for v in plan.held}
+        waiting: dict[int, dict[tuple[int, ...], Table]] = {v: {} for v, _ in plan.order}
+        for scope, table in self.tables:
+            cut = tuple(fixed[v] if v in fixed else slice(None) for v in scope)
+            _put(waiting, tuple(v for v in scope if v not in fixed), table[cut])
+        picks: list[tuple[int, tuple[int, ...], npt.NDArray[np.bool_]]] = []
+        for v, near in plan.order:
+            joint = (*near, v)
+            total: Table = np.zeros((2,) * len(joint))
+            for scope, table in waiting.pop(v).items():
+                total += _spread(scope, table, joint)
+                for n in scope:
+                    if n != v:
+                        del waiting[n][scope]
+            picks.append((v, near, total[..., 1] < total[..., 0]))
+            _put(waiting, near, np.minimum(total[..., 0], total[..., 1]))
+        for v, near, pick in reversed(picks):
+            fixed[v] = int(pick[tuple(fixed[n] for n in near)])
+        return self._choice({c for c in self.problem.options if c in self.roots or fixed[c]})
+
+    def _state(self, known: Choice) -> dict[int, int]:
+        """What the variables are in a choice."""
+        state = {v: int(v in known) for v in self.variables}
+        reached: dict[int, int] = {}
+        for c, option, v, after in self._links:
+            state[v] = int(known.get(c) is option)
+            reached[c] = reached.get(c, 0) | state[v]
+            if after != c:
+                state[after] = reached[c]
+        return state
+
+    def _choice(self, computed: set[int]) -> Choice:
+        """For each class that is computed, its cheapest option whose classes are."""
+        chosen: Choice = {}
+        for c in computed:
+            fitting = [o for o in self.problem.options[c] if computed.issuperset(o.needs)]
+            if fitting:
+                chosen[c] = min(fitting, key=lambda o: o.cost)
+        found = needed(chosen, self.problem.roots)
+        assert found is not None
+        return found
+
+
+def _put(waiting: dict[int, dict[tuple[int, ...], Table]], scope: tuple[int, ...], table: Table) -> None:
+    """Add a table over variables in ascending order; those over the same variables are summed."""
+    if scope:
+        old = waiting[scope[0]].get(scope)
+        new = table if old is None else old + table
+        for v in scope:
+            waiting[v][scope] = new
+
+
+def _spread(scope: tuple[int, ...], table: Table, joint: tuple[int, ...]) -> Table:
+    """A table over ascending variables as one that broadcasts over others, of which the last is out of order."""
+    last = joint[-1]
+    if last in scope:
+        table = np.moveaxis(table, scope.index(last), -1)
+    return table.reshape([2 if v in scope else 1 for v in joint])

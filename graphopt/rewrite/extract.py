@@ -44,7 +44,7 @@ class Limits:
     """How far the search for the cheapest choice goes. The defaults keep parts of some thousand classes to seconds."""
 
     table: int = LARGEST
-    """Entries of the largest table of an elimination."""
+    """Variables of the largest table of an elimination."""
     unroll: int = 6
     """Classes on a cycle, up to which the cycle is unrolled."""
     options: int = 1500
@@ -136,8 +136,7 @@ def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Bre
 
 def _appraise(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
     """What a choice costs as the graph that it is."""
-    only = Terms(terms.saturated, terms.model, choice)
-    return breakdown(solve(problem(only, 0.0), Limits()).choice)
+    return breakdown(solve(problem(terms.restrict(choice), 0.0), Limits()).choice)
 
 
 def stored_bytes(graph: Graph) -> int:

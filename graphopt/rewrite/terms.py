@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.rewrite.cost import Cost, CostModel
 from graphopt.rewrite.dag import Option, needed, settle
-from graphopt.rewrite.fusions import fusions
+from graphopt.rewrite.fusions import Fused, fusions
 from graphopt.rewrite.provenance import Provenance
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
 
@@ -20,21 +21,36 @@ CONSTANT_BYTES = 16
 class Terms:
     """Reads a saturated e-graph under a cost model; everything is computed once.
 
-    With ``only``, a choice, there is just one e-node for each class: the graph that was chosen.
+    ``restrict`` gives those of a choice alone: one e-node for each class, the graph that was chosen.
     """
 
-    def __init__(self, saturated: Saturated, model: CostModel, only: Mapping[int, ENode] | None = None) -> None:
+    def __init__(self, saturated: Saturated, model: CostModel) -> None:
         self.saturated = saturated
         self.model = model
-        self.is_open = only is None
-        self.classes = saturated.classes if only is None else {c: (only[c],) for c in sorted(only)}
+        self.is_open = True
+        self.classes = saturated.classes
         self.constants = self._constants()
         self.constant_bytes = {c: self._bytes(c) for c in self.constants}
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
-        self.fused = fusions(model.target.fusions, self.working, saturated.facts, saturated.graph.opset)
+        self.fused: Mapping[int, Sequence[Fused]] = fusions(
+            model.target.fusions, self.working, saturated.facts, saturated.graph.opset
+        )
         """What the target makes of several e-nodes by itself, by the class that this computes."""
         self._costs: dict[tuple[int, bool], Cost] = {}
+
+    def restrict(self, choice: Mapping[int, ENode]) -> Terms:
+        """The terms of a choice."""
+        twin = copy(self)
+        twin.is_open = False
+        twin.classes = {c: (choice[c],) for c in sorted(choice)}
+        twin.working = {c: [node] for c, (node,) in twin.classes.items() if c not in self.constants}
+        twin.fused = {
+            c: [f for f in self.fused[c] if all(choice.get(p) == node for p, node in f.parts)]
+            for c in twin.working
+            if c in self.fused
+        }
+        return twin
 
     def roots(self) -> tuple[int, ...]:
         """The classes that the outputs are, each once."""

@@ -198,7 +198,7 @@ def test_the_integer_program_is_exact(p: Problem) -> None:
 def test_local_search_gives_a_valid_choice(p: Problem) -> None:
     best = brute_force(p)
     if best is not None:
-        found = solve(p, Limits(table=2, unroll=0, options=0))
+        found = solve(p, Limits(table=1, unroll=0, options=0))
         assert needed(found.choice, p.roots) == found.choice
         assert price(found.choice) >= best
 
