@@ -22,7 +22,7 @@ from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import Call
 from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.dtypes import CODES, dtype_of
-from graphopt.ir.facts import NOTHING, Fact, meet
+from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer_bodies import infer_function, infer_if, infer_loop, infer_scan
 from graphopt.ir.infer_elements import infer_elements
@@ -234,32 +234,7 @@ def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> dict[Value
     Types that the model declares complete what inference does not know. ``facts`` is more knowledge
     of the graph's inputs. Raises InvalidModelError, naming the node, where types do not fit together.
     """
-    return _infer(graph, facts or {}, graph.functions)
-
-
-def _infer(graph: Graph, facts: Mapping[Value, Fact], functions: Functions) -> dict[Value, Fact]:
-    found: dict[Value, Fact] = {}
-    try:
-        order = graph.order()
-    except ValueError as error:
-        raise InvalidModelError(str(error)) from error
-    for node in order:
-        if node.op == INPUT:
-            value = Value(node.id)
-            fact = fact_of_type(graph.types.get(value))
-            outputs: Sequence[Fact] = (meet(facts[value], fact) if value in facts else fact,)
-        elif node.op == CONSTANT:
-            outputs = infer_node(CONSTANT, node.attrs, (), 1, graph.opset)
-        else:
-            inputs = [None if v is None else found[v] for v in node.inputs]
-            outputs = infer_in_graph(graph, node, inputs, functions)
-        for port, fact in enumerate(outputs):
-            value = Value(node.id, port)
-            declared = graph.types.get(value)
-            if declared is not None and node.op not in (INPUT, CONSTANT):
-                fact = _completed(fact, declared)
-            found[value] = _numbered(fact)
-    return found
+    return _Walk(graph.functions).graph(graph, facts or {})
 
 
 def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
@@ -267,26 +242,64 @@ def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], func
 
     Raises InvalidModelError, naming the node, where the inputs do not fit together.
     """
+    return _Walk(functions).node(graph, node, inputs)
 
-    def infer_body(body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
+
+class _Walk:
+    """A walk through a graph, its bodies and its local functions, which may be nested so that they never end."""
+
+    ROOM = 100_000
+    """Nodes within bodies and functions that are looked at; the outputs of what comes after are unknown."""
+    DEPTH = 40
+    """How deep bodies and functions are looked into."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.room = self.ROOM
+        self.depth = 0
+
+    def graph(self, graph: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+        found: dict[Value, Fact] = {}
+        try:
+            order = graph.order()
+        except ValueError as error:
+            raise InvalidModelError(str(error)) from error
+        for node in order:
+            inputs = [None if v is None else found[v] for v in node.inputs]
+            outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
+            for value, fact in zip(node.outputs, outputs, strict=True):
+                declared = graph.types.get(value) if node.op != CONSTANT else None
+                found[value] = _numbered(fact if declared is None else _completed(fact, declared))
+        return found
+
+    def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
+        try:
+            if node.op in BODIED:
+                return BODIED[node.op](node, inputs, self.body)
+            function = self.functions.get((node.op, node.origin.overload))
+            if function is not None:
+                return infer_function(function, node, inputs, self.body)
+            return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
+        except InvalidModelError as error:
+            label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
+            raise InvalidModelError(f"node {label!r}: {error}") from error
+
+    def body(self, body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
+        """What is known of the outputs of a body, from its inputs."""
+        self.room -= len(body)
+        if self.room < 0 or self.depth == self.DEPTH:
+            return [NOTHING] * len(body.outputs)
+        self.depth += 1
         known = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
-        found = _infer(body, known, functions)
+        found = self.graph(body, known)
+        self.depth -= 1
         return [NOTHING if v is None else found[v] for v in body.outputs]
-
-    try:
-        if node.op in BODIED:
-            return BODIED[node.op](node, inputs, infer_body)
-        function = functions.get((node.op, node.origin.overload))
-        if function is not None:
-            return infer_function(function, node, inputs, infer_body)
-        return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
-    except InvalidModelError as error:
-        label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
-        raise InvalidModelError(f"node {label!r}: {error}") from error
 
 
 def _completed(fact: Fact, declared: Type) -> Fact:
     """The fact, with what is declared where inference knows nothing; what is inferred wins where both speak."""
+    if fact is NOTHING:
+        return fact_of_type(declared)
     type = _completed_type(fact.type, declared)
     if type is fact.type:
         return fact

@@ -245,6 +245,7 @@ def attribute(op: str, attrs: Attrs, name: str, rank: int | None = None) -> Attr
     return value
 
 
+@cache
 def attribute_kind(op: str, name: str) -> int | None:
     """ONNX's number for the type of an attribute, by the op's newest schema; None where that says nothing of it."""
     domain, short, version = split(op)

@@ -584,6 +584,22 @@ def test_local_functions_are_looked_into() -> None:
     assert infer(graph)[y].shape == (N, 8)
 
 
+def test_functions_that_multiply_are_not_followed_to_their_end() -> None:
+    functions: dict[tuple[str, str], Function] = {}
+    for depth in range(30):
+        inner = Graph(functions=functions)
+        value = inner.add_input("v")
+        for _ in range(2):
+            (value,) = inner.add(f"mine::F{depth + 1}" if depth < 29 else "Relu", (value,)).outputs
+        inner.add_output("w", value)
+        functions[f"mine::F{depth}", ""] = Function("mine", f"F{depth}", "", inner)
+    graph = Graph(functions=functions)
+    (y,) = graph.add("mine::F0", (graph.add_input("x", TensorType("float32", (N,))),)).outputs
+    start = perf_counter()
+    assert infer(graph)[y] == Fact()
+    assert perf_counter() - start < 20
+
+
 def test_elements_of_a_sequence_may_differ() -> None:
     parts = [of(2, 3), of(4, 3)]
     (sequence,) = node("SequenceConstruct", *parts)
