@@ -6,6 +6,7 @@ in the same way. It either looks at one node, wherever something changed, or goe
 
 from __future__ import annotations
 
+from graphopt.rewrite.passes.bodies import OWN
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
@@ -27,6 +28,7 @@ PASSES: tuple[Pass, ...] = (
     DECIDED,
     UNROLL,
     CARRIED,
+    OWN,
     CAPTURES,
     DUPLICATES,
     COMMON,
