@@ -98,9 +98,9 @@ class _Simplifier:
         if UNUSED not in self.passes:
             return
         for node in reversed(self.graph.order()):
-            text = self.shown(node)
+            site, text = _name(self.graph, node), self.shown(node)
             if remove_unused(self.space, node) and node.op != CONSTANT:
-                self.note(UNUSED.name, _name(self.graph, node), text, "")
+                self.note(UNUSED.name, site, text, "")
 
     def sweep(self, name: str, act: Callable[[Workspace], bool]) -> None:
         """Let a pass go over the whole graph."""

@@ -58,7 +58,7 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
         condition, states = made[0], made[1 : 1 + n_states]
         for parts, value in zip(collected, made[1 + n_states :], strict=True):
             parts.append(_stacked(space, value))
-    results = [parts[0] if len(parts) == 1 else _joined(space, parts) for parts in collected] if trips else []
+    results = [None if not parts else parts[0] if len(parts) == 1 else _joined(space, parts) for parts in collected]
     _become(space, node, [*states, *results])
     return True
 

@@ -27,7 +27,7 @@ def inline_functions(space: Workspace) -> bool:
     nodes and the calls more than they have now.
     """
     graph = space.graph
-    waiting = [n.id for n in graph.nodes() if callee(n, graph.functions)]
+    waiting = _calls(graph, 0)
     if not waiting:
         return False
     expanded_size(graph, max(LIMIT, 2 * len(graph)))
@@ -43,8 +43,13 @@ def inline_functions(space: Workspace) -> bool:
             if new is not None:
                 space.replace(old, new)
         _import(graph, function)
-        waiting += [n.id for n in graph.since(first) if callee(n, graph.functions)]
+        waiting += _calls(graph, first)
     return space.edits != before
+
+
+def _calls(graph: Graph, first: int) -> list[int]:
+    """The calls of local functions among the nodes from an id on, the last first."""
+    return [n.id for n in graph.since(first) if callee(n, graph.functions)][::-1]
 
 
 def _fits(space: Workspace, function: Function) -> bool:

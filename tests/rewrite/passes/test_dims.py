@@ -1,0 +1,53 @@
+"""Open dimensions and overridable defaults are fixed, or refused in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.errors import UsageError
+from graphopt.ir.text import parse, show
+from graphopt.rewrite.passes import fix_dims, freeze_defaults
+
+SOURCE = "x: float32[n, 3, m] z: float32[n] k: float32[2] y: float32[n, 3, m] = Neg(x) return y"
+
+
+def test_shapes_and_names() -> None:
+    made = show(fix_dims(parse(SOURCE), {"x": (1, 3, 640)}, {}))
+    assert "x: float32[1, 3, 640]\nz: float32[1]\n" in made
+    assert "y: float32[1, 3, 640] = Neg(x)" in made
+    assert "x: float32[5, 3, m]\nz: float32[5]\n" in show(fix_dims(parse(SOURCE), {}, {"n": 5}))
+
+
+def test_nothing_to_fix() -> None:
+    graph = parse(SOURCE)
+    assert fix_dims(graph, {}, {}) is graph
+    assert fix_dims(graph, {"k": (2,)}, {}) is graph
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims", "message"),
+    [
+        ({"w": (1,)}, {}, "no input is called 'w': there are k, x, z"),
+        ({"xx": (1,)}, {}, "no input is called 'xx'; did you mean x?"),
+        ({"x": (1, 3)}, {}, "input 'x' has 3 axes, not 2"),
+        ({"x": (1, 4, 2)}, {}, "axis 1 of input 'x' is 3 in the model, it cannot be 4"),
+        ({"x": (0, 3, 2)}, {}, "axis 0 of input 'x' cannot be 0: expected 1 or more"),
+        ({"x": (1, 3, 2), "z": (2,)}, {}, "axis 0 of input 'z' is n, which is 1 already, it cannot be 2 too"),
+        ({"x": (1, 3, 2)}, {"n": 2}, "axis 0 of input 'x' is n, which is 2 already, it cannot be 1 too"),
+        ({}, {"q": 2}, "no dimension of an input is called 'q': there are m, n"),
+        ({}, {"n": 0}, "dimension n cannot be 0: expected 1 or more"),
+    ],
+)
+def test_what_does_not_fit(shapes: dict[str, tuple[int, ...]], dims: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        fix_dims(parse(SOURCE), shapes, dims)
+    assert str(error.value) == message
+
+
+def test_freeze() -> None:
+    graph = parse("x: float32[2] w: float32[2] default [1.0, 2.0] y = Add(x, w) return y")
+    made = freeze_defaults(graph)
+    assert [made.names[v] for v in made.inputs] == ["x"]
+    assert "w = [1.0, 2.0]" in show(made)
+    assert freeze_defaults(made) is made
+    assert len(graph.inputs) == 2

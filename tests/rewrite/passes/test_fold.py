@@ -1,0 +1,121 @@
+"""Constants are folded where that pays, and models do not explode by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse, show
+from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within, stored_bytes
+from graphopt.rewrite.simplify import simplify
+
+PASSES = (UNUSED, KNOWN, FOLD)
+
+
+def folded(text: str) -> str:
+    return show(simplify(parse(text), passes=PASSES)).split("\n", 1)[1].strip()
+
+
+def ops(graph: Graph) -> list[str]:
+    return sorted(n.op for n in graph.nodes() if n.op not in ("Input", "Constant"))
+
+
+def weights(text: str, **constants: np.ndarray) -> Graph:  # type: ignore[type-arg]
+    """A graph whose inputs of these names are constants."""
+    graph = parse(text)
+    for value in list(graph.inputs):
+        name = graph.names[value]
+        if name in constants:
+            graph.replace(value, graph.add_constant(Constant.of(constants[name]), name))
+            graph.remove(value.node)
+    return graph
+
+
+def test_small_constants_are_computed() -> None:
+    assert (
+        folded("x: float32[2] y = Add(x, Mul(2.0, Add(1.0, 2.0))) return y")
+        == "x: float32[2]\ny = Add(x, 6.0)\nreturn y"
+    )
+
+
+def test_shapes_are_known() -> None:
+    source = "x: float32[n, 3, 4] s = Shape(x) y = Gather(s, [1, 2]) return y"
+    assert folded(source) == "x: float32[n, 3, 4]\ny = [3, 4]\nreturn y"
+    kept = "x: float32[n, 3] s = Shape(x) return s"
+    assert folded(kept).endswith("s = Shape(x)\nreturn s")
+
+
+def test_a_division_by_zero_is_left_alone() -> None:
+    assert "Div" in folded("x: int64[1] y = Add(x, Div([1], [0])) return y")
+
+
+def test_random_numbers_and_dequantized_weights_are_left_alone() -> None:
+    assert "RandomNormal" in folded("x: float32[2] y = Add(x, RandomNormal(shape=[2])) return y")
+    dequantized = "x: float32[2] y = Add(x, DequantizeLinear(int8[2]{1, 2}, 0.5)) return y"
+    assert "DequantizeLinear" in folded(dequantized)
+    assert "DequantizeLinear" in show(fold_within(parse(dequantized)))
+
+
+def test_a_large_result_replaces_what_is_no_smaller() -> None:
+    w = np.arange(6000, dtype=np.float32).reshape(60, 100)
+    once = weights("x: float32[2, 100] w: float32[60, 100] y = MatMul(x, Transpose(w)) return y", w=w)
+    assert ops(simplify(once, passes=PASSES)) == ["MatMul"]
+    twice = weights("x: float32[2, 100] w: float32[60, 100] y = MatMul(x, Transpose(w)) z = MatMul(y, w) return z", w=w)
+    assert ops(simplify(twice, passes=PASSES)) == ["MatMul", "MatMul", "Transpose"]
+    assert ops(fold_within(twice)) == ["MatMul", "MatMul"]
+    assert ops(fold_within(twice, stored_bytes(twice) + 100)) == ["MatMul", "MatMul", "Transpose"]
+
+
+def test_what_is_too_large_is_never_computed() -> None:
+    source = "y = ConstantOfShape([1048576, 1048576]) z = Add(y, y) n = NonZero(z) return n"
+    graph = parse(source)
+    assert ops(fold_within(simplify(graph, passes=PASSES))) == ["NonZero"]
+    for text in ("y = Range(0, 1099511627776, 1) return y", "y = Tile([1], [1099511627776]) return y"):
+        assert len(fold_within(simplify(parse(text), passes=PASSES))) == 1
+    grown = "a = Concat([1, 2], [1, 2], axis=0)" + "".join(
+        f" {b} = Concat({a}, {a}, axis=0)" for a, b in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst", strict=True)
+    )
+    made = simplify(parse(grown + " return t"), passes=PASSES)
+    assert stored_bytes(made) < 20_000
+
+
+def test_one_repeated_element_stays_one() -> None:
+    graph = simplify(parse("x: float32[1000, 1000] y = Add(x, ConstantOfShape([1000, 1000])) return y"), passes=PASSES)
+    assert stored_bytes(graph) == 4
+    more = "x: float32[1000, 1000] w = ConstantOfShape([1000, 1000]) y = Add(x, Transpose(Exp(w))) return y"
+    graph = simplify(parse(more), passes=PASSES)
+    assert ops(graph) == ["Add"]
+    assert stored_bytes(graph) == 4
+
+
+def test_the_last_fold_takes_the_smallest_first() -> None:
+    w = np.arange(100_000, dtype=np.float32).reshape(100, 1000)
+    v = np.arange(10_000, dtype=np.float32).reshape(100, 100)
+    text = """x: float32[2, 100] w: float32[100, 1000] v: float32[100, 100]
+        a = MatMul(MatMul(x, w), Transpose(w)) b = MatMul(MatMul(x, v), Transpose(v)) return a, b"""
+    graph = weights(text, w=w, v=v)
+    made = fold_within(graph, stored_bytes(graph) + 50_000)
+    assert ops(made).count("Transpose") == 1
+    assert stored_bytes(made) == stored_bytes(graph) + 40_000
+    assert ops(fold_within(graph)).count("Transpose") == 0
+
+
+def test_a_chain_of_constants_is_computed_as_a_whole() -> None:
+    w = np.arange(6000, dtype=np.float32).reshape(60, 100)
+    text = """x: float32[2, 60] w: float32[60, 100] y = MatMul(x, Relu(Neg(w))) z = MatMul(x, w) return y, z"""
+    made = fold_within(weights(text, w=w))
+    assert ops(made) == ["MatMul", "MatMul"]
+    assert fold_within(made) is made
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "bool"])
+def test_dtypes(dtype: str) -> None:
+    made = folded(
+        f"x: {dtype}[2] y = Concat(x, Concat({dtype}[1]{{1}}, {dtype}[1]{{0}}, axis=0), axis=0) return y".replace(
+            "{1}", "{true}" if dtype == "bool" else "{1}" if dtype == "int32" else "{1.0}"
+        ).replace("{0}", "{false}" if dtype == "bool" else "{0}" if dtype == "int32" else "{0.0}")
+    )
+    assert made.count("Concat") == 1

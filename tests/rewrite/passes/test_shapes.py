@@ -1,0 +1,59 @@
+"""Shape operands become constants where the op can tell the open sizes itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.ir.text import parse, show
+from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.fold import FOLD, KNOWN
+from graphopt.rewrite.passes.shapes import FIXED, SAME
+from graphopt.rewrite.simplify import simplify
+
+PASSES = (UNUSED, KNOWN, FOLD, FIXED, SAME)
+
+
+def fixed(text: str) -> str:
+    return "; ".join(line for line in show(simplify(parse(text), passes=PASSES)).split("\n") if " = " in line)
+
+
+RESHAPE = "s = Shape(x) y = Reshape(x, Concat({}, axis=0)) return y"
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "wanted"),
+    [
+        ("n, 3, 4", "Gather(s, [0]), [12]", "[0, 12]"),
+        ("n, m, 12", "Gather(s, [0, 1]), [3, 4]", "[0, 0, 3, 4]"),
+        ("3, n, 4", "Gather(s, [1]), [12]", "[-1, 12]"),
+        ("n, m, 12", "[12], Gather(s, [0, 1])", None),
+        ("n, 6", "Mul(Gather(s, [0]), [2]), [3]", "[-1, 3]"),
+    ],
+)
+def test_reshape(shape: str, parts: str, wanted: str | None) -> None:
+    made = fixed(f"x: float32[{shape}] {RESHAPE.format(parts)}")
+    if wanted is None:
+        assert "Concat" in made
+    else:
+        assert made == f"y = Reshape(x, {wanted})"
+
+
+def test_expand() -> None:
+    assert fixed("x: float32[n, 1] s = Shape(x) y = Expand(x, Concat(Gather(s, [0]), [5], axis=0)) return y") == (
+        "y = Expand(x, [1, 5])"
+    )
+    assert "Concat" in fixed("x: float32[n, 1] z: float32[m] y = Expand(x, Concat([1], Shape(z), axis=0)) return y")
+
+
+def test_slice_to_the_end() -> None:
+    made = fixed("x: float32[n, 4] y = Slice(x, [1], Gather(Shape(x), [0]), [0]) return y")
+    assert made == "y = Slice(x, [1], [9223372036854775807], [0])"
+    assert "Shape" in fixed("x: float32[n, 4] z: float32[m] y = Slice(x, [1], Shape(z), [0]) return y")
+    assert "Shape" in fixed("x: float32[n, 4] y = Slice(x, [-1], Gather(Shape(x), [0]), [0], [-1]) return y")
+
+
+def test_reshapes_to_one_shape_are_one() -> None:
+    source = "x: float32[n, m, 6] z: float32[n, 2] a = Reshape(x, Concat(Gather(Shape(x), [0]), [-1], axis=0)) "
+    source += "b = Reshape(x, Concat(Gather(Shape(z), [0]), [-1], axis=0)) y = Add(a, b) return y"
+    made = fixed(source)
+    assert made.count("Reshape") == 1

@@ -1,0 +1,135 @@
+"""Rules and passes run to a fixed point, and leave names, inputs and outputs alone."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse, show
+from graphopt.rewrite.build import constant_of
+from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.simplify import Applied, describe, simplify
+from graphopt.rewrite.workspace import Workspace
+
+
+def rules(*texts: str) -> list[Rule]:
+    return parse_rules("\n".join(f"# why [A1] reals always\nr{i}: {t}\n" for i, t in enumerate(texts)))
+
+
+def simplified(text: str, *texts: str) -> str:
+    return show(simplify(parse(text), rules(*texts))).split("\n", 1)[1].strip()
+
+
+NEG = "Neg(Neg(x)) => x"
+
+
+def test_rules_run_until_none_applies() -> None:
+    source = "x: float32[2] y = Neg(Neg(Neg(Neg(Neg(x))))) return y"
+    assert simplified(source, NEG) == "x: float32[2]\ny = Neg(x)\nreturn y"
+
+
+def test_a_rewrite_below_lets_another_apply_above() -> None:
+    source = "x: float32[2, 3] y = Neg(Transpose(Transpose(Neg(x)))) return y"
+    turn = "Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(p, q))"
+    none = "Transpose(x, perm=p) => x where is_identity(p)"
+    assert simplified(source, NEG, turn, none) == "x: float32[2, 3]\nreturn x as y"
+
+
+def test_what_is_not_changed_comes_back() -> None:
+    graph = parse("x: float32[2] y = Neg(x) return y")
+    assert simplify(graph, rules(NEG)) is graph
+    again = simplify(parse("x: float32[2] y = Neg(Neg(Neg(x))) return y"), rules(NEG))
+    assert simplify(again, rules(NEG)) is again
+
+
+def test_the_graph_itself_is_not_changed() -> None:
+    graph = parse("x: float32[2] y = Neg(Neg(x)) return y")
+    before = show(graph)
+    assert simplify(graph, rules(NEG)) is not graph
+    assert show(graph) == before
+
+
+def test_names() -> None:
+    graph = simplify(
+        parse("x: float32[2] h = Neg(x) y = Relu(h) return y, h"),
+        rules("Relu(x) => Max(x, 0.0)", "Neg(x) => Sub(0.0, x)"),
+    )
+    assert graph.output_names == ["y", "h"]
+    assert "h = Sub(" in show(graph)
+    assert "y = Max(h" in show(graph)
+
+
+def test_bodies_are_simplified_too() -> None:
+    source = """c: bool[] x: float32[2]
+        y = If(c | x, then_branch={ q: ? r = Neg(Neg(q)) return r }, else_branch={ q: ? r = Abs(q) return r })
+        return y"""
+    made = show(simplify(parse(source), rules(NEG)))
+    assert "Neg" not in made
+    assert "Abs" in made
+
+
+def test_bodies_know_what_they_capture() -> None:
+    source = """c: bool[] x: float32[2, 3]
+        y = If(c | x, then_branch={ q: ? s = Shape(q) return s },
+            else_branch={ q: ? s = Shape(Transpose(q)) return s })
+        return y"""
+    made = show(simplify(parse(source)))
+    assert "Shape" not in made
+    assert "[2, 3]" in made
+
+
+def test_the_journal() -> None:
+    journal: list[Applied] = []
+    graph = parse("x: float32[2] a = Neg(x) b = Neg(a) y = Relu(b) d = Abs(x) return y")
+    simplify(graph, rules(NEG), journal=journal)
+    assert journal == [Applied("unused-node", "d", "Abs(x)", ""), Applied("r0", "b", "Neg(Neg(x))", "x")]
+
+
+def test_rules_that_undo_each_other_are_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    graph = parse("x: float32[2] y: float32[2] z = Sub(x, y) return z")
+    turn = rules("Sub(a, b) => Add(a, Neg(b))", "Add(a, Neg(b)) => Sub(a, b)")
+    with caplog.at_level(logging.WARNING):
+        made = simplify(graph, turn, limit=50)
+    assert "r0" in caplog.text
+    assert made.output_names == ["z"]
+
+
+def test_two_branches_of_a_chain_keep_what_others_read() -> None:
+    source = "x: float32[2] a = Neg(x) b = Neg(a) y = Add(a, b) return y"
+    assert simplified(source, NEG) == "x: float32[2]\na = Neg(x)\ny = Add(a, x)\nreturn y"
+
+
+def test_a_long_chain_takes_linear_time() -> None:
+    def chain(n: int) -> float:
+        graph = parse("x: float32[2, 3] return x")
+        value = graph.inputs[0]
+        for i in range(n):
+            value = graph.add(("Identity", "Neg")[i % 2], (value,)).outputs[0]
+        graph.outputs = [value]
+        start = time.perf_counter()
+        made = simplify(graph, rules(NEG, "Identity(x) => x"))
+        assert len(made) == 0
+        return time.perf_counter() - start
+
+    small = min(chain(500) for _ in range(3))
+    assert chain(4000) < 8 * small * 3 + 0.2
+
+
+def test_describe() -> None:
+    graph = parse("x: float32[2] y = Clip(Neg(x), _, 6.0) z = Relu(y) return z")
+    assert describe(graph, graph.outputs[0]) == "Relu(Clip(Neg(x), _, 6.0))"
+    assert describe(graph, graph.outputs[0], depth=1) == "Relu(y)"
+
+
+def test_facts_follow_edits() -> None:
+    graph: Graph = parse("x: float32[12] s: int64[2] y = Reshape(x, s) z = Relu(y) return z")
+    space = Workspace(graph.copy(), infer(graph))
+    relu = space.graph.producer(space.graph.outputs[0])  # type: ignore[arg-type]
+    reshape = space.graph.producer(relu.inputs[0])  # type: ignore[arg-type]
+    space.update(reshape.id, inputs=(reshape.inputs[0], space.make_constant(constant_of((3, 4), None))))
+    assert str(space.fact(relu.outputs[0]).type) == "float32[3, 4]"
