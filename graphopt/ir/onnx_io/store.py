@@ -42,6 +42,8 @@ class Store:
             into.CopyFrom(stored.tensor)
             if stored.bytes is not None:
                 self._place(stored, into, name)
+            elif self.split and into.HasField("raw_data"):
+                self._put(memoryview(into.raw_data), into, name)
         else:
             into.data_type = CODES[constant.dtype]
             into.dims.extend(constant.shape)
