@@ -38,7 +38,7 @@ def build(
 
     Raises Refused where the term does not fit; nodes made until then stay with the builder.
     """
-    return _Site((term,), bindings, builder).root(term, n_outputs, None)
+    return _Site(_Plan((term,)), bindings, builder).root(term, n_outputs, None)
 
 
 def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder: Builder[H]) -> list[H]:
@@ -46,7 +46,7 @@ def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder:
 
     Raises Refused where the right side does not fit, or a type is not provably the left side's.
     """
-    site = _Site(rule.rhs, bindings, builder)
+    site = _Site(_plan(rule.rhs), bindings, builder)
     made: list[H] = []
     for left, right in zip(rule.lhs, rule.rhs, strict=True):
         families = family(left, bindings)
@@ -107,17 +107,47 @@ def _length(names: Sequence[str], bindings: Bindings[Any]) -> int:
     return lengths.pop()
 
 
+class _Plan:
+    """Which calls of right sides are equal, so that they are made once, and how many outputs are asked of each.
+
+    Made once for each rule: to hash a term takes as long as to build it.
+    """
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = terms
+        self.outputs: dict[int, int] = {}
+        self._numbers: dict[Call, int] = {}
+        self._by_identity: dict[int, int] = {}
+        for call in (c for t in terms for c in _all_calls(t)):
+            number = self._by_identity[id(call)] = self.number(call)
+            self.outputs[number] = max(self.outputs.get(number, 1), call.output + 1)
+
+    def number(self, call: Call) -> int:
+        """The number that calls have in common which differ in nothing but the choice of an output."""
+        found = self._by_identity.get(id(call))
+        return self._numbers.setdefault(_plain(call), len(self._numbers)) if found is None else found
+
+
+_plans: dict[int, _Plan] = {}
+
+
+def _plan(terms: Sequence[Term]) -> _Plan:
+    """The plan of these very terms; kept together with them, so that no others have their identity."""
+    found = _plans.get(id(terms))
+    if found is None:
+        found = _plans[id(terms)] = _Plan(terms)
+    return found
+
+
 class _Site(Generic[H]):
     """One place where right sides are built; equal terms are made once."""
 
-    def __init__(self, terms: Sequence[Term], bindings: Bindings[H], builder: Builder[H]) -> None:
+    def __init__(self, plan: _Plan, bindings: Bindings[H], builder: Builder[H]) -> None:
         self.bindings = bindings
         self.builder = builder
-        self.outputs: dict[Call, int] = {}
-        for call in (c for t in terms for c in _all_calls(t)):
-            plain = _plain(call)
-            self.outputs[plain] = max(self.outputs.get(plain, 1), call.output + 1)
-        self.made: dict[tuple[Call, int | None], tuple[H, ...]] = {}
+        self.plan = plan
+        self.outputs = dict(plan.outputs)
+        self.made: dict[tuple[int, int | None], tuple[H, ...]] = {}
 
     def root(self, term: Term, n: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
         """The value of a root; with ``n``, that many: one for each term of a family, or the outputs of one call."""
@@ -127,7 +157,7 @@ class _Site(Generic[H]):
             return self.call(term, self.bindings, None, dtype, n)
         # Squeeze(Split(x)): one Squeeze for each output of the Split
         for call in filter(_spreads, _all_calls(term)):
-            self.outputs[_plain(call)] = n
+            self.outputs[self.plan.number(call)] = n
         parts: list[Any] = [self.term(_with_output(term, i), self.bindings, None, dtype) for i in range(n)]
         return tuple(parts)
 
@@ -174,7 +204,7 @@ class _Site(Generic[H]):
         self, call: Call, bindings: Bindings[H], index: int | None, dtype: str | None, n: int | None = None
     ) -> tuple[H, ...]:
         """All outputs of a call."""
-        key = (_plain(call), index)
+        key = (self.plan.number(call), index)
         if key in self.made:
             return self.made[key]
         op, attrs = self.head(call, bindings)
