@@ -130,9 +130,7 @@ class _Run:
             cost_before=costs[0],
             cost_after=costs[1],
             exploration=_together(self.explorations),
-            rewrites=tuple(
-                Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal
-            ),
+            rewrites=tuple(Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal),
             warnings=tuple(self.warnings),
         )
 
@@ -187,7 +185,7 @@ def optimize(
     """
     place = target_named(target) if isinstance(target, str) else target
     weakest = soundness(policy)
-    chosen = ruleset(rules).select(only=only, without=without)
+    chosen = ruleset(rules).select(only=only, without=without, policy=weakest, target=place.name)
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
