@@ -21,6 +21,9 @@ from graphopt.tolerance import error, is_inexact
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
 
+VARIETY = 200
+"""An output of this many elements or more should hold at least half as many different numbers."""
+
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
 
@@ -56,7 +59,7 @@ def answer(folder: str) -> None:
 
 
 def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[str, Any]:
-    """The engine, the number of draws and the largest error, where the two models agree.
+    """What a ``Verification`` of two models that agree says: engine, draws, largest error, and what weakens it.
 
     ``request`` has the paths ``original`` and ``result``, ``draws``, and ``inputs``: paths of arrays, or bounds.
     """
@@ -90,7 +93,9 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         if max(errors, default=0.0) > 1:
             _explain(request["original"], engine, before, feeds, wanted, got, errors)
         worst = max([worst, *(e for e in errors if e <= 1)])
-    return {"engine": engine, "draws": len(samples), "error": worst}
+    weak = not all(_varies(output) for _, wanted in samples for output in wanted)
+    reason = "though its outputs hardly vary on random inputs: --input can give better ones" if weak else ""
+    return {"reason": reason, "engine": engine, "draws": len(samples), "error": worst}
 
 
 # -- inputs that the original accepts
@@ -107,7 +112,7 @@ def _samples(
         refusals: list[str] = []
         for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
             try:
-                yield _finite_sample(before, chosen, bounds, told, run, number, kind)
+                yield _sample(before, chosen, bounds, told, run, number, kind)
             except EngineError as refusal:
                 refusals.append(str(refusal))
                 continue
@@ -119,20 +124,33 @@ def _samples(
             raise UnverifiedError(f"the original does not run on random inputs ({refusals[0]}); {hint}")
 
 
-def _finite_sample(
+def _sample(
     graph: Graph, chosen: dict[str, int], bounds: Any, told: Any, run: Runner, number: int, first: int
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Inputs and outputs. EngineError where the model refuses these sizes, UnverifiedError where nothing is finite."""
+    """Inputs and outputs, if possible such that the outputs vary.
+
+    Raises EngineError where the model refuses these sizes, UnverifiedError where its outputs are never finite.
+    """
+    found = None
     for kind in range(first, first + DISTRIBUTIONS):
         try:
             feeds = draw(graph, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
         except ValueError as problem:
             raise UnverifiedError(str(problem)) from None
-        outputs = run(feeds)
+        try:
+            outputs = run(feeds)
+        except EngineError:
+            if found is None:
+                raise
+            continue
         if all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
             raise EngineError("the outputs are empty")
         if all(map(_is_finite, outputs)):
-            return feeds, outputs
+            found = found or (feeds, outputs)
+            if all(map(_varies, outputs)):
+                return feeds, outputs
+    if found is not None:
+        return found
     raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; give values with --input")
 
 
@@ -168,6 +186,14 @@ def _is_finite(output: Any) -> bool:
     if not isinstance(output, np.ndarray) or not is_inexact(output):
         return True
     return bool(np.isfinite(output if output.dtype.kind in "fc" else output.astype(np.float32)).all())
+
+
+def _varies(output: Any) -> bool:
+    """Whether the elements are not mostly one number: saturated outputs would hide any difference."""
+    if not isinstance(output, np.ndarray) or not is_inexact(output):
+        return True
+    elements = output.reshape(-1)[:100_000]
+    return 2 * len(set(elements.tolist())) >= min(len(elements), VARIETY)
 
 
 # -- judging differences

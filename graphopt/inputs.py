@@ -255,7 +255,7 @@ def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
 
 # -- elements
 
-DISTRIBUTIONS = 5
+DISTRIBUTIONS = 6
 """How many kinds of random floats there are."""
 
 
@@ -334,6 +334,7 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Gen
     floats = (
         rng.standard_normal(shape),
         rng.random(shape),
+        10 * rng.standard_normal(shape),
         1 + rng.random(shape),
         0.01 * rng.standard_normal(shape),
         np.ones(shape),

@@ -32,7 +32,7 @@ class Verification:
     """What verification found. ``error`` is the largest difference, in units of the tolerance (up to 1 is right)."""
 
     status: str
-    """``verified``, ``unverified`` (the reason says why), or ``off``."""
+    """``verified`` (``reason`` may say what weakens it), ``unverified`` (for that reason), or ``off``."""
     reason: str = ""
     engine: str = ""
     draws: int = 0

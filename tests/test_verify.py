@@ -149,3 +149,20 @@ def test_what_was_asked() -> None:
     assert verify_as_asked("a", "b", "off") is OFF
     with pytest.raises(UsageError):
         verify_as_asked("a", "b", "maybe")
+
+
+def test_saturated_outputs_are_avoided_or_owned_up_to(tmp_path: Path) -> None:
+    weights = {"far": np.array(-30, "f4"), "never": np.array(-1e4, "f4")}
+
+    def model(name: str, constant: str, *more: str) -> Path:
+        """A sigmoid that is 0 for ordinary inputs."""
+        nodes = [N("Add", ["x", constant], ["a"]), *(N(op, ["a"], ["b"]) for op in more)]
+        nodes.append(N("Sigmoid", ["b" if more else "a"], ["y"]))
+        return write(tmp_path / name, nodes, {"x": (F, [100, 100])}, {"y": F}, weights)
+
+    with pytest.raises(VerificationError):
+        verify(model("a.onnx", "far"), model("b.onnx", "far", "Floor"))
+    a = model("c.onnx", "never")
+    found = verify(a, a)
+    assert found.status == "verified"
+    assert "outputs hardly vary" in found.reason

@@ -89,7 +89,8 @@ def _verified(found: Verification) -> str:
     if found.status == "verified":
         draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
         share = f"largest difference {found.error:.2g} of the tolerance" if found.error else "no difference"
-        return f"[green]verified[/] on {draws} in {escape(found.engine)}, {share} ({found.seconds:.1f} s)"
+        doubt = f", {escape(found.reason)}" if found.reason else ""
+        return f"[green]verified[/] on {draws} in {escape(found.engine)}, {share} ({found.seconds:.1f} s){doubt}"
     if found.status == "off":
         return "not verified (off)"
     return f"[yellow]unverified[/]: {escape(found.reason)}"
