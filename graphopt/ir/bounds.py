@@ -26,6 +26,9 @@ ANY: Bounds = (-inf, inf)
 READABLE = 1024
 """Constants of at most this many elements are read for their bounds."""
 
+ABOUT_ONE = 1 + 2.0**-20
+"""What runtimes keep to where the mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""
+
 _ROUND: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
 
 
@@ -291,8 +294,10 @@ BOUNDED: dict[str, Callable[[Call], Bounds]] = {
     **_ops("Add Mean Sum", _sum),
     **_ops("Acos GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceSumSquare Softplus", _between(0.0, inf)),
     **_ops("ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size", _between(0.0, inf)),
-    **_ops("HardSigmoid Hardmax Sigmoid Softmax", _between(0.0, 1.0)),
-    **_ops("Cos Erf Sign Sin Softsign Tanh", _between(-1.0, 1.0)),
+    **_ops("HardSigmoid Hardmax", _between(0.0, 1.0)),
+    **_ops("Sign Softsign", _between(-1.0, 1.0)),
+    **_ops("Sigmoid Softmax", _between(0.0, ABOUT_ONE)),
+    **_ops("Cos Erf Sin Tanh", _between(-ABOUT_ONE, ABOUT_ONE)),
     **_ops("ReduceMax ReduceMin", _extreme),
     **_ops("ScatterElements ScatterND", _scattered),
     **_ops("Constant ConstantOfShape", _constant),

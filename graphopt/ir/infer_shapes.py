@@ -92,9 +92,9 @@ def cast(call: Call) -> Types:
 
 
 def dropout(call: Call) -> Types:
-    """The input, and a mask."""
-    shape = call.any_shape(0)
-    return [None, None] if shape is None else [call.tensor(shape), TensorType("bool", shape)]
+    """The input, and a mask, which was no truth value before opset 10."""
+    shape, dtype = call.any_shape(0), call.dtype(0) if call.opset < 10 else "bool"
+    return [None, None] if shape is None or dtype is None else [call.tensor(shape), TensorType(dtype, shape)]
 
 
 def identity(call: Call) -> Types:

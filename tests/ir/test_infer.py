@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import shape_inference
 
 from graphopt.errors import InvalidModelError
-from graphopt.ir.bounds import fact_of
+from graphopt.ir.bounds import ABOUT_ONE, fact_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
@@ -271,14 +271,15 @@ def test_unknown_elements_get_numbers_so_that_equal_shapes_stay_equal() -> None:
     ("found", "low", "high"),
     [
         (node("Relu", of(N)), 0, np.inf),
-        (node("Sigmoid", of(N)), 0, 1),
+        (node("HardSigmoid", of(N)), 0, 1),
+        (node("Sigmoid", of(N)), 0, ABOUT_ONE),
         (node("Clip", of(N), const(-1), const(6)), -1, 6),
         (node("Clip", replace(of(N), low=2.0), None, const(6)), 2, 6),
         (node("Clip", of(N), const(3), const(1)), 1, 1),
-        (node("Add", *node("Sigmoid", of(N)), const([1.0, 3.0])), 1, 4),
-        (node("Mul", *node("Sigmoid", of(N)), const(-2)), -2, 0),
+        (node("Add", *node("HardSigmoid", of(N)), const([1.0, 3.0])), 1, 4),
+        (node("Mul", *node("HardSigmoid", of(N)), const(-2)), -2, 0),
         (node("Div", *node("Relu", of(N)), const(2)), 0, np.inf),
-        (node("Concat", *node("Relu", of(N)), *node("Tanh", of(N)), axis=0), -1, np.inf),
+        (node("Concat", *node("Relu", of(N)), *node("Sign", of(N)), axis=0), -1, np.inf),
         (node("Cast", *node("Sigmoid", of(N)), to=7), -np.inf, np.inf),
         (node("Shape", of(N, 3)), 0, np.inf),
         (node("Sub", *node("Shape", of(N)), *node("Shape", of(M))), -np.inf, np.inf),
@@ -286,7 +287,7 @@ def test_unknown_elements_get_numbers_so_that_equal_shapes_stay_equal() -> None:
         (node("Add", const(200, "uint8"), replace(of(N, dtype="uint8"), low=100.0, high=255.0)), 0, 255),
         (node("Pow", of(N), const(2)), 0, np.inf),
         (node("Sqrt", replace(of(N), high=4.0)), 0, 2),
-        (node("ReduceMax", *node("Sigmoid", of(0, 3)), ints(0)), -np.inf, 1),
+        (node("ReduceMax", *node("HardSigmoid", of(0, 3)), ints(0)), -np.inf, 1),
         (node("Pad", replace(of(3), low=2.0, high=3.0), ints(1, 1)), 0, 3),
     ],
 )
