@@ -27,7 +27,7 @@ READABLE = 1024
 """Constants of at most this many elements are read for their bounds."""
 
 ABOUT_ONE = 1 + 2.0**-20
-"""What runtimes keep to where the mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""
+"""What runtimes keep to where mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""
 
 _ROUND: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
-from graphopt.ir.infer_bodies import infer_function, infer_if, infer_loop, infer_scan
+from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
 from graphopt.ir.infer_elements import infer_elements
 from graphopt.ir.infer_movement import MOVING
 from graphopt.ir.infer_shapes import COMPUTING, spell
@@ -46,7 +47,7 @@ Functions: TypeAlias = Mapping[tuple[str, str], Function]
 INFERENCES = {**COMPUTING, **MOVING}
 """How to infer the types of an op's outputs."""
 
-BODIED = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
+BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
 """How to infer what an op with bodies gives."""
 
 
@@ -273,16 +274,25 @@ class _Walk:
         return found
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
+        function = self.functions.get((node.op, node.origin.overload))
         try:
             if node.op in BODIED:
-                return BODIED[node.op](node, inputs, self.body)
-            function = self.functions.get((node.op, node.origin.overload))
+                return self.bodied(node, BODIED[node.op], inputs)
             if function is not None:
-                return infer_function(function, node, inputs, self.body)
+                return self.bodied(node, partial(infer_function, function), inputs)
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
             label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
             raise InvalidModelError(f"node {label!r}: {error}") from error
+
+    def bodied(self, node: Node, function: InferBodied, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
+        try:
+            found = function(node, inputs, self.body)
+        except (ValueError, LookupError) as error:
+            raise InvalidModelError(f"the inputs or outputs of {node.op} and its bodies do not fit together") from error
+        if len(found) != node.n_outputs:
+            raise InvalidModelError(f"{node.op} has {node.n_outputs} outputs, its bodies give {len(found)}")
+        return found
 
     def body(self, body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
         """What is known of the outputs of a body, from its inputs."""

@@ -31,6 +31,7 @@ from graphopt.ir.types import (
 
 Facts: TypeAlias = Sequence["Fact | None"]
 InferBody: TypeAlias = Callable[[Graph, Facts], list[Fact]]
+InferBodied: TypeAlias = Callable[[Node, Facts, InferBody], Sequence[Fact]]
 
 
 def infer_if(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:

@@ -513,6 +513,21 @@ def body(
     return graph
 
 
+def test_bodies_that_do_not_fit_are_invalid() -> None:
+    graph = Graph()
+    condition = graph.add_input("c", TensorType("bool", ()))
+    two, one = (body([TensorType("bool", ())], outputs=[0] * n) for n in (2, 1))
+    graph.add("If", (condition, condition), Attrs(then_branch=two, else_branch=one), 2, captures=1)
+    with pytest.raises(InvalidModelError, match="inputs or outputs of If and its bodies do not fit together"):
+        infer(graph)
+    graph.update(1, attrs=Attrs(then_branch=one, else_branch=one))
+    with pytest.raises(InvalidModelError, match="If has 2 outputs, its bodies give 1"):
+        infer(graph)
+    graph.update(1, op="Loop", attrs=Attrs())
+    with pytest.raises(InvalidModelError, match="do not fit together"):
+        infer(graph)
+
+
 def test_both_branches_of_an_if() -> None:
     graph = Graph()
     condition = graph.add_input("c", TensorType("bool", ()))
