@@ -56,7 +56,7 @@ class Report:
     """What is wrong with the rule, with a counterexample; None where nothing was found."""
 
 
-def check_rule(rule: Rule, seed: int = 0, instances: int = 8) -> Report:
+def check_rule(rule: Rule, seed: int = 0, instances: int = 12) -> Report:
     """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
     random = Random(f"{seed} {crc32(rule.name.encode())}")
     numpy = np.random.default_rng(random.getrandbits(32))

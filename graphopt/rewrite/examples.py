@@ -46,7 +46,7 @@ from graphopt.rewrite.rule import (
 from graphopt.rewrite.samples import Misfit, Operand, Sample, Want, sampler_of
 from graphopt.rewrite.workspace import Workspace
 
-LARGEST = 16
+LARGEST = 32
 """Axes are at most this long."""
 FLOATS = ("float32", "float32", "float32", "float64")
 COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
@@ -221,6 +221,7 @@ class _Draft:
     def __init__(self, rule: Rule, hints: Hints, random: Random) -> None:
         self.rule, self.hints, self.random = rule, hints, random
         self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, 21, 17)))
+        self.even = random.choice((2, 3)) if random.random() < 0.25 else None
         self.counts: dict[str, int] = {}
         self.present: dict[str, bool] = {}
         self.heads: dict[str, str] = {}
@@ -229,6 +230,8 @@ class _Draft:
         self.leaves: dict[str, Want] = {}
         self.widest: dict[str, int] = {}
         self.named: dict[str, Step] = {}
+        self.steps: list[Step] = []
+        self.pinned: dict[str, Want] = {}
         self.calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
         self.roots = [tree for term in rule.lhs for tree in self.written_out(term)]
 
@@ -287,6 +290,7 @@ class _Draft:
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
         step = Step(call, op, inputs, n_outputs=n_outputs)
+        self.steps.append(step)
         if call.name is not None:
             return self.named.setdefault(call.name, step)
         return step
@@ -301,14 +305,37 @@ class _Draft:
 
     def example(self) -> Example:
         """The example. Raises Misfit where this attempt makes none."""
+        self.draw_roots()
+        return self.matched()
+
+    def draw_roots(self) -> None:
         for root in self.roots:
             dtypes = [d for d in COMMON if all(d in s for s in self.hints.dtypes.values())] or list(FLOATS)
             ranks = [*self.hints.ranks, 1, 2, 2, 3, 4, 4]
-            shape = tuple(self.random.choice((1, 2, 2, 3, 3, 4)) for _ in range(self.random.choice(ranks)))
+            shape = tuple(self.size() for _ in range(self.random.choice(ranks)))
             self.draw(root, Want(None if self.random.random() < 0.15 else shape, self.random.choice(dtypes)))
+
+    def redraw(self) -> None:
+        """Draw everything again around the operands that guards have pinned down."""
+        self.leaves = dict(self.pinned)
+        self.pinned = {}
+        self.attrs, self.rests = {}, {}
+        for step in self.steps:
+            step.drawn = False
+            step.attrs = {}
+        self.draw_roots()
+
+    def matched(self) -> Example:
+        """The example, once everything is drawn."""
         reason = ""
         for _ in range(5):
-            graph, inputs = self.graph()
+            try:
+                graph, inputs = self.graph()
+            except (Misfit, GraphoptError):
+                if not self.pinned:
+                    raise
+                self.redraw()
+                graph, inputs = self.graph()
             space = Workspace(graph)
             node = graph.node(graph.outputs[0].node)  # type: ignore[union-attr]
             for found in matches(self.rule, space, node):
@@ -318,6 +345,9 @@ class _Draft:
             if not changed:
                 break
         raise Misfit(reason)
+
+    def size(self) -> int:
+        return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
 
     def draw(self, tree: Tree | None, want: Want) -> None:
         """Settle what a part of the pattern is, given what it should be."""
@@ -382,6 +412,7 @@ class _Draft:
             self.hints.strings,
             step.call.output,
             step.n_outputs,
+            self.even,
         )
         wants = sampler_of(step.op, ops.kind(step.op))(sample)
         wants = [*wants, *[Want()] * (len(step.inputs) - len(wants))]
@@ -588,12 +619,19 @@ class _Draft:
                 return any(self.solve(p, bindings, space) for p in failing)
             case Apply("==" | "near", (left, right)):
                 return self.equate(left, right, bindings, space) or self.equate(right, left, bindings, space)
+            case Apply(">" | ">=" | "<" | "<=" as comparison, (left, right)):
+                step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
+                return self.equate(left, right, bindings, space, step) or self.equate(
+                    right, left, bindings, space, -step
+                )
         return False
 
-    def equate(self, left: Expr, right: Expr, bindings: Bindings[Value], space: Workspace) -> bool:
+    def equate(self, left: Expr, right: Expr, bindings: Bindings[Value], space: Workspace, more: int = 0) -> bool:
+        """Make one side of a comparison what the other is, or a little more."""
         try:
-            return self.assign(left, expressions.evaluate(right, bindings, space), bindings, space)
-        except expressions.Unknown:
+            value: Any = expressions.evaluate(right, bindings, space)
+            return self.assign(left, value + more if more else value, bindings, space)
+        except (expressions.Unknown, TypeError):
             return False
 
     def assign(self, target: Expr, value: Any, bindings: Bindings[Value], space: Workspace) -> bool:
@@ -671,7 +709,7 @@ class _Draft:
             case "shape":
                 if not all(isinstance(n, int) and 0 <= n <= LARGEST for n in value):
                     return False
-                self.leaves[name] = replace(want, shape=tuple(value), value=None)
+                self.leaves[name] = self.pinned[name] = replace(want, shape=tuple(value), value=None)
             case "rank":
                 shape = want.shape or ()
                 self.leaves[name] = replace(

@@ -61,6 +61,8 @@ class Sample:
     strings: Sequence[str] = ()
     port: int = 0
     n_outputs: int = 1
+    even: int | None = None
+    """All axes are this long: so that a result with its axes mixed up has the right shape, and is seen to be wrong."""
 
     def chance(self, p: float) -> bool:
         """True with this probability."""
@@ -76,7 +78,7 @@ class Sample:
 
     def size(self) -> int:
         """A size of an axis."""
-        return self.random.choice((1, 2, 2, 3, 3, 4))
+        return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
 
     def shape(self, rank: int | None = None, least: int = 0) -> Shape:
         """The shape of the result: the wanted one where its rank fits, else a new one."""
@@ -209,7 +211,8 @@ def _nested(flat: Sequence[Any], shape: Shape) -> Any:
 
 def clip(s: Sample) -> list[Want]:
     """A tensor and scalar bounds, mostly in order."""
-    low, high = s.pick((-1, 0, 0, 1, -2)), s.pick((1, 6, 2, 3, 0))
+    low = s.pick((0, 0, -1, 1, s.number(-3, 3)))
+    high = low + s.pick((1, 1, 2, 6, 0, -1))
     return [Want(s.shape()), Want((), value=low), Want((), value=high)][: len(s.inputs)]
 
 
