@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import weights
+from graphopt.rewrite import convolutions, weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -613,6 +613,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads, "squeezed":
     weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes, "moves_nothing":
     weights.moves_nothing, "band": weights.band, "einsum_is": weights.einsum_is, "einsum_perm": weights.einsum_perm,
+    "channel_pads": convolutions.channel_pads, "channels_added": convolutions.channels_added,
+    "output_pads": convolutions.output_pads,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

@@ -178,11 +178,14 @@ def fold_within(graph: Graph, limit: int | None = None) -> Graph:
     """The graph with everything computed that rests on constants alone, as long as it stores at most ``limit`` bytes.
 
     Without a limit that is a tenth more than it stores now, and at least 10 MB more. What does not fit stays as it is;
-    the same graph comes back where nothing was computed.
+    the same graph comes back where nothing was computed. Bodies come first.
     """
-    space = Workspace(graph.copy())
     stored = stored_bytes(graph)
-    room = max(GROWTH, stored // 10) if limit is None else limit - stored
+    limit = stored + max(GROWTH, stored // 10) if limit is None else limit
+    graph = _fold_bodies(graph, limit - stored)
+    stored = stored_bytes(graph)
+    space = Workspace(graph.copy())
+    room = limit - stored
     static = _static(space, max(WORK_LIMIT, stored + room))
     wanted = [n for n in static if _is_frontier(space.graph, n, static)]
     if not wanted:
@@ -195,6 +198,23 @@ def fold_within(graph: Graph, limit: int | None = None) -> Graph:
         if node.op != INPUT and not space.graph.is_used(node.id):
             space.remove(node.id)
     return space.graph if space.edits else graph
+
+
+def _fold_bodies(graph: Graph, room: int) -> Graph:
+    """The graph with the bodies of its nodes folded, which may grow by so many bytes together."""
+    edited = graph
+    for node in graph.order():
+        bodies: dict[str, Graph] = {}
+        for name, body in node.bodies.items():
+            stored = stored_bytes(body)
+            folded = fold_within(body, stored + room)
+            if folded is not body:
+                bodies[name] = folded
+                room -= max(0, stored_bytes(folded) - stored)
+        if bodies:
+            edited = graph.copy() if edited is graph else edited
+            edited.update(node.id, attrs=node.attrs.with_(**bodies))
+    return edited
 
 
 def stored_bytes(graph: Graph) -> int:
