@@ -307,33 +307,15 @@ class GraphWriter:
             into.add(op_type="Identity", input=[self.names[value]], output=[name])
 
     def _write_node(self, node: Node, spelling: _Spelling, proto: NodeProto) -> None:
-        inputs = ["" if v is None else self.names[v] for v in spelling.inputs]
-        outputs = [self.names.get(v, "") for v in node.outputs]
-        captured = self._captures(node)
+        outputs = [self.names.get(value, "") for value in node.outputs]
         if spelling.proto is not None:
-            proto.CopyFrom(spelling.proto)
-            for attribute in proto.attribute:
-                if attribute.type in _NESTED and not attribute.ref_attr_name and node.origin.form != "ConstantOfShape":
-                    self._fill(attribute, node.attrs["value" if node.op == CONSTANT else attribute.name], captured)
+            self._copy_node(node, spelling.proto, proto)
         else:
-            domain, op, _ = ops.split(spelling.op)
-            proto.op_type = op
-            if domain:
-                proto.domain = domain
-            if node.origin.overload:
-                proto.overload = node.origin.overload
-            before = node.origin.extra.proto if isinstance(node.origin.extra, NodeSource) else NodeProto()
-            likes = {a.name: a for a in before.attribute} if before.op_type == op else {}
-            for name, value in spelling.attrs.items():
-                self.write_attribute(proto.attribute.add(), spelling.op, name, value, likes.get(name), captured)
+            self._spell_out(node, spelling, proto)
             while outputs and not outputs[-1]:
                 outputs.pop()
-        if list(proto.input) != inputs:
-            del proto.input[:]
-            proto.input.extend(inputs)
-        if list(proto.output) != outputs:
-            del proto.output[:]
-            proto.output.extend(outputs)
+        _set_list(proto.input, ["" if value is None else self.names[value] for value in spelling.inputs])
+        _set_list(proto.output, outputs)
         origin = node.origin
         if proto.name != origin.name:
             proto.name = origin.name
@@ -342,6 +324,27 @@ class GraphWriter:
         if tuple((p.key, p.value) for p in proto.metadata_props) != origin.metadata:
             del proto.metadata_props[:]
             write_entries(origin.metadata, proto.metadata_props)
+
+    def _copy_node(self, node: Node, before: NodeProto, proto: NodeProto) -> None:
+        proto.CopyFrom(before)
+        for attribute in proto.attribute:
+            if attribute.type in _NESTED and not attribute.ref_attr_name and node.origin.form != "ConstantOfShape":
+                value = node.attrs["value" if node.op == CONSTANT else attribute.name]
+                self._fill(attribute, value, self._captures(node))
+
+    def _spell_out(self, node: Node, spelling: _Spelling, proto: NodeProto) -> None:
+        domain, op, _ = ops.split(spelling.op)
+        proto.op_type = op
+        if domain:
+            proto.domain = domain
+        if node.origin.overload:
+            proto.overload = node.origin.overload
+        source = node.origin.extra
+        before = source.proto if isinstance(source, NodeSource) and source.proto.op_type == op else NodeProto()
+        likes = {attribute.name: attribute for attribute in before.attribute}
+        for name in [*(n for n in likes if n in spelling.attrs), *(n for n in spelling.attrs if n not in likes)]:
+            attribute, value = proto.attribute.add(), spelling.attrs[name]
+            self.write_attribute(attribute, spelling.op, name, value, likes.get(name), self._captures(node))
 
     # -- attributes
 
@@ -445,6 +448,8 @@ class GraphWriter:
 
     def _write_info(self, into: ValueInfoProto, name: str, value: Value, like: ValueInfoProto | None) -> None:
         type = self.graph.types.get(value)
+        if type is None and like is None and self.outer is None:
+            type = self.fact(value).type
         if like is not None:
             into.CopyFrom(like)
         if into.name != name:
@@ -460,6 +465,12 @@ class GraphWriter:
         for info in before.value_info:
             if info.name in values:
                 self._write_info(proto.value_info.add(), info.name, values[info.name], info)
+
+
+def _set_list(field: Any, names: list[str]) -> None:
+    if list(field) != names:
+        del field[:]
+        field.extend(names)
 
 
 def _since(proto: NodeProto, opset: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -42,7 +42,8 @@ class Stored:
 class Storage:
     """What a model's tensors may refer to: large tensors taken out of the file, and the model's folder."""
 
-    blobs: list[memoryview] = field(default_factory=list)
+    blobs: list[memoryview] | None = None
+    """None where nothing was taken out."""
     folder: Folder | None = None
 
 
@@ -69,14 +70,14 @@ def read_tensor(tensor: TensorProto, storage: Storage, where: str) -> Constant:
     if tensor.HasField("raw_data"):
         if dtype == "string":
             raise InvalidModelError(f"{where}: strings cannot be stored as raw bytes")
-        if n_bytes > wire.LARGE and not storage.blobs:
+        if n_bytes > wire.LARGE and storage.blobs is None:
             # asking for the length would copy the bytes: the length is checked when they are read
             return Constant(
                 dtype, shape, lambda: _decode(memoryview(tensor.raw_data), dtype, shape, where), Stored(tensor)
             )
         raw = tensor.raw_data
-        blob = wire.marked(raw)
-        view = memoryview(raw) if blob is None else storage.blobs[blob]
+        blob = wire.marked(raw) if storage.blobs is not None else None
+        view = memoryview(raw) if blob is None or storage.blobs is None else storage.blobs[blob]
         _check(len(view), n_bytes, "bytes", shape, dtype, where)
         stored = Stored(tensor, None if blob is None else view)
         return Constant(dtype, shape, lambda: _decode(view, dtype, shape, where), stored)
