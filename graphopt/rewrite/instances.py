@@ -6,18 +6,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from graphopt.ir import ops
-from graphopt.ir.graph import Attrs
-from graphopt.rewrite import expressions
-from graphopt.rewrite.bindings import Bindings, Head, is_several
+from graphopt.rewrite import heads
+from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.build import element
 from graphopt.rewrite.classes import ABSENT, Classes
 from graphopt.rewrite.egraph import Row
-from graphopt.rewrite.provenance import Spelling, Symbol, term_of
+from graphopt.rewrite.provenance import Spelling, term_of
 from graphopt.rewrite.queries import NOBODY, Query
-from graphopt.rewrite.rule import Call, Ref, Rule
+from graphopt.rewrite.rule import Call, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +57,15 @@ class Reader:
             else:
                 absent = place < 0 or row[place] == ABSENT
                 bindings.values[name] = None if absent else find(row[place])
-        heads = [
+        found = [
             (m.call, classes.symbols[row[symbol]], None if first < 0 else classes.fact(row[first]).rank)
             for m, symbol, first in self._calls
         ]
-        for call, symbol, rank in heads:
-            if (why := _bind(call, symbol, rank, bindings)) is not None:
+        for call, symbol, rank in found:
+            if (why := heads.bind(call, symbol.op, symbol.attrs, rank, bindings)) is not None:
                 return why
-        for call, symbol, rank in heads:
-            if (why := _check(call, symbol, rank, bindings, classes)) is not None:
+        for call, symbol, rank in found:
+            if (why := heads.check(call, symbol.op, symbol.attrs, rank, bindings, classes)) is not None:
                 return why
         return Instance(self.query.rule, tuple([find(row[i]) for i in self._roots]), bindings, ((self, row),))
 
@@ -84,50 +80,6 @@ class Reader:
         children = [self._spell(c, row, classes) for c in matched.children]
         spelled = classes.spell(row[self._place[matched.symbol]], children)
         return classes.spell_output(spelled, matched.call.output) if matched.form.several else spelled
-
-
-def _bind(call: Call, symbol: Symbol, rank: int | None, bindings: Bindings[int]) -> str | None:
-    """Bind what a call names of its op and attributes; why they do not fit, or None."""
-    if call.is_variable:
-        head = Head(symbol.op, symbol.attrs)
-        if bindings.heads.setdefault(call.op, head) != head:
-            return f"{symbol.op} is not the same op as {call.op}"
-        return None
-    mentioned = {name for name, _ in call.attrs}
-    others = {n: a for n, a in symbol.attrs.items() if n not in mentioned}
-    if call.rest is not None:
-        if bindings.attrs.setdefault(call.rest, Attrs(others)) != Attrs(others):
-            return f"the attributes of {symbol.op} differ from {call.rest}"
-    elif others:
-        return f"attribute {min(others)} of {symbol.op} is not its default"
-    for name, expr in call.attrs:
-        if isinstance(expr, Ref) and expr.name not in bindings.attrs and expr.name not in expressions.SETS:
-            bindings.attrs[expr.name] = ops.attribute(symbol.op, symbol.attrs, name, rank)
-    return None
-
-
-def _check(call: Call, symbol: Symbol, rank: int | None, bindings: Bindings[int], classes: Classes) -> str | None:
-    """Why an attribute is not equal to what the pattern says, or None."""
-    for name, expr in call.attrs:
-        if isinstance(expr, Ref) and expr.name in bindings.attrs:
-            wanted: object = bindings.attrs[expr.name]
-        else:
-            try:
-                wanted = expressions.evaluate(expr, bindings, classes)
-            except expressions.Unknown as unknown:
-                return str(unknown)
-        if not same_attribute(ops.attribute(symbol.op, symbol.attrs, name, rank), wanted):
-            return f"attribute {name} of {symbol.op} is not what the rule wants"
-    return None
-
-
-def same_attribute(actual: object, wanted: object) -> bool:
-    """Whether an attribute is what an expression says; floats are compared in the single precision that ONNX stores."""
-    if isinstance(actual, tuple) and isinstance(wanted, tuple | list):
-        return len(actual) == len(wanted) and all(map(same_attribute, actual, wanted))
-    if isinstance(actual, float) and isinstance(wanted, int | float):
-        return bool(np.float32(actual) == np.float32(wanted))
-    return type(actual) is type(wanted) and actual == wanted
 
 
 # -- several roots
