@@ -3,23 +3,20 @@
 Commands are built as values and never parsed from text, and every name in them is made here or in
 ``queries``: nothing that a model or a rule file says reaches egglog as a string. A term is stored in
 a function from its number to its class, so that a class has a name that is the same in every run:
-the smallest number of its terms. Commutativity is in the data: each row of a commutative op is there
-in every order of its children, so that a query needs no variants for it.
+the smallest number of its terms. Commutativity is in the data: each row of a commutative op of two
+children is there in both orders, so that a query needs no variants for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 TERM = "N"
 """The function from the number of a term to its class."""
 ABSENT = "absent"
 """The constructor of the input that is not there."""
-PERMUTED = 3
-"""Commutative ops with at most this many children are stored in every order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A constructor: an integer (the symbol), then ``arity`` classes, give a class."""
+    """A constructor: an integer (the symbol), then ``arity`` classes, give a class. A commutative one has two."""
 
     name: str
     arity: int
@@ -76,13 +73,10 @@ class EGraph:
         self._tables.add(table.name)
         b, span = self._b, self._span
         self._pending.append(b.Constructor(span, table.name, b.Schema(["i64"] + ["V"] * table.arity, "V"), None, False))
-        if table.commutative and 2 <= table.arity <= PERMUTED:
-            names = [f"v{i}" for i in range(table.arity)]
-            row = b.Eq(span, self._var("o"), self._call(table.name, ["s", *names]))
-            for order in list(permutations(names))[1:]:
-                other = b.Union(span, self._var("o"), self._call(table.name, ["s", *order]))
-                rule = b.Rule(span, [other], [row], f"{table.name} {' '.join(order)}", "orders")
-                self._pending.append(b.RuleCommand(rule))
+        if table.commutative:
+            row = b.Eq(span, self._var("o"), self._call(table.name, ["s", "v0", "v1"]))
+            swapped = b.Union(span, self._var("o"), self._call(table.name, ["s", "v1", "v0"]))
+            self._pending.append(b.RuleCommand(b.Rule(span, [swapped], [row], f"{table.name} swapped", "orders")))
 
     def declare_relation(self, name: str, arity: int) -> None:
         """Make a relation known, between an integer and ``arity`` classes."""

@@ -20,6 +20,8 @@ from graphopt.rewrite.rule import AnyOf, Apply, Call, Literal, Ref, Rule, Term, 
 
 ARRANGEMENTS = 64
 """A call of a variadic op is written out in at most this many ways."""
+WIDEST = 256
+"""Calls of more children are not looked for: to write their queries would take longer than they are worth."""
 LITERAL = "literal"
 """The relation between the number of a literal and the classes that it matches."""
 OUTPUT = "output"
@@ -94,7 +96,7 @@ class Query:
 def queries(rule: Rule, forms: Collection[Form], literals: dict[Literal, int]) -> Iterator[Query]:
     """The left side of a rule over the forms that occur. Literals get a number in ``literals`` where they have none."""
     by_op: dict[str, list[Form]] = {}
-    for found in sorted(forms):
+    for found in sorted(f for f in forms if f.arity <= WIDEST):
         by_op.setdefault(found.op, []).append(found)
     if all(set(by_op) & needed for term in rule.lhs for needed in _needed(term)) and _hangs_together(rule):
         yield from _Writer(rule, by_op, literals).run()
@@ -273,18 +275,18 @@ class _Writer:
 
     def parts(
         self, state: _State, parts: Sequence[_Part | None], member: int | None
-    ) -> Iterator[tuple[_State, tuple[str, ...]]]:
-        if not parts:
-            yield state, ()
-            return
-        part = parts[0]
+    ) -> list[tuple[_State, tuple[str, ...]]]:
+        """The query with all inputs of a call added, and their variables. A call may have very many."""
+        found: list[tuple[_State, tuple[str, ...]]] = [(state, ())]
+        for part in parts:
+            found = [(done, (*before, v)) for one, before in found for done, v in self.part(one, part, member)]
+        return found
+
+    def part(self, state: _State, part: _Part | None, member: int | None) -> Iterator[tuple[_State, str]]:
         if part is None:
-            found = iter([(self.absent(state), NOBODY)])
+            yield self.absent(state), NOBODY
         else:
-            found = self.term(state, part.term, member if part.member is None else part.member)
-        for one, variable in found:
-            for done, others in self.parts(one, parts[1:], member):
-                yield done, (variable, *others)
+            yield from self.term(state, part.term, member if part.member is None else part.member)
 
 
 def _arrangements(call: Call, form: Form) -> Iterator[_Arrangement]:

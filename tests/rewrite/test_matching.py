@@ -19,6 +19,8 @@ from graphopt.rewrite.match import match
 from graphopt.rewrite.matching import Matching
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.saturate import Budget, _Run
+from tests.rewrite.small_graphs import ALGEBRA, random_graph, rules
 
 RULES = parse_rules(
     """
@@ -181,3 +183,13 @@ def test_every_kind_of_pattern_matches_somewhere() -> None:
         matching.search(range(len(RULES)))
         unmatched -= {rule.name for i, rule in enumerate(RULES) if explored(matching, i, classes)}
     assert not unmatched
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_egglog_and_this_side_agree_on_what_is_equal(seed: int) -> None:
+    g = random_graph(seed)
+    run = _Run(g, infer(g), rules(ALGEBRA), Budget(nodes=200), None)
+    run.run()
+    run.matching.search([])
+    classes, _ = run.matching._engine.read([])
+    assert classes == {term: run.classes.find(term) for term in range(len(run.classes.terms))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.rewrite.queries import ARRANGEMENTS, NOBODY, Form, Query, form, queries
+from graphopt.rewrite.queries import ARRANGEMENTS, NOBODY, WIDEST, Form, Query, form, queries
 from graphopt.rewrite.rule import Literal
 from tests.rewrite.small_graphs import rules
 
@@ -67,6 +67,12 @@ def test_families_have_a_row_for_each_member() -> None:
 
 def test_arrangements_are_limited() -> None:
     assert len(written("Concat(a*, b*, c*, axis=k) => Concat(a*, axis=k)", Form("Concat", 40))) == ARRANGEMENTS
+
+
+def test_very_wide_calls_are_left_alone() -> None:
+    pattern = "Concat(a*, axis=k) => Concat(a*, axis=k)"
+    assert len(written(pattern, Form("Concat", WIDEST))) == 1
+    assert written(pattern, Form("Concat", WIDEST + 1)) == []
 
 
 def test_op_variables_stand_for_the_ops_that_occur() -> None:
