@@ -27,8 +27,11 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
 from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
 from graphopt.ir.infer_elements import infer_elements
-from graphopt.ir.infer_movement import MOVING
-from graphopt.ir.infer_shapes import COMPUTING, spell
+from graphopt.ir.infer_indexing import INDEXING
+from graphopt.ir.infer_products import PRODUCTS
+from graphopt.ir.infer_sequences import SEQUENCES
+from graphopt.ir.infer_shapes import ELEMENTWISE, spell
+from graphopt.ir.infer_views import VIEWS
 from graphopt.ir.types import (
     OptionalType,
     SequenceType,
@@ -44,7 +47,7 @@ from graphopt.ir.types import (
 
 Functions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**COMPUTING, **MOVING}
+INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}

@@ -16,7 +16,7 @@ from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import AttrRef, Attrs, Function, Graph, Node
-from graphopt.ir.infer_movement import join
+from graphopt.ir.infer_sequences import join
 from graphopt.ir.types import (
     SequenceType,
     Size,

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from graphopt.ir.call import Call
 from graphopt.ir.constants import Constant
-from graphopt.ir.infer_movement import shape_range, slice_parts
+from graphopt.ir.infer_indexing import shape_range
 from graphopt.ir.infer_shapes import axis_of, product
+from graphopt.ir.infer_views import slice_parts
 from graphopt.ir.types import Size, TensorType, is_size, minimum
 
 Elements: TypeAlias = "tuple[Size, ...] | None"

@@ -1,8 +1,8 @@
-"""The types that ops give their outputs, on sizes that may be symbols: elementwise, products, windows, norms.
+"""The types of outputs, on sizes that may be symbols: what all inferences share, elementwise ops and norms.
 
-Each function takes a ``Call`` and gives one type for each output it knows of. A ValueError says in
-words why the inputs do not fit together. Sizes in the style of ``broadcast`` hold wherever the model
-is valid: a symbolic size that meets an integer other than 1 is that integer.
+Each inference is a function that takes a ``Call`` and gives one type for each output it knows of. A
+ValueError says in words why the inputs do not fit together. Sizes in the style of ``broadcast`` hold
+wherever the model is valid: a symbolic size that meets an integer other than 1 is that integer.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
     if not -rank - extra <= axis < rank + extra:
         raise ValueError(f"axis {axis} is out of range for rank {rank}")
     return axis + rank + extra if axis < 0 else axis
+
+
+def known_axes(call: Call, index: int, rank: int) -> tuple[int, ...] | None:
+    """The axes that an input names, from 0; None where they are not known."""
+    found = call.elements(index)
+    if found is None or not all(isinstance(a, int) for a in found):
+        return None
+    return tuple(axis_of(a, rank) for a in found if isinstance(a, int))
 
 
 def product(sizes: Sequence[Size]) -> Size:
@@ -120,248 +128,6 @@ def dynamic_quantize(call: Call) -> Types:
     return [first, TensorType("float32", ()), TensorType("uint8", ())]
 
 
-# -- products
-
-
-def matmul_shape(a: tuple[Size, ...], b: tuple[Size, ...]) -> tuple[Size, ...]:
-    """numpy's rule for matrix products, vectors included."""
-    if not a or not b:
-        raise ValueError("a matrix product takes no scalars")
-    left = (1, *a) if len(a) == 1 else a
-    right = (*b, 1) if len(b) == 1 else b
-    agree(left[-1], right[-2], "the sizes summed over")
-    result = broadcast_shapes([left[:-2], right[:-2]])
-    return result + (() if len(a) == 1 else (left[-2],)) + (() if len(b) == 1 else (right[-1],))
-
-
-def _swapped(shape: tuple[Size, ...], swap: bool) -> tuple[Size, ...]:
-    return (*shape[:-2], shape[-1], shape[-2]) if swap and len(shape) > 1 else shape
-
-
-def matmul(call: Call) -> Types:
-    """A batched matrix product; the quantized ones have their second matrix further back."""
-    second = 3 if call.op == "QLinearMatMul" else 1
-    a, b = call.shape(0), call.shape(second)
-    if a is None or b is None:
-        return [call.tensor(call.shape_of_its_own("product"))]
-    if call.integer("transBatchA") or call.integer("transBatchB"):
-        return [None]
-    a, b = _swapped(a, bool(call.integer("transA"))), _swapped(b, bool(call.integer("transB")))
-    return [call.tensor(matmul_shape(a, b))]
-
-
-def gemm(call: Call) -> Types:
-    """A matrix product of two matrices, and a matrix added."""
-    a, b = call.shape(0), call.shape(1)
-    if (a is not None and len(a) != 2) or (b is not None and len(b) != 2):
-        raise ValueError("both must be matrices")
-    rows = a[call.integer("transA")] if a else call.size_of_its_own("rows")
-    columns = b[1 - call.integer("transB")] if b else call.size_of_its_own("columns")
-    if a and b:
-        agree(a[1 - call.integer("transA")], b[call.integer("transB")], "the sizes summed over")
-    c = call.shape(2)
-    if c is not None and broadcast_shapes([(rows, columns), c]) != (rows, columns):
-        rows, columns = _one_way((rows, columns), c)
-    return [call.tensor((rows, columns))]
-
-
-def _one_way(to: tuple[Size, ...], other: tuple[Size, ...]) -> tuple[Size, ...]:
-    """``to``, where ``other`` broadcasts to it alone: a size 1 of ``to`` cannot grow."""
-    result = broadcast_shapes([to, other])
-    if len(result) > len(to) or any(a == 1 and isinstance(b, int) and b != 1 for a, b in zip(to, result, strict=True)):
-        raise ValueError(f"{spell(other)} does not broadcast to {spell(to)}")
-    return tuple(b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(to, result, strict=True))
-
-
-def prelu(call: Call) -> Types:
-    """The first input's shape, to which the second broadcasts."""
-    x, slope = call.shape(0), call.shape(1)
-    if x is not None and slope is not None:
-        return [call.tensor(_one_way(x, slope))]
-    return same(call)
-
-
-def einsum(call: Call) -> Types:
-    """The output that the equation names; with ``...`` the broadcast of what it stands for."""
-    equation = call.text("equation").replace(" ", "")
-    terms, arrow, result = equation.partition("->")
-    parts = terms.split(",")
-    if len(parts) != len(call.inputs):
-        raise ValueError(f"{len(call.inputs)} inputs do not fit the equation {equation}")
-    sizes: dict[str, Size] = {}
-    spread: list[tuple[Size, ...]] = []
-    for index, part in enumerate(parts):
-        shape = call.shape(index)
-        if shape is None:
-            return [call.tensor(call.shape_of_its_own("einsum"))]
-        head, dots, tail = part.partition("...")
-        extra = len(shape) - len(head) - len(tail)
-        if extra < 0 or (extra and not dots):
-            raise ValueError(f"{part} does not fit the shape {spell(shape)}")
-        spread.append(shape[len(head) : len(head) + extra])
-        named = [*zip(head, shape, strict=False), *zip(tail, shape[len(head) + extra :], strict=True)]
-        for letter, size in named:
-            sizes[letter] = broadcast(sizes.get(letter, 1), size)
-    if not arrow:
-        letters = terms.replace("...", "").replace(",", "")
-        result = "..." * ("..." in terms) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    head, dots, tail = result.partition("...")
-    middle = broadcast_shapes(spread) if dots else ()
-    return [call.tensor((*(sizes[c] for c in head), *middle, *(sizes[c] for c in tail)))]
-
-
-# -- windows
-
-
-def window(
-    size: Size, kernel: Size, stride: int, pads: tuple[int, int], dilation: int, auto_pad: str, ceil: bool = False
-) -> Size | None:
-    """How many positions a window takes along one axis; None where that cannot be said."""
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        return (size + (stride - 1)) // stride
-    span = dilation * (kernel - 1) + 1
-    before, after = (0, 0) if auto_pad == "VALID" else pads
-    room = size + (before + after) - span
-    if isinstance(room, int) and room < 0:
-        raise ValueError(f"a window of {span} does not fit a size of {size} padded by {before + after}")
-    if not ceil:
-        return room // stride + 1
-    count = (room + (stride - 1)) // stride + 1
-    # a last window that would start in the padding behind is left out
-    if isinstance(span, int) and stride + after <= span:
-        return count
-    if isinstance(count, int) and isinstance(size, int):
-        return count - 1 if (count - 1) * stride >= size + before else count
-    return None
-
-
-def _windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tuple[Size, ...]:
-    n = len(spatial)
-    if len(kernel) != n:
-        raise ValueError(f"a window of {len(kernel)} axes does not fit {n} spatial axes")
-    strides, dilations = call.integers("strides") or (1,) * n, call.integers("dilations") or (1,) * n
-    pads, auto = call.integers("pads") or (0,) * (2 * n), call.text("auto_pad") or "NOTSET"
-    ceil = bool(call.integer("ceil_mode"))
-    if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
-        raise ValueError(f"strides, dilations or pads do not fit {n} spatial axes")
-    found: list[Size] = []
-    for i, size in enumerate(spatial):
-        count = window(size, kernel[i], strides[i], (pads[i], pads[i + n]), dilations[i], auto, ceil)
-        found.append(call.size_of_its_own("window", i) if count is None else count)
-    return tuple(found)
-
-
-def conv(call: Call) -> Types:
-    """A convolution; the quantized one has its weights further back."""
-    x, w = call.shape(0), call.shape(3 if call.op == "QLinearConv" else 1)
-    if x is None and w is None:
-        return [call.tensor(call.shape_of_its_own("conv"))]
-    if x is None or w is None:
-        rank = len(x or w or ())
-        return [call.tensor(tuple(call.size_of_its_own("conv", i) for i in range(rank)))]
-    if len(x) != len(w) or len(x) < 3:
-        raise ValueError(f"weights {spell(w)} do not fit an input {spell(x)}")
-    group = call.integer("group", 1)
-    agree(x[1], w[1] * group, f"the input's channels and {group} times the weights'")
-    if isinstance(w[0], int) and w[0] % group:
-        raise ValueError(f"{w[0]} output channels do not split into {group} groups")
-    return [call.tensor((x[0], w[0], *_windows(call, x[2:], w[2:])))]
-
-
-def conv_transpose(call: Call) -> Types:
-    """A transposed convolution."""
-    x, w = call.shape(0), call.shape(1)
-    if x is None or w is None:
-        return [call.tensor(call.shape_of_its_own("conv"))]
-    n = len(x) - 2
-    if len(x) != len(w) or n < 1:
-        raise ValueError(f"weights {spell(w)} do not fit an input {spell(x)}")
-    agree(x[1], w[0], "the channels of input and weights")
-    channels = w[1] * call.integer("group", 1)
-    given = call.integers("output_shape")
-    if given:
-        return [call.tensor((x[0], channels, *given[-n:]))]
-    strides, dilations = call.integers("strides") or (1,) * n, call.integers("dilations") or (1,) * n
-    pads, extra = call.integers("pads") or (0,) * (2 * n), call.integers("output_padding") or (0,) * n
-    same_size = call.text("auto_pad").startswith("SAME")
-    spatial: list[Size] = []
-    for i, size in enumerate(x[2:]):
-        span = dilations[i] * (w[2 + i] - 1) + 1
-        full = (size - 1) * strides[i] + span + extra[i] - pads[i] - pads[i + n]
-        spatial.append(size * strides[i] if same_size else full)
-    return [call.tensor((x[0], channels, *spatial))]
-
-
-def pool(call: Call) -> Types:
-    """A window's maximum or mean; MaxPool also says where."""
-    x, kernel = call.shape(0), call.integers("kernel_shape")
-    if x is None or kernel is None:
-        shape: Shape = call.shape_of_its_own("pool")
-    else:
-        shape = (*x[:2], *_windows(call, x[2:], kernel))
-    return [call.tensor(shape), TensorType("int64", shape)]
-
-
-def global_pool(call: Call) -> Types:
-    """All spatial axes become 1."""
-    x = call.shape(0)
-    return [call.tensor(call.shape_of_its_own() if x is None else (*x[:2], *(1,) * (len(x) - 2)))]
-
-
-def resize(call: Call) -> Types:
-    """Spatial sizes given, or scaled by constants."""
-    x = call.shape(0)
-    if x is None:
-        return [call.tensor(call.shape_of_its_own("resize"))]
-    axes = [axis_of(a, len(x)) for a in call.integers("axes") or range(len(x))]
-    stretch = call.text("keep_aspect_ratio_policy") in ("", "stretch")
-    sizes, scales = call.elements(3), call.constant(2)
-    shape = list(x)
-    if call.has(3) and sizes is not None and len(sizes) == len(axes) and stretch:
-        for axis, size in zip(axes, sizes, strict=True):
-            shape[axis] = size
-        return [call.tensor(tuple(shape))]
-    if not call.has(3) and scales is not None and scales.size == len(axes):
-        for axis, scale in zip(axes, scales.array.tolist(), strict=True):
-            scaled = _scaled(shape[axis], scale)
-            shape[axis] = call.size_of_its_own("resize", axis, values=(2,)) if scaled is None else scaled
-        return [call.tensor(tuple(shape))]
-    values = tuple(i for i in (2, 3) if call.has(i))
-    for axis in axes:
-        shape[axis] = call.size_of_its_own("resize", axis, values=values)
-    return [call.tensor(tuple(shape))]
-
-
-def _scaled(size: Size, scale: float) -> Size | None:
-    """The floor of a size times a scale, where that can be said."""
-    if scale == int(scale):
-        return size * int(scale)
-    if isinstance(size, int):
-        return int(size * scale // 1)
-    return size // int(1 / scale) if (1 / scale) == int(1 / scale) else None
-
-
-def space_to_depth(call: Call) -> Types:
-    """Blocks of pixels become channels."""
-    return _move_blocks(call, 1, call.integer("blocksize", 1))
-
-
-def depth_to_space(call: Call) -> Types:
-    """Channels become blocks of pixels."""
-    return _move_blocks(call, call.integer("blocksize", 1), 1)
-
-
-def _move_blocks(call: Call, grow: int, shrink: int) -> Types:
-    x = call.shape(0)
-    if x is None:
-        return [call.tensor(tuple(call.size_of_its_own(i) for i in range(4)))]
-    if len(x) != 4:
-        raise ValueError(f"the input must have rank 4, not {len(x)}")
-    n, c, h, w = x
-    channels = c * (shrink * shrink) // (grow * grow)
-    return [call.tensor((n, channels, h * grow // shrink, w * grow // shrink))]
-
-
 # -- normalization
 
 
@@ -389,53 +155,6 @@ def simplified_layer_norm(call: Call) -> Types:
     return [found[0], found[1]]
 
 
-def attention(call: Call) -> Types:
-    """The attended values, the keys and values with those of the past before them, and the scores."""
-    q, k, v = call.shape(0), call.shape(1), call.shape(2)
-    heads, groups = call.integer("q_num_heads"), call.integer("kv_num_heads")
-    if q is None or k is None or v is None or len({len(q), len(k), len(v)}) > 1 or (len(q) == 3 and not heads * groups):
-        return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(4)]
-    if len(q) == 3:
-        q4, k4, v4 = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
-        y: tuple[Size, ...] = (q[0], q[1], v4[3] * heads)
-    else:
-        q4, k4, v4 = q, k, v
-        y = (*q[:3], v[3])
-    past = call.shape(4)
-    if call.has(4):
-        total: Size = k4[2] + past[2] if past is not None and len(past) == 4 else call.size_of_its_own("total")
-    else:
-        total = k4[2]
-    keys, values = (*k4[:2], total, k4[3]), (*v4[:2], total, v4[3])
-    return [call.tensor(shape, port) for port, shape in enumerate([y, keys, values, (*q4[:3], total)])]
-
-
-def _with_heads(shape: tuple[Size, ...], heads: int) -> tuple[Size, ...]:
-    return (shape[0], heads, shape[1], shape[2] // heads)
-
-
-# -- recurrent
-
-
-def recurrent(call: Call) -> Types:
-    """All hidden states, the last one, and for LSTM the last cell state."""
-    x = call.shape(0)
-    directions = 2 if call.text("direction") == "bidirectional" else 1
-    hidden: Size | None = call.integer("hidden_size") or None
-    if hidden is None:
-        r = call.shape(2)
-        hidden = r[2] if r is not None and len(r) == 3 else call.size_of_its_own("hidden")
-    if x is not None and len(x) != 3:
-        raise ValueError(f"the input must have rank 3, not {len(x)}")
-    first, second = x[:2] if x else (call.size_of_its_own(0), call.size_of_its_own(1))
-    if call.integer("layout"):
-        states: tuple[Size, ...] = (first, directions, hidden)
-        every: tuple[Size, ...] = (first, second, directions, hidden)
-    else:
-        states, every = (directions, second, hidden), (first, directions, second, hidden)
-    return [call.tensor(every, 0), call.tensor(states, 1), call.tensor(states, 2)]
-
-
 def _set(names: str) -> list[str]:
     return names.split()
 
@@ -456,45 +175,19 @@ BROADCASTING = _set(
 )
 """Ops whose output is the broadcast of all their inputs."""
 
-COMPUTING: dict[str, Inference] = {
+ELEMENTWISE: dict[str, Inference] = {
     **dict.fromkeys(UNARY, same),
     **dict.fromkeys(BROADCASTING, elementwise),
-    "Attention": attention,
-    "AveragePool": pool,
     "BatchNormalization": batch_norm,
     "Cast": cast,
     "CastLike": cast,
-    "Conv": conv,
-    "ConvInteger": conv,
-    "ConvTranspose": conv_transpose,
-    "DepthToSpace": depth_to_space,
     "DequantizeLinear": quantize,
     "Dropout": dropout,
     "DynamicQuantizeLinear": dynamic_quantize,
-    "Einsum": einsum,
-    "GRU": recurrent,
-    "Gemm": gemm,
-    "GlobalAveragePool": global_pool,
-    "GlobalLpPool": global_pool,
-    "GlobalMaxPool": global_pool,
     "Identity": identity,
-    "LSTM": recurrent,
     "LayerNormalization": layer_norm,
-    "LpPool": pool,
-    "MatMul": matmul,
-    "MatMulInteger": matmul,
-    "MaxPool": pool,
-    "PRelu": prelu,
-    "QLinearConv": conv,
-    "QLinearMatMul": matmul,
     "QuantizeLinear": quantize,
-    "RNN": recurrent,
-    "Resize": resize,
     "SimplifiedLayerNormalization": simplified_layer_norm,
-    "SpaceToDepth": space_to_depth,
-    "com.microsoft::FusedConv": conv,
-    "com.microsoft::FusedGemm": gemm,
-    "com.microsoft::FusedMatMul": matmul,
     "com.microsoft::SkipLayerNormalization": layer_norm,
     "com.microsoft::SkipSimplifiedLayerNormalization": layer_norm,
 }

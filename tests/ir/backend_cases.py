@@ -16,7 +16,6 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Node
 from graphopt.ir.onnx_io import load
 
-
 LARGE = 20_000
 """Tests on more elements take seconds in the reference implementation, and test nothing else."""
 

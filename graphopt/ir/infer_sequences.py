@@ -1,0 +1,113 @@
+"""The types of sequences and optional values, and of what is taken out of them."""
+
+from __future__ import annotations
+
+from graphopt.ir.call import Call
+from graphopt.ir.dtypes import dtype_of
+from graphopt.ir.infer_shapes import Inference, Types, axis_of
+from graphopt.ir.types import OptionalType, SequenceType, TensorType, Type, Unranked, fresh_symbol, unranked
+
+
+def join(a: Type | None, b: Type | None) -> Type | None:
+    """The type of a value that has one of two types: sizes that differ are unknown."""
+    if a == b or a is None or b is None:
+        return a if a == b else None
+    match a, b:
+        case TensorType(), TensorType():
+            if a.dtype != b.dtype:
+                return None
+            if isinstance(a.shape, Unranked) or isinstance(b.shape, Unranked) or len(a.shape) != len(b.shape):
+                return TensorType(a.dtype, unranked())
+            sizes = zip(a.shape, b.shape, strict=True)
+            return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in sizes))
+        case SequenceType(), SequenceType():
+            element = join(a.element, b.element)
+            return None if element is None else SequenceType(element)
+        case OptionalType(), OptionalType():
+            element = join(a.element, b.element)
+            return None if element is None else OptionalType(element)
+    return None
+
+
+def renewed(type: Type | None) -> Type | None:
+    """The type of one of many values of a type: sizes that are not numbers may differ from those of the others."""
+    match type:
+        case TensorType(dtype, shape):
+            if isinstance(shape, Unranked):
+                return TensorType(dtype, unranked())
+            return TensorType(dtype, tuple(s if isinstance(s, int) else fresh_symbol() for s in shape))
+    return type
+
+
+def sequence_construct(call: Call) -> Types:
+    """A sequence of all inputs."""
+    element = call.type(0)
+    for i in range(1, len(call.inputs)):
+        element = join(element, call.type(i))
+    return [None if element is None else SequenceType(element)]
+
+
+def sequence_insert(call: Call) -> Types:
+    """The sequence with one more element."""
+    sequence = call.type(0)
+    element = join(sequence.element, call.type(1)) if isinstance(sequence, SequenceType) else None
+    return [None if element is None else SequenceType(element)]
+
+
+def sequence_empty(call: Call) -> Types:
+    """A sequence of tensors whose shapes nobody knows."""
+    return [SequenceType(TensorType(dtype_of(call.integer("dtype", 1)) or "float32", unranked()))]
+
+
+def sequence_at(call: Call) -> Types:
+    """One element."""
+    sequence = call.type(0)
+    return [renewed(sequence.element) if isinstance(sequence, SequenceType) else None]
+
+
+def concat_from_sequence(call: Call) -> Types:
+    """All elements along an axis, old or new."""
+    sequence = call.type(0)
+    element = renewed(sequence.element) if isinstance(sequence, SequenceType) else None
+    if not isinstance(element, TensorType) or isinstance(element.shape, Unranked):
+        return [TensorType(element.dtype, unranked()) if isinstance(element, TensorType) else None]
+    shape, new = list(element.shape), call.integer("new_axis")
+    axis = axis_of(call.integer("axis"), len(shape) + new)
+    shape[axis : axis + (not new)] = [fresh_symbol()]
+    return [TensorType(element.dtype, tuple(shape))]
+
+
+def optional(call: Call) -> Types:
+    """The input as something that may be absent."""
+    element = call.type(0) or call.attrs.get("type")
+    return [OptionalType(element) if isinstance(element, TensorType | SequenceType) else None]
+
+
+def optional_get(call: Call) -> Types:
+    """What the optional holds."""
+    found = call.type(0)
+    return [found.element if isinstance(found, OptionalType) else found]
+
+
+def scalar_int(call: Call) -> Types:
+    """One integer."""
+    return [TensorType("int64", ())]
+
+
+def scalar_bool(call: Call) -> Types:
+    """One truth value."""
+    return [TensorType("bool", ())]
+
+
+SEQUENCES: dict[str, Inference] = {
+    "ConcatFromSequence": concat_from_sequence,
+    "Optional": optional,
+    "OptionalGetElement": optional_get,
+    "OptionalHasElement": scalar_bool,
+    "SequenceAt": sequence_at,
+    "SequenceConstruct": sequence_construct,
+    "SequenceEmpty": sequence_empty,
+    "SequenceInsert": sequence_insert,
+    "SequenceLength": scalar_int,
+}
+"""How to infer the types of an op's outputs."""
