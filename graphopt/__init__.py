@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt.report import Report as Report
     from graphopt.rewrite.python import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
+    from graphopt.rewrite.ruleset import standard as standard
 
 _HOMES = {
     "Graph": "graphopt.ir.graph",
@@ -31,6 +32,7 @@ _HOMES = {
     "rule": "graphopt.rewrite.python",
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.drop_in",
+    "standard": "graphopt.rewrite.ruleset",
 }
 """Where each public name is defined."""
 
