@@ -29,7 +29,8 @@ class Prices:
     cache: float
     """How many bytes of an op's operands count as within the caches."""
     lanes: int
-    """Output channels that a convolution computes at a time; it computes as many as fill them up."""
+    """Columns of a product, and output channels of a convolution, that are computed at a time: as many are computed as
+    fill them up."""
     efficiency: Mapping[str, float]
     """By kind of product, the part of ``flops`` that it reaches: see ``rewrite.cost.KINDS_OF_PRODUCT``."""
     elements: Mapping[str, float]
@@ -188,7 +189,6 @@ ORT = Target(
     prices=replace(
         PORTABLE.prices,
         node=0.5e-6,
-        lanes=1,
         elements=ELEMENTS,
         movement=MOVEMENT,
         efficiency={
@@ -219,6 +219,12 @@ quick-gelu:       Mul(x, Sigmoid(x))                                     => com.
 # reals
 quick-gelu-alpha: Mul(x, Sigmoid(Mul(x, a)))                             => com.microsoft::QuickGelu(x)
     where a.is_const and a.size == 1
+# reals
+transposed-matmul: MatMul(x, Transpose(y, perm=p))                       => com.microsoft::FusedMatMul(x, y, transB=1)
+    where p in ((1, 0), (0, 2, 1), (0, 1, 3, 2))
+# reals
+matmul-transposed: MatMul(Transpose(x, perm=p), y)                       => com.microsoft::FusedMatMul(x, y, transA=1)
+    where p in ((1, 0), (0, 2, 1), (0, 1, 3, 2))
 # reals
 scaled-matmul:    Mul(MatMul(x, y), a)                                   => com.microsoft::FusedMatMul(x, y)
     where a.is_const and a.size == 1

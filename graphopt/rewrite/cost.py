@@ -172,6 +172,9 @@ class CostModel:
             return prices.strided["Reduce" if op.startswith("Reduce") else op]
         if op == "Transpose" and self._scatters(attrs, inputs):
             return prices.scattered
+        if op == "DepthToSpace":  # the larger the blocks, the fewer the runs
+            size = attrs.get("blocksize", 2)
+            return prices.elements[op] * 2 / size if isinstance(size, int) else prices.elements[op]
         if op == "Pow" and len(inputs) > 1 and inputs[1] is not None:
             exponent = inputs[1].constant
             if exponent is not None and exponent.size == 1:
@@ -224,7 +227,9 @@ class CostModel:
         name = op.rpartition("::")[2]
         if name in ("MatMul", "MatMulInteger", "FusedMatMul", "Gemm", "FusedGemm"):
             across = bool(attrs.get("transA", 0)) and len(a) > 1
-            return 2.0 * out * (a[-2] if across else a[-1] if a else 1), "matmul"
+            columns = self.shape(outputs[0])[-1:] if outputs else ()
+            fill = self._fill(columns[0]) if columns and out > columns[0] else 1.0
+            return 2.0 * out * (a[-2] if across else a[-1] if a else 1) * fill, "matmul"
         if name == "Einsum":
             return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), "matmul"
         if name in ("LSTM", "GRU", "RNN"):
@@ -233,12 +238,16 @@ class CostModel:
         kind = self._kind_of_convolution(a, b)
         if name == "ConvTranspose":
             return 2.0 * product(a) * product(b[1:]), kind
+        if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
+            together = product(self.shape(outputs[0])[2:]) if outputs else 1
+        else:
+            together = b[0] if kind == "depthwise" or len(a) < 2 or len(b) < 2 else b[0] * b[1] // max(a[1], 1)
+        return 2.0 * out * product(b[1:]) * self._fill(max(together, 1)), kind
+
+    def _fill(self, n: int) -> float:
+        """How much more is computed than asked for, when so many are computed in whole vectors."""
         lanes = self.target.prices.lanes
-        if blocked and self.target.layout is not None:
-            lanes = self.target.layout.block
-        channels = b[0] if kind == "depthwise" else max(b[0] * b[1] // max(a[1], 1), 1) if len(b) > 1 < len(a) else 1
-        filled = -(-channels // lanes) * lanes / channels
-        return 2.0 * out * product(b[1:]) * filled, kind
+        return -(-n // lanes) * lanes / n
 
     def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:
         if len(a) < 2 or len(weights) < 2:

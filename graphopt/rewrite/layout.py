@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from graphopt.ir.facts import Fact
+from graphopt.ir.graph import INPUT
 from graphopt.rewrite.cost import Cost
 from graphopt.rewrite.fusions import Parts
 from graphopt.rewrite.saturated import ENode
@@ -102,8 +103,11 @@ class Policy:
 
     def _reads(self, node: ENode, channels: int) -> State | None:
         """In which layout a convolution that computes in the blocked one reads its input; None where it does not."""
-        weights = self.fact(node.children[1])
-        if weights is None or not weights.is_const or weights.shape is None:
+        held = node.children[1]
+        weights = self.fact(held)
+        if weights is None or weights.shape is None or held not in self.terms.constant_bytes:
+            return None
+        if self.terms.constants[held].op == INPUT:  # a body sees what it captures, but the runtime does not look there
             return None
         out, deep = weights.shape[:2]
         if not isinstance(out, int) or not isinstance(deep, int) or deep == 0:
