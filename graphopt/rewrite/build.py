@@ -306,6 +306,9 @@ def _dtype_of_input(op: str, index: int, dtypes: Sequence[str | None], output: s
     for i, dtype in enumerate(dtypes):
         if i != index and dtype is not None and ops.input_constraint(op, i) == letter:
             return dtype
+    known = ops.schema(op)
+    if known is not None and "int64" in known.allowed.get(letter, ()) and "float32" not in known.allowed[letter]:
+        return "int64"
     if letter and output is not None and ops.output_constraint(op, 0) == letter:
         return output
     return None

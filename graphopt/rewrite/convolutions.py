@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod as product
+from typing import Any
+
+import numpy as np
 
 
 def channel_pads(rank: int, more: int) -> tuple[int, ...]:
@@ -21,3 +25,78 @@ def channels_added(pads: Sequence[int]) -> int:
 def output_pads(rank: int, more: int) -> tuple[int, ...]:
     """The pads of all axes that put ``more`` outputs (axis 0) behind the weights of a convolution."""
     return (0,) * rank + (more,) + (0,) * (rank - 1)
+
+
+# -- neighbouring output positions as channels: a convolution that computes them at a time fills a block of channels
+
+
+BLOCK = 16
+"""Channels that a runtime computes at a time."""
+
+
+def in_row(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """How many neighbours (in height, in width) of a row are best computed as channels; (1, 1) where that does not
+    save a quarter of the work."""
+    return _best(weights, strides, [(1, n) for n in (2, 4, 8, 16)])
+
+
+def in_square(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """How many neighbours of a square are best computed as channels; (1, 1) where that does not save a quarter."""
+    return _best(weights, strides, [(n, n) for n in (2, 4)])
+
+
+def _best(weights: Sequence[int], strides: Sequence[int], choices: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def work(positions: tuple[int, int]) -> float:
+        n = positions[0] * positions[1]
+        height, width = folded_kernel(weights[2:], strides, positions)
+        return -(-weights[0] * n // BLOCK) * BLOCK * height * width / n
+
+    best = min(choices, key=work)
+    return best if work(best) < 0.75 * work((1, 1)) else (1, 1)
+
+
+def folded_kernel(kernel: Sequence[int], strides: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
+    """The kernel that sees what those of all these neighbouring positions see."""
+    return tuple(k + (n - 1) * s for k, s, n in zip(kernel, strides, positions, strict=True))
+
+
+def folded_pads(
+    size: Sequence[int],
+    out: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int] | None,
+    positions: Sequence[int],
+) -> tuple[int, ...]:
+    """The pads with which the larger kernel reaches every position of the output, whatever the sizes."""
+    begins = tuple(pads or ())[: len(size)] or (0,) * len(size)
+    reach = folded_kernel(kernel, strides, positions)
+    ends = (
+        (-(-o // n) - 1) * s * n + k - i - begin
+        for i, o, k, s, n, begin in zip(size, out, reach, strides, positions, begins, strict=True)
+    )
+    return (*begins, *(max(end, 0) for end in ends))
+
+
+def folded_weights(weights: Sequence[int], strides: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the weights that compute these neighbouring positions as channels."""
+    return (product(positions) * weights[0], weights[1], *folded_kernel(weights[2:], strides, positions))
+
+
+def row_order(out: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
+    """The shape (but the batch) in which neighbours of a row that were computed as channels can be transposed."""
+    return (product(positions), out[0] * out[1] * -(-out[2] // positions[1]))
+
+
+def row_filled(out: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
+    """The shape (but the batch) of the output, its rows rounded up to whole groups of neighbours."""
+    return (out[0], out[1], positions[1] * -(-out[2] // positions[1]))
+
+
+def placements(kernel: Sequence[int], strides: Sequence[int], positions: Sequence[int]) -> Any:
+    """For each of the neighbouring positions, the matrix that places a kernel (as a row) in the larger kernel."""
+    height, width = folded_kernel(kernel, strides, positions)
+    made = np.zeros((*positions, *kernel, height, width), dtype=np.float32)
+    for a, b, i, j in np.ndindex(*positions, *kernel):
+        made[a, b, i, j, a * strides[0] + i, b * strides[1] + j] = 1.0
+    return made.reshape(positions[0] * positions[1], kernel[0] * kernel[1], height * width)

@@ -614,7 +614,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes, "moves_nothing":
     weights.moves_nothing, "band": weights.band, "einsum_is": weights.einsum_is, "einsum_perm": weights.einsum_perm,
     "channel_pads": convolutions.channel_pads, "channels_added": convolutions.channels_added,
-    "output_pads": convolutions.output_pads,
+    "output_pads": convolutions.output_pads, "in_row": convolutions.in_row,
+    "in_square": convolutions.in_square, "row_order": convolutions.row_order, "row_filled": convolutions.row_filled,
+    "folded_weights": convolutions.folded_weights, "folded_kernel": convolutions.folded_kernel,
+    "folded_pads": convolutions.folded_pads, "placements": convolutions.placements,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 
