@@ -5,7 +5,8 @@ has it, so that a rule is written once. ``CHANGES`` has a line for each change o
 applies an op's changes from the model's opset up, writing applies them down again. What a schema says
 alone needs no line: an attribute that a later opset added may be written where it has its default.
 An op of an old opset that has no equal in the newest keeps its form under a name of its own,
-``Name@V`` with the version that defined it, which no rule mentions.
+``Name@V`` with the version that defined it, which no rule mentions. So does a Constant node whose
+elements only the caller of a function knows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import Attr, AttrRef, Attrs
+from graphopt.ir.graph import CONSTANT, Attr, AttrRef, Attrs
 from graphopt.ir.types import Size
 
 H = TypeVar("H")
@@ -52,6 +53,9 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
     """
     if "::" in call.op:
         return call
+    if call.op == CONSTANT:
+        found = ops.schema(CONSTANT, opset)
+        return Call(f"{CONSTANT}@{found.since if found else 1}", call.inputs, call.attrs, call.n_outputs)
     changes = [change for change in CHANGES.get(call.op, ()) if change.before > opset]
     if not changes and not (opset < 6 and "consumed_inputs" in call.attrs):
         return call
@@ -77,7 +81,7 @@ def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callab
         return call
     if version is not None:
         found = ops.schema(name, opset)
-        if found is None or found.since != version:
+        if found is None or (found.since != version and is_bound(call.op)):
             raise Unwritable(f"{name} has its form of opset {version} only, the model has opset {opset}")
         return Call(name, call.inputs, call.attrs, call.n_outputs)
     newest, there = ops.schema(call.op), ops.schema(call.op, opset)
@@ -89,6 +93,11 @@ def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callab
             change.write(draft)
     _fit(draft, newest)
     return draft.call()
+
+
+def is_bound(op: str) -> bool:
+    """Whether the op is kept in the form of one old opset, and means something else in the others."""
+    return "@" in op and not op.startswith(f"{CONSTANT}@")
 
 
 def writable(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:

@@ -205,6 +205,13 @@ def max_outputs(op: str) -> int | None:
     return found.max_outputs if found else None
 
 
+def is_optional(op: str, port: int, opset: int = LATEST) -> bool:
+    """Whether an output may be left out."""
+    found = schema(op, opset)
+    formal = found.output(port) if found else None
+    return formal is not None and formal.optional
+
+
 def input_constraint(op: str, index: int) -> str:
     """The type letter (or type) of an input: inputs and outputs with one letter have one dtype. Empty if unknown."""
     found = schema(op)

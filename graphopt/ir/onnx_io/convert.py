@@ -7,9 +7,10 @@ from dataclasses import replace
 from onnx import ModelProto, helper, version_converter
 
 from graphopt.errors import UsageError
+from graphopt.ir.forms import is_bound
 from graphopt.ir.functions import bodies_of
 from graphopt.ir.graph import Attr, Graph, Header
-from graphopt.ir.ops import LATEST, split
+from graphopt.ir.ops import LATEST
 
 
 def relabel(graph: Graph, version: int) -> Graph | None:
@@ -25,7 +26,7 @@ def relabel(graph: Graph, version: int) -> Graph | None:
 
 def _is_bound(graph: Graph) -> bool:
     """Whether an op stands in the form of one old opset."""
-    return any(split(n.op)[2] is not None or any(map(_is_bound, bodies_of(n))) for n in graph.nodes())
+    return any(is_bound(n.op) or any(map(_is_bound, bodies_of(n))) for n in graph.nodes())
 
 
 def _header(header: Header, version: int) -> Header:

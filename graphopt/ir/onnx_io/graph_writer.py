@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -74,6 +74,8 @@ class GraphWriter:
         self.captured = dict(zip(graph.inputs[n_formal:], captured, strict=True))
         self.source = graph.origin.extra if isinstance(graph.origin.extra, GraphSource) else GraphSource(GraphProto())
         self.is_function = isinstance(self.source.proto, FunctionProto)
+        self.domains: set[str] = outer.domains if outer is not None else set()
+        """The domains of nodes that are spelled anew."""
         self.made: dict[Value, Constant] = {}
         self.spelled: dict[int, _Spelling] = {}
         self.names: dict[Value, str] = {}
@@ -154,9 +156,9 @@ class GraphWriter:
         return _Spelling(call.op, list(call.inputs), call.attrs)
 
     def _n_used(self, node: Node) -> int:
-        """How many outputs of the node are needed: the last ones may be read by nobody."""
+        """How many outputs of the node are needed: the last ones may be optional and read by nobody."""
         used = node.n_outputs
-        while used > 1 and not self.graph.n_uses(node.outputs[used - 1]):
+        while used > 1 and ops.is_optional(node.op, used - 1) and not self.graph.n_uses(node.outputs[used - 1]):
             used -= 1
         return used
 
@@ -284,13 +286,7 @@ class GraphWriter:
             return set()
         if spelling.proto is not None:
             return {port for port in absent if not spelling.proto.output[port]}
-        schema = ops.schema(node.op)
-        optional = set()
-        for port in absent:
-            formal = schema.output(port) if schema is not None else None
-            if formal is not None and formal.optional:
-                optional.add(port)
-        return optional
+        return {port for port in absent if ops.is_optional(node.op, port)}
 
     # -- nodes
 
@@ -337,12 +333,13 @@ class GraphWriter:
         proto.op_type = op
         if domain:
             proto.domain = domain
+            self.domains.add(domain)
         if node.origin.overload:
             proto.overload = node.origin.overload
         source = node.origin.extra
         before = source.proto if isinstance(source, NodeSource) and source.proto.op_type == op else NodeProto()
         likes = {attribute.name: attribute for attribute in before.attribute}
-        for name in [*(n for n in likes if n in spelling.attrs), *(n for n in spelling.attrs if n not in likes)]:
+        for name in in_order_of(likes, spelling.attrs):
             attribute, value = proto.attribute.add(), spelling.attrs[name]
             self.write_attribute(attribute, spelling.op, name, value, likes.get(name), self._captures(node))
 
@@ -465,6 +462,12 @@ class GraphWriter:
         for info in before.value_info:
             if info.name in values:
                 self._write_info(proto.value_info.add(), info.name, values[info.name], info)
+
+
+def in_order_of(before: Mapping[str, object], names: Iterable[str]) -> list[str]:
+    """The names that were there before in their old order, then the others."""
+    found = list(names)
+    return [name for name in before if name in found] + [name for name in found if name not in before]
 
 
 def _set_list(field: Any, names: list[str]) -> None:

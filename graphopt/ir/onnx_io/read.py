@@ -26,6 +26,7 @@ from graphopt.ir.onnx_io.order import label, ordered, reads
 from graphopt.ir.onnx_io.source import GraphSource, NodeSource, Place
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
 from graphopt.ir.onnx_io.types import read_type
+from graphopt.ir.ops import is_optional
 from graphopt.ir.types import OpaqueType, Type
 
 _ZERO = Constant.of(np.zeros(1, np.float32))
@@ -279,9 +280,11 @@ class _GraphReader:
                 self.graph.names[value] = name
 
     def _n_used(self, proto: NodeProto) -> int:
-        """How many outputs the node needs: the last ones may have names that nobody reads."""
+        """How many outputs the node needs: the last ones may be optional, and have names that nobody reads."""
         used = len(proto.output)
-        while used > 1 and proto.output[used - 1] not in self.read_names:
+        while used > 1 and is_optional(proto.op_type, used - 1, self.graph.opset):
+            if proto.output[used - 1] in self.read_names:
+                break
             used -= 1
         return used
 

@@ -53,8 +53,8 @@ def test_new_values_get_readable_names() -> None:
     x = graph.add("Add", (x, graph.add_constant(Constant.of(np.float32([1, 2, 3, 4]))))).outputs[0]
     x = graph.add("custom::Strange", (x,), n_outputs=2).outputs[1]
     graph.add_output("y", x)
-    graph.header = Header(8, (("", 18), ("custom", 1)))
     proto = to_proto(graph)
+    assert [(o.domain, o.version) for o in proto.opset_import] == [("", 18), ("custom", 1)]
     assert spelled(proto) == [
         "Neg_0 = Neg(x)",
         "Neg_1 = Neg(Neg_0)",

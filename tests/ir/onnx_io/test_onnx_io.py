@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -231,10 +231,10 @@ def test_a_long_chain_takes_about_a_second() -> None:
     proto = model("agraph (float[4] x) => (float[4] y) {}")
     names = ["x", *(f"v{i}" for i in range(19_999)), "y"]
     proto.graph.node.extend(helper.make_node("Neg", [a], [b]) for a, b in pairwise(names))
-    start = perf_counter()
+    start = process_time()
     graph = load(proto)
     assert to_proto(graph) == proto
-    assert perf_counter() - start < 5
+    assert process_time() - start < 5
 
 
 def test_weights_are_not_read_before_someone_asks(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_weights_are_not_read_before_someone_asks(tmp_path: Path) -> None:
     proto.graph.initializer.append(tensor("large", np.zeros(50_000_000, np.uint8)))
     path.write_bytes(proto.SerializeToString())
     del proto
-    start = perf_counter()
+    start = process_time()
     graph = load(path)
-    assert perf_counter() - start < 0.5
+    assert process_time() - start < 0.5
     assert constant(graph, "large").array.base is not None
 
 

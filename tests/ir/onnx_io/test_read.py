@@ -90,7 +90,7 @@ def test_functions_are_graphs_with_references() -> None:
     assert outer.attributes == ("unused",)
     assert outer.defaults == Attrs(alpha=0.25)
     assert node(outer.body, "LeakyRelu").attrs == Attrs(alpha=AttrRef("alpha", 1))
-    assert node(outer.body, "Constant").attrs == Attrs(value_float=AttrRef("alpha", 1))
+    assert node(outer.body, "Constant@13").attrs == Attrs(value_float=AttrRef("alpha", 1))
     assert graph.functions["local::inner", ""].body.outputs[1] is None
     assert graph.functions["local::inner", ""].body.opset == 17
 
