@@ -12,6 +12,8 @@ from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
 from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.passes.hoist import HOIST, STATES
+from graphopt.rewrite.passes.initializers import INITIALIZERS
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
@@ -28,11 +30,14 @@ PASSES: tuple[Pass, ...] = (
     DECIDED,
     UNROLL,
     CARRIED,
+    STATES,
+    HOIST,
     OWN,
     CAPTURES,
     DUPLICATES,
     COMMON,
     SAME,
     FUNCTIONS,
+    INITIALIZERS,
 )
 """All native passes, in the order in which they are tried."""

@@ -1,0 +1,111 @@
+"""What is the same in every pass of a loop is computed once, outside."""
+
+from __future__ import annotations
+
+from graphopt.ir import ops
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.workspace import Workspace
+
+SAFE = (
+    ops.KINDS["elementwise"] | ops.KINDS["reduce"] | ops.KINDS["product"] | frozenset({"Transpose", "Softmax", "Shape"})
+)
+"""Ops that have a value whatever their operands are: computing them although the loop never runs does no harm."""
+
+
+def hoist_invariants(space: Workspace, node: Node) -> bool:
+    """Move nodes of a Loop or Scan that read only constants and captured values in front of it."""
+    body = node.attrs.get("body")
+    if node.op not in ("Loop", "Scan") or not isinstance(body, Graph) or not node.captures:
+        return False
+    captured = dict(zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True))
+    invariant = _invariant(body, set(captured))
+    if not invariant:
+        return False
+    outer: dict[Value, Value | None] = dict(captured)
+    for inner in invariant:
+        made = space.add(
+            inner.op, [_outside(space, body, outer, v) for v in inner.inputs], inner.attrs, inner.n_outputs
+        )
+        outer.update(zip(inner.outputs, made, strict=True))
+    edited = body.copy()
+    moved = {n.id for n in invariant}
+    added: list[Value | None] = []
+    for value in (v for n in invariant for v in n.outputs):
+        if edited.is_output(value) or any(user not in moved for user, _ in edited.users(value)):
+            edited.replace(value, edited.add_input(f"captured {len(edited.inputs)}", edited.types.get(value)))
+            added.append(outer[value])
+    for inner in reversed(invariant):
+        edited.remove(inner.id)
+    attrs = node.attrs.with_(body=edited)
+    space.update(node.id, inputs=node.inputs + tuple(added), attrs=attrs, captures=node.captures + len(added))
+    return True
+
+
+def _invariant(body: Graph, captured: set[Value]) -> list[Node]:
+    """The nodes that are the same in every pass, in order."""
+    same = {v.node for v in captured}
+    constants = {n.id for n in body.nodes() if n.op == CONSTANT}
+    found: list[Node] = []
+    for node in body.order():
+        if node.op in (INPUT, CONSTANT) or node.op not in SAFE or node.bodies or not ops.is_pure(node.op, node.attrs):
+            continue
+        read = {v.node for v in node.inputs if v is not None}
+        if read & same and read <= same | constants:
+            same.add(node.id)
+            found.append(node)
+    return found
+
+
+def _outside(space: Workspace, body: Graph, outer: dict[Value, Value | None], value: Value | None) -> Value | None:
+    """The value in front of the loop that a value of the body stands for."""
+    if value is not None and value not in outer:
+        constant = body.constant_of(value)
+        assert constant is not None
+        outer[value] = space.make_constant(constant)
+    return None if value is None else outer[value]
+
+
+def capture_states(space: Workspace, node: Node) -> bool:
+    """Capture what a Loop carries from pass to pass without changing it."""
+    body = node.attrs.get("body")
+    if node.op != "Loop" or not isinstance(body, Graph):
+        return False
+    n_states = len(body.inputs) - 2 - node.captures
+    kept = [i for i in range(n_states) if body.outputs[1 + i] != body.inputs[2 + i] or node.inputs[2 + i] is None]
+    if len(kept) == n_states:
+        return False
+    fixed = [i for i in range(n_states) if i not in kept]
+    edited = body.copy()
+    formal, actual = body.inputs, node.inputs
+    edited.inputs = [
+        *formal[:2],
+        *(formal[2 + i] for i in kept),
+        *formal[2 + n_states :],
+        *(formal[2 + i] for i in fixed),
+    ]
+    outputs = [0, *(1 + i for i in kept), *range(1 + n_states, len(body.outputs))]
+    edited.outputs = [body.outputs[i] for i in outputs]
+    edited.output_names = [body.output_names[i] for i in outputs]
+    inputs = [*actual[:2], *(actual[2 + i] for i in kept), *actual[2 + n_states :], *(actual[2 + i] for i in fixed)]
+    if outputs == [0]:
+        return False  # a Loop makes at least one value
+    made = space.add(
+        "Loop", inputs, node.attrs.with_(body=edited), len(outputs) - 1, node.captures + len(fixed), node.origin
+    )
+    for index, new in zip(outputs[1:], made, strict=True):
+        space.replace(node.outputs[index - 1], new)
+    for i in fixed:
+        start = actual[2 + i]
+        assert start is not None
+        space.replace(node.outputs[i], start)
+    return True
+
+
+HOIST = Pass(
+    "loop-invariant",
+    "what is the same in every pass is computed once, in front of the loop",
+    "O4",
+    visit=hoist_invariants,
+)
+STATES = Pass("unchanged-state", "what a loop carries along unchanged is captured", "O7", visit=capture_states)
