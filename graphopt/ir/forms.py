@@ -54,23 +54,21 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
     if "::" in call.op:
         return call
     if call.op == CONSTANT:
-        found = ops.schema(CONSTANT, opset)
-        return Call(f"{CONSTANT}@{found.since if found else 1}", call.inputs, call.attrs, call.n_outputs)
+        return Call(f"{CONSTANT}@{_since(CONSTANT, opset)}", call.inputs, call.attrs, call.n_outputs)
     changes = [change for change in CHANGES.get(call.op, ()) if change.before > opset]
     if not changes and not (opset < 6 and "consumed_inputs" in call.attrs):
-        return call
-    found = ops.schema(call.op, opset)
-    if found is None:
         return call
     draft = Draft(call, opset, make, fact)
     draft.attrs.pop("consumed_inputs", None)  # a note to an allocator of long ago
     try:
+        if ops.schema(call.op, opset) is None:
+            raise Unreadable  # the opset has given up the op
         if any(isinstance(value, AttrRef) for value in draft.attrs.values()):
             raise Unreadable  # only the caller of the function knows what the attribute says
         for change in sorted(changes, key=lambda c: c.before):
             change.read(draft)
     except Unreadable:
-        return Call(f"{call.op}@{found.since}", call.inputs, call.attrs, call.n_outputs)
+        return Call(f"{call.op}@{_since(call.op, opset)}", call.inputs, call.attrs, call.n_outputs)
     return draft.call()
 
 
@@ -80,8 +78,7 @@ def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callab
     if domain:
         return call
     if version is not None:
-        found = ops.schema(name, opset)
-        if found is None or (found.since != version and is_bound(call.op)):
+        if is_bound(call.op) and _since(name, opset) != version:
             raise Unwritable(f"{name} has its form of opset {version} only, the model has opset {opset}")
         return Call(name, call.inputs, call.attrs, call.n_outputs)
     newest, there = ops.schema(call.op), ops.schema(call.op, opset)
@@ -115,6 +112,12 @@ def writable(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -
     except Unwritable as reason:
         return str(reason)
     return None
+
+
+def _since(op: str, opset: int) -> int:
+    """The version of the op that an opset has; the opset itself where it has given up the op."""
+    found = ops.schema(op, opset)
+    return opset if found is None else found.since
 
 
 # -- a call while it is being changed
@@ -211,6 +214,9 @@ def _fit(draft: Draft, newest: ops.Schema) -> None:
         since = _NEW_CHOICES.get((draft.op, name, value), 0) if isinstance(value, str) else 0
         if draft.opset < since:
             raise Unwritable(f"{draft.op} has {name} {value} from opset {since} on, the model has {draft.opset}")
+    missing = sorted(there.required - draft.attrs.keys())
+    if missing:
+        raise Unwritable(f"{draft.op} needs the attribute {missing[0]} in opset {draft.opset}")
     if there.max_outputs is not None and draft.n_outputs > there.max_outputs:
         raise Unwritable(f"{draft.op} has at most {there.max_outputs} outputs in opset {draft.opset}")
     if there.max_inputs is not None and len(draft.inputs) > there.max_inputs:

@@ -151,7 +151,7 @@ def convert_opset(model: Graph | onnx.ModelProto, version: int) -> Graph:
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """The serialized model."""
+    """The serialized model, with the tensors that lie in files; LimitError where protobuf cannot hold it."""
     from graphopt.ir.onnx_io.store import Store
 
     pieces = _serialize(graph, Store())
@@ -161,7 +161,7 @@ def to_bytes(graph: Graph) -> bytes:
 
 
 def to_proto(graph: Graph) -> onnx.ModelProto:
-    """The model as a protobuf message."""
+    """The model as a protobuf message, with the tensors that lie in files."""
     import onnx
 
     proto = onnx.ModelProto()

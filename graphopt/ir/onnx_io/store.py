@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from posixpath import normpath
 
 from onnx import SparseTensorProto, TensorProto
 
@@ -18,7 +19,8 @@ ALIGNMENT = 4096
 class Store:
     """Takes the bytes of a model's tensors, and says in the messages where they are.
 
-    ``folder`` is where the model will lie and ``data_name`` the data file beside it. With ``split``,
+    ``folder`` is where the model will lie and ``data_name`` the data file beside it; without a folder
+    tensors that lie in files are put into the model. With ``split``,
     large initializers go into the data file; with ``gather``, those that lie in other files do too.
     """
 
@@ -56,19 +58,19 @@ class Store:
 
     def _place(self, stored: Stored, into: TensorProto, name: str | None) -> None:
         assert stored.bytes is not None
-        if stored.folder is None:
+        if stored.folder is None or self.folder is None:
+            del into.external_data[:]
+            into.ClearField("data_location")
             self._put(stored.bytes, into, name)
-        elif self.folder is not None:
-            if self.gather or stored.folder.resolve() != self.folder:
-                self._append(stored.bytes, into)
-            elif any(e.key == "location" and e.value == self.data_name for e in into.external_data):
-                self.refers_to_data = True
+        elif self.gather or stored.folder.resolve() != self.folder:
+            self._append(stored.bytes, into)
+        elif any(e.key == "location" and normpath(e.value) == self.data_name for e in into.external_data):
+            self.refers_to_data = True
 
     def _put(self, raw: memoryview, into: TensorProto, name: str | None) -> None:
         if len(raw) <= wire.LARGE:
             into.raw_data = bytes(raw)
         elif self.split and name is not None:
-            into.ClearField("raw_data")
             self._append(raw, into)
         else:
             into.raw_data = wire.mark(len(self.blobs))
@@ -80,6 +82,7 @@ class Store:
         self.data += [bytes(padding), raw]
         offset = self.data_size + padding
         self.data_size = offset + len(raw)
+        into.ClearField("raw_data")
         del into.external_data[:]
         into.data_location = TensorProto.EXTERNAL
         for key, value in (("location", self.data_name), ("offset", offset), ("length", len(raw))):

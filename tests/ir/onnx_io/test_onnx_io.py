@@ -129,7 +129,44 @@ def test_external_data_stays_where_it_is(external: Path) -> None:
     save(graph, external.parent / "other.onnx")
     assert sorted(os.listdir(external.parent)) == ["m.onnx", "other.onnx", "w.bin"]
     assert (external.parent / "w.bin").read_bytes() == data
-    assert to_proto(load(external.parent / "other.onnx")) == onnx.load(external, load_external_data=False)
+    other = onnx.load(external.parent / "other.onnx", load_external_data=False)
+    assert other == onnx.load(external, load_external_data=False)
+
+
+def test_a_message_holds_what_lay_in_files(external: Path) -> None:
+    whole = onnx.load(external)
+    for stored in whole.graph.initializer:
+        stored.ClearField("data_location")
+    assert to_proto(load(external)) == whole
+    alone = onnx.load(external, load_external_data=False)
+    graph = load(alone)
+    assert to_proto(graph) == alone
+    with pytest.raises(
+        InvalidModelError, match=r"external data 'w\.bin' cannot be found, for the model was given without"
+    ):
+        _ = constant(graph, "large").array
+    assert constant(load(onnx_ir.load(external)), "large").array[-1] == 4999
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("location", "../secret", "not a path below"),
+        ("location", "gone.bin", "cannot be read: No such file"),
+        ("offset", "1", "has .* bytes, the tensor wants"),
+        ("offset", "-4", "the tensor wants -4"),
+        ("length", "4", "takes 20000 bytes, the file has 4"),
+        ("length", "x", "is not a number"),
+    ],
+)
+def test_external_data_that_does_not_fit(external: Path, key: str, value: str, message: str) -> None:
+    proto = onnx.load(external, load_external_data=False)
+    (entry,) = [e for e in proto.graph.initializer[1].external_data if e.key == key]
+    entry.value = value
+    external.write_bytes(proto.SerializeToString())
+    with pytest.raises((ReadError, InvalidModelError), match=rf"m\.onnx: initializer 'large': .*{message}") as caught:
+        load(external)
+    assert "\n" not in str(caught.value)
 
 
 def test_external_data_comes_along_to_another_folder(external: Path, tmp_path: Path) -> None:
