@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from struct import pack, unpack
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from onnx import defs
 from graphopt.ir.contrib import CONTRIB, Contrib
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attr, Attrs, Graph
+from graphopt.ir.types import TensorType
 
 LATEST = int(defs.onnx_opset_version())
 """The newest opset that this onnx package describes: the inner form of every op is its form there."""
@@ -320,6 +321,20 @@ def refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) ->
 
     Unknown dtypes are not refused, and neither are ops that nobody describes.
     """
+    from graphopt.ir.forms import WRITTEN
+
+    if op in WRITTEN or "@" in op:  # older forms of these depend on more than dtypes
+        return _refusal(op, attrs, inputs, opset)
+    return _refusal_by_dtype(op, attrs, tuple("" if f is None else f.dtype for f in inputs), opset)
+
+
+@lru_cache(4096)
+def _refusal_by_dtype(op: str, attrs: Attrs, dtypes: tuple[str | None, ...], opset: int) -> str | None:
+    facts = [None if d == "" else Fact() if d is None else Fact(TensorType(d, ())) for d in dtypes]
+    return _refusal(op, attrs, facts, opset)
+
+
+def _refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
     newest = schema(op)
     if newest is None:
         return None

@@ -146,6 +146,7 @@ class _Site(Generic[H]):
         self.bindings = bindings
         self.builder = builder
         self.plan = plan
+        self.several = any(map(is_several, bindings.values.values()))
         self.outputs = dict(plan.outputs)
         self.made: dict[tuple[int, int | None], tuple[H, ...]] = {}
 
@@ -162,7 +163,7 @@ class _Site(Generic[H]):
         return tuple(parts)
 
     def term(self, term: Term, bindings: Bindings[H], index: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
-        names = family(term, bindings)
+        names = family(term, bindings) if self.several else ()
         if names and not isinstance(term, Var):
             length = _length(names, bindings)
             parts: list[Any] = [self.term(term, element(bindings, names, i), i, dtype) for i in range(length)]
@@ -322,11 +323,23 @@ def _is_float(term: Term) -> bool:
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
+_constants: dict[tuple[str, str | None], Constant] = {}
+
+
 def constant_of(value: object, dtype: str | None) -> Constant:
     """A number, or nested sequences of numbers, as a constant of that dtype.
 
     ``dtype`` None means what the numbers say: int64, float32 or bool. Raises Refused where the numbers do not fit.
     """
+    if not isinstance(value, int | float):
+        return _constant_of(value, dtype)
+    key = repr(value), dtype  # 1, 1.0 and true are equal, and so are 0.0 and -0.0
+    if key not in _constants:
+        _constants[key] = _constant_of(value, dtype)
+    return _constants[key]
+
+
+def _constant_of(value: object, dtype: str | None) -> Constant:
     if isinstance(value, Constant):
         value = value.array
     try:

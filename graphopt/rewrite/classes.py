@@ -207,7 +207,9 @@ class Classes:
 
     def make_constant(self, constant: Constant) -> int:
         """The term of a constant."""
-        return self._term(self._symbol(Symbol(CONSTANT, Attrs(value=constant))), (), fact_of(constant))
+        symbol = self._symbol(Symbol(CONSTANT, Attrs(value=constant)))
+        known = self._memo.get((symbol, ()))
+        return self._term(symbol, (), fact_of(constant)) if known is None else known
 
     def call(self, op: str, inputs: Sequence[int | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[int, ...]:
         """The outputs of an op applied to terms. Raises Full."""

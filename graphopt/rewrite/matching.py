@@ -16,6 +16,9 @@ from graphopt.rewrite.queries import LITERAL, OUTPUT, Form, Query, queries
 from graphopt.rewrite.rule import Literal, Rule
 from graphopt.rewrite.saturated import PROJECTION
 
+CONSTANT_TABLE = "constant"
+"""The constructor of all that is made of constants alone, told apart by the number of the term."""
+
 
 @dataclass(slots=True)
 class Found:
@@ -47,6 +50,7 @@ class Matching:
         self._related = 0, 0
         self._terms = self._unions = self._renamed = 0
         self._engine.declare_table(Table(OUTPUT, 1))
+        self._engine.declare_table(Table(CONSTANT_TABLE, 0))
         self._engine.declare_relation(LITERAL, 1)
 
     def search(self, rules: Sequence[int]) -> None:
@@ -111,7 +115,13 @@ class Matching:
             return
         index, children = classes.terms[term]
         symbol = classes.symbols[index]
-        if symbol.op == PROJECTION:
+        fact = classes.fact(term)
+        if fact.is_const:
+            self._engine.add(term, CONSTANT_TABLE, term)
+            if isinstance(fact.size, int) and fact.size <= SMALL and (fact.constant is not None or fact.size == 1):
+                constant = classes.constant(term)
+                self._constants += [] if constant is None else [(term, constant)]
+        elif symbol.op == PROJECTION:
             port = symbol.attrs["index"]
             assert isinstance(port, int)
             self._engine.add(term, OUTPUT, port, children)
@@ -120,11 +130,6 @@ class Matching:
             commutative = is_commutative(form.op) and form.arity == 2
             self._engine.declare_table(Table(form.table, form.arity, commutative))
             self._engine.add(term, form.table, index, children)
-        fact = classes.fact(term)
-        if fact.is_const and isinstance(fact.size, int) and fact.size <= SMALL:
-            constant = classes.constant(term) if fact.constant is not None or fact.size == 1 else None
-            if constant is not None:
-                self._constants.append((term, constant))
 
     def _declare(self, new: set[Form]) -> None:
         """Write the queries that forms make possible which did not occur before."""
@@ -150,10 +155,12 @@ class Matching:
 
 
 def _is_plain(classes: Classes, term: int) -> bool:
-    """Whether patterns can look for a term: not for leaves, ops in an old form, and ops with bodies."""
+    """Whether patterns can look for a term: not for leaves, ops in an old form, ops with bodies, and not within what is
+    made of constants alone, which is folded in the end."""
     symbol = classes.symbols[classes.terms[term][0]]
     return (
         term != ABSENT
+        and not classes.fact(term).is_const
         and symbol.op not in (INPUT, CONSTANT, PROJECTION)
         and "@" not in symbol.op
         and not any(isinstance(a, Graph) for a in symbol.attrs.values())
