@@ -19,6 +19,7 @@ from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.contrib_meaning import MEANINGS
+from graphopt.ir.corrections import CORRECTIONS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
 from graphopt.ir.infer import infer_node
@@ -173,13 +174,16 @@ def _element(constant: Constant) -> Array:
 
 # -- the reference implementation
 
+_MEANINGS = {**MEANINGS, **CORRECTIONS}
+"""Ops that are not left to it."""
+
 
 def _compute(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:
     """The outputs of an op on arrays."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            meaning = MEANINGS.get(op)
+            meaning = _MEANINGS.get(op)
             found = (
                 meaning(_apply, attrs, arrays)[:n_outputs]
                 if meaning is not None
@@ -257,12 +261,12 @@ def _contrib_ops() -> tuple[type, ...]:
         def compute(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
             named = {a.name: getattr(self, a.name) for a in self.onnx_node.attribute}
             attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
-            return MEANINGS[op](_apply, attrs, arrays)[: len(self.onnx_node.output)]
+            return _MEANINGS[op](_apply, attrs, arrays)[: len(self.onnx_node.output)]
 
         return compute
 
     found = []
-    for op in MEANINGS:
+    for op in _MEANINGS:
         domain, name, _ = ops.split(op)
         found.append(type(name, (OpRun,), {"op_domain": domain, "_run": wrapped(op)}))
     return tuple(found)

@@ -1,0 +1,30 @@
+"""What the ops of ONNX compute where onnx's reference implementation gets it wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.ir.contrib_meaning import Apply, Meaning
+from graphopt.ir.graph import Attrs
+from graphopt.ir.ops import attribute
+
+
+def _lrn(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The reference implementation looks at as many channels as the batch has entries."""
+    image = x[0]
+    assert image is not None
+    given: list[Any] = [attribute("LRN", attrs, name) for name in ("size", "alpha", "beta", "bias")]
+    size, alpha, beta, bias = given
+    before, after = (size - 1) // 2, size // 2 + 1
+    channels = range(image.shape[1])
+    squares = [np.sum(image[:, max(c - before, 0) : c + after] ** 2, axis=1) for c in channels]
+    total = np.stack(squares, axis=1) if squares else np.zeros_like(image)
+    return ((image / (bias + alpha / size * total) ** beta).astype(image.dtype),)
+
+
+CORRECTIONS: dict[str, Meaning] = {"LRN": _lrn}
+"""Ops that are computed here instead."""

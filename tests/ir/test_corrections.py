@@ -1,0 +1,25 @@
+"""Ops that onnx's reference implementation gets wrong are computed as ONNX says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.evaluate import evaluate, run
+from graphopt.ir.graph import Attrs
+from graphopt.ir.text import parse
+
+
+@pytest.mark.parametrize(("size", "channels"), [(3, 3), (5, 4), (4, 6), (1, 2)])
+def test_lrn_sums_over_neighbouring_channels(size: int, channels: int) -> None:
+    x = np.random.default_rng(0).normal(size=(1, channels, 2, 3)).astype(np.float32)
+    want = np.empty_like(x)
+    for c in range(channels):
+        first, last = c - (size - 1) // 2, c + -(-(size - 1) // 2)
+        total = sum(x[:, k] ** 2 for k in range(max(first, 0), min(last, channels - 1) + 1))
+        want[:, c] = x[:, c] / (1.0 + 0.5 / size * total) ** 0.75
+    (got,) = evaluate("LRN", Attrs(size=size, alpha=0.5), [Constant.of(x)], 1, 17)
+    np.testing.assert_allclose(got.array, want, rtol=1e-6)
+    graph = parse(f"x: float32[1, {channels}, 2, 3] y = LRN(x, size={size}, alpha=0.5) return y")
+    np.testing.assert_allclose(run(graph, {"x": x})["y"], want, rtol=1e-6)
