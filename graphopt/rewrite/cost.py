@@ -10,7 +10,7 @@ count as stated numbers, in costs only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -94,6 +94,7 @@ class CostModel:
         self.target = target
         self.sizes = dict(sizes or {})
         self._known: dict[Dim, int] = {}
+        self._costs: dict[Hashable, Cost] = {}
         self._shapes: dict[int, tuple[Fact, tuple[int, ...]]] = {}  # by id; holding the fact keeps its id from reuse
 
     def size(self, size: Size) -> int:
@@ -139,6 +140,17 @@ class CostModel:
         blocked: bool = False,
     ) -> Cost:
         """What one call of the op costs, in the target's blocked layout or in the plain one."""
+        if op == "Pow" or op.startswith("Reduce"):  # these look at elements
+            return self._cost(op, attrs, inputs, outputs, blocked)
+        types = (*(x and x.type for x in inputs), None, *(x and x.type for x in outputs))
+        found = self._costs.get((op, attrs, types, blocked))
+        if found is None:
+            found = self._costs[op, attrs, types, blocked] = self._cost(op, attrs, inputs, outputs, blocked)
+        return found
+
+    def _cost(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
+    ) -> Cost:
         if op in (INPUT, CONSTANT):
             return Cost()
         prices = self.target.prices
@@ -151,6 +163,7 @@ class CostModel:
         if op in PRODUCTS and len(inputs) > 1:
             flops, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
             compute = flops / (prices.flops * prices.efficiency["blocked " * blocked + kind])
+            compute += 0.0 if blocked else self._unfolding(op, inputs, outputs, kind)
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
             flops, compute = float(n), n * self._element(op, attrs, inputs)
@@ -243,6 +256,14 @@ class CostModel:
         else:
             together = b[0] if kind == "depthwise" or len(a) < 2 or len(b) < 2 else b[0] * b[1] // max(a[1], 1)
         return 2.0 * out * product(b[1:]) * self._fill(max(together, 1)), kind
+
+    def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:
+        """Seconds to copy the windows of an image to the columns of a matrix, where convolutions are such products."""
+        if self.target.layout is None or op != "Conv" or kind == "depthwise":
+            return 0.0
+        a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        window = product(b[2:])
+        return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
 
     def _fill(self, n: int) -> float:
         """How much more is computed than asked for, when so many are computed in whole vectors."""

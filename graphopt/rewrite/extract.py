@@ -113,7 +113,7 @@ def extract(
             chosen = found
             break
         byte *= 10
-    after = _appraise(terms, chosen)
+    after = before if chosen == original else _appraise(terms, chosen)
     byte = model.target.prices.stored_byte
 
     def total(cost: Breakdown, choice: Mapping[int, ENode]) -> float:
@@ -152,6 +152,10 @@ def stored_bytes(graph: Graph) -> int:
 
 def solve(problem: Problem, limits: Limits) -> Solution:
     """The cheapest choice for a problem, part by part. ValueError where nothing computes a root."""
+    if all(len(own) == 1 for own in problem.options.values()):
+        only = needed({c: own[0] for c, own in problem.options.items()}, problem.roots)
+        if only is not None:
+            return Solution(only, optimal=True)
     choice, parts = split(prune(problem))
     optimal = reproducible = True
     known: dict[Hashable, tuple[Solution, Problem]] = {}

@@ -19,7 +19,7 @@ from graphopt.ir.graph import Attr, Attrs
 from graphopt.rewrite import heads
 from graphopt.rewrite.bindings import Bindings
 from graphopt.rewrite.expressions import Unknown, evaluate, holds, matches_literal
-from graphopt.rewrite.rule import AnyOf, Call, Literal, Rule, Term, Var
+from graphopt.rewrite.rule import AnyOf, Call, Literal, Rule, Term, Var, calls
 from graphopt.rewrite.saturated import ENode
 
 Parts = tuple[tuple[int, ENode], ...]
@@ -40,17 +40,21 @@ def fusions(
     matcher = _Matcher(classes, facts, opset)
     found: dict[int, list[Fused]] = {}
     count = 0
+    by_op: dict[str, dict[int, None]] = {}
+    for c, nodes in classes.items():
+        for node in nodes:
+            by_op.setdefault(node.op, {})[c] = None
     for rule in _rules(text):
         root = rule.lhs[0]
         assert isinstance(root, Call)
-        for c, nodes in classes.items():
-            if not any(node.op == root.op for node in nodes):
-                continue
+        if not all(call.op in by_op for call in calls(root)):
+            continue
+        for c in by_op[root.op]:
             for bindings, parts in matcher.term(root, c, Bindings()):
                 count += 1
-                node = matcher.build(rule, bindings, -count)
-                if node is not None:
-                    found.setdefault(c, []).append(Fused(node, parts))
+                fused = matcher.build(rule, bindings, -count)
+                if fused is not None:
+                    found.setdefault(c, []).append(Fused(fused, parts))
     return found
 
 

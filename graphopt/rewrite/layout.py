@@ -34,6 +34,10 @@ class State(IntEnum):
     """Made in the blocked layout."""
 
 
+Needs = tuple[tuple[int, State], ...]
+"""Classes, and the states in which they are wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What a runtime does at once: the e-nodes of these classes, at a cost, called by its ops."""
@@ -48,7 +52,7 @@ class Way:
     """A step that makes a class in one layout from others in given states."""
 
     makes: State
-    needs: tuple[tuple[int, State], ...]
+    needs: Needs
     step: Step
 
 
@@ -73,6 +77,7 @@ class Policy:
     def __init__(self, layout: Layout, terms: Terms) -> None:
         self.layout = layout
         self.terms = terms
+        self._rules: dict[tuple[int, int], tuple[Needs | None, tuple[int, ...] | None]] = {}
 
     def fact(self, c: int | None) -> Fact | None:
         """What is known of a class."""
@@ -86,7 +91,15 @@ class Policy:
         found = fact.shape[1]
         return found if isinstance(found, int) else None
 
-    def enters(self, c: int, node: ENode) -> tuple[tuple[int, State], ...] | None:
+    def rules(self, c: int, node: ENode) -> tuple[Needs | None, tuple[int, ...] | None]:
+        """What ``enters`` says, and ``stays`` where that is None."""
+        found = self._rules.get((c, node.id))
+        if found is None:
+            enters = self.enters(c, node)
+            found = self._rules[c, node.id] = enters, self.stays(c, node) if enters is None else None
+        return found
+
+    def enters(self, c: int, node: ENode) -> Needs | None:
         """What an op needs that computes in the blocked layout whatever the layout of its inputs; None for others."""
         channels = self.channels(node.children[0] if node.children else None)
         if channels is None or self.channels(c) is None:

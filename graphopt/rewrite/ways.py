@@ -36,12 +36,19 @@ def problem(terms: Terms, byte: float) -> Problem:
     for c in terms.working:
         for state, own in ways.options(c, byte).items():
             options[key(c, state)] = own
+    missing = dict.fromkeys(n for own in options.values() for o in own for n in o.needs if n not in options)
+    for name in missing:
+        if name % STATES == State.BLOCKED:  # made plain, and somebody reads it blocked
+            options[name] = ways.entered(name // STATES)
     return Problem(options, tuple(key(c, State.PLAIN) for c in terms.roots() if c in terms.working))
+
+
+STATES = len(State)
 
 
 def key(c: int, state: State) -> int:
     """The name of a state of a class."""
-    return c * len(State) + state
+    return c * STATES + state
 
 
 def decode(choice: Mapping[int, Option]) -> dict[int, ENode]:
@@ -70,7 +77,8 @@ class _Ways:
         self.terms = terms
         self.model = terms.model
         layout = terms.model.target.layout
-        self.policy = None if layout is None else Policy(layout, terms)
+        ops = {node.op for nodes in terms.working.values() for node in nodes}
+        self.policy = None if layout is None or ops.isdisjoint({"Conv", *layout.pools}) else Policy(layout, terms)
         self.made: dict[int, set[State]] = {}
         self.anchors: dict[int, list[Anchor]] = {}
         self.users: dict[int, set[int]] = {}
@@ -113,9 +121,9 @@ class _Ways:
                         waiting.append(user)
 
     def _makes(self, policy: Policy, c: int, node: ENode) -> set[State]:
-        if policy.enters(c, node) is not None:
+        enters, stays = policy.rules(c, node)
+        if enters is not None:
             return {State.MADE_BLOCKED}
-        stays = policy.stays(c, node)
         if stays is None:
             return {State.MADE_PLAIN}
         found: set[State] = set()
@@ -150,28 +158,40 @@ class _Ways:
         """For each state of a class: how it comes about."""
         ways = [w for node, parts in self.nodes[c] for w in self._ways_of(c, node, parts)]
         ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
-        if self.policy is None:
+        if self.policy is None or self.made[c] == {State.MADE_PLAIN}:
             return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
-        made = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in self.made[c]}
-        found: dict[State, tuple[Option, ...]] = {**made}
-        for had, here, there in (
-            (State.PLAIN, State.MADE_PLAIN, State.MADE_BLOCKED),
-            (State.BLOCKED, State.MADE_BLOCKED, State.MADE_PLAIN),
-        ):
-            own = [Option(0.0, (key(c, here),))] if here in made else []
-            if there in made and self.policy.channels(c) is not None:
-                own.append(self._reorder(c, (c, there)))
-            if had == State.BLOCKED:
-                own += [
-                    self._reorder(c, (node.children[0], State.PLAIN), ((c, node),))
-                    for node in self.terms.working[c]
-                    if node.op == "Transpose" and node.attrs.get("perm") == TO_FIRST and node.children[0] is not None
-                ]
-            found[had] = tuple(own)
-        return found
+        found = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.made[c])}
+        left = self._reorder(c, (c, State.MADE_BLOCKED))
+        if State.MADE_PLAIN not in found:
+            return {State.PLAIN: (left,), **found}
+        stayed = Option(0.0, (key(c, State.MADE_PLAIN),)), Option(0.0, (key(c, State.MADE_BLOCKED),))
+        entered = self._reorder(c, (c, State.MADE_PLAIN))
+        return {
+            State.PLAIN: (stayed[0], left),
+            State.BLOCKED: (stayed[1], entered, *self._turned(c)),
+            **found,
+        }
+
+    def entered(self, c: int) -> tuple[Option, ...]:
+        """How the blocked form comes about of a class that is only made plain."""
+        return (self._reorder(c, (c, State.PLAIN)), *self._turned(c))
+
+    def _turned(self, c: int) -> tuple[Option, ...]:
+        """The blocked form from a value with its channels last."""
+        return tuple(
+            self._reorder(c, (node.children[0], State.PLAIN), ((c, node),))
+            for node in self.terms.working[c]
+            if node.op == "Transpose" and node.attrs.get("perm") == TO_FIRST and node.children[0] is not None
+        )
+
+    def _key(self, c: int, state: State) -> int:
+        """The name of a state, where states that are always one have one name."""
+        if self.policy is not None and state == State.BLOCKED and self.made[c] == {State.MADE_BLOCKED}:
+            state = State.MADE_BLOCKED
+        return key(c, state)
 
     def _option(self, way: Way, byte: float) -> Option:
-        needs = tuple(dict.fromkeys(key(c, state) for c, state in way.needs))
+        needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs))
         stored = sum(self.terms.stored(node) for _, node in way.step.parts)
         return Option(way.step.cost.seconds + byte * stored, needs, way.step)
 
@@ -189,9 +209,8 @@ class _Ways:
         blocked: tuple[tuple[int, State], ...] | None = None
         plain = True
         if self.policy is not None:
-            blocked = self.policy.enters(c, node)
+            blocked, stays = self.policy.rules(c, node)
             plain = blocked is None
-            stays = self.policy.stays(c, node) if plain else None
             if stays is not None:
                 if all(State.MADE_BLOCKED in self.made[n] for n in stays):
                     blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
@@ -200,8 +219,7 @@ class _Ways:
         if plain:
             found.append(self._plain(c, node, parts))
         if blocked is not None:
-            cost = self.terms.cost(c, node, blocked=True)
-            found.append(Way(State.MADE_BLOCKED, blocked, Step(node.op, cost + self._doubt(parts), parts)))
+            found.append(Way(State.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
         return found
 
     def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
@@ -211,9 +229,11 @@ class _Ways:
             if made == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
                 only = ((inputs[0], State.MADE_BLOCKED),)
                 return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))
-        needs = tuple((n, State.PLAIN) for n in inputs)
-        return Way(State.MADE_PLAIN, needs, Step(node.op, self.terms.cost(c, node) + self._doubt(parts), parts))
+        return Way(State.MADE_PLAIN, tuple((n, State.PLAIN) for n in inputs), self._step(c, node, parts))
 
-    def _doubt(self, parts: Parts) -> Cost:
-        """What makes an op cheaper than the group that runtimes make into it, and only sometimes recognize."""
-        return Cost((len(parts) - 1) * self.model.target.prices.node / 10)
+    def _step(self, c: int, node: ENode, parts: Parts, blocked: bool = False) -> Step:
+        """Executing an op by itself. A group that runtimes only sometimes recognize is a little dearer than its op."""
+        cost = self.terms.cost(c, node, blocked)
+        if len(parts) > 1:
+            cost += Cost((len(parts) - 1) * self.model.target.prices.node / 10)
+        return Step(node.op, cost, parts)
