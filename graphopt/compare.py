@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from math import inf, isfinite
@@ -20,6 +22,9 @@ from graphopt.tolerance import error, is_inexact
 
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
+
+PATIENCE = 20.0
+"""For how many seconds inputs are sought that the original accepts."""
 
 VARIETY = 200
 """An output of this many elements or more should hold at least half as many different numbers."""
@@ -44,6 +49,7 @@ def answer(folder: str) -> None:
 
     ``phase`` in the folder always holds which of the two is at work, in case this process does not survive it.
     """
+    _limit_memory()
     place = Path(folder)
     request = json.loads((place / "request.json").read_text())
     try:
@@ -56,6 +62,18 @@ def answer(folder: str) -> None:
         found = {"status": "usage", "reason": str(mistake)}
     (place / "answer.part").write_text(json.dumps(found))
     (place / "answer.part").replace(place / "answer.json")
+
+
+def _limit_memory() -> None:
+    """Let a model that wants more memory than the machine has fail here, before it takes other processes down."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard == resource.RLIM_INFINITY or hard > memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, hard))
 
 
 def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[str, Any]:
@@ -109,24 +127,38 @@ def _samples(
     bounds = ranges(before)
     candidates = list(sizes(before, _settled(before, after, told)))
     for number in range(request["draws"]):
-        refusals: list[str] = []
-        for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
-            try:
-                yield _sample(before, chosen, bounds, told, run, number, kind)
-            except EngineError as refusal:
-                refusals.append(str(refusal))
-                continue
-            # the next draw tries sizes that were not tried yet, and comes back to those that work
-            candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
+
+        def elements(chosen: dict[str, int], kind: int, number: int = number) -> dict[str, Any]:
+            return draw(before, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
+
+        position, sample = _accepted(candidates, elements, run)
+        yield sample
+        # the next draw tries sizes that were not tried yet, and comes back to those that work
+        candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
+
+
+Elements = Callable[[dict[str, int], int], dict[str, Any]]
+"""Random inputs, given sizes for the open dimensions and the kind of distribution."""
+
+
+def _accepted(
+    candidates: list[dict[str, int]], elements: Elements, run: Runner
+) -> tuple[int, tuple[dict[str, Any], list[Any]]]:
+    """The position of the first sizes that the original accepts, with inputs and outputs."""
+    refusal = ""
+    start = time.perf_counter()
+    for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
+        try:
+            return position, _sample(chosen, elements, run, kind)
+        except EngineError as error:
+            refusal = refusal or str(error)
+        if time.perf_counter() - start > PATIENCE:
             break
-        else:
-            hint = "give values with --input, or sizes with --dim"
-            raise UnverifiedError(f"the original does not run on random inputs ({refusals[0]}); {hint}")
+    hint = "give values with --input, or sizes with --dim"
+    raise UnverifiedError(f"the original does not run on random inputs ({refusal}); {hint}")
 
 
-def _sample(
-    graph: Graph, chosen: dict[str, int], bounds: Any, told: Any, run: Runner, number: int, first: int
-) -> tuple[dict[str, Any], list[Any]]:
+def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int) -> tuple[dict[str, Any], list[Any]]:
     """Inputs and outputs, if possible such that the outputs vary.
 
     Raises EngineError where the model refuses these sizes, UnverifiedError where its outputs are never finite.
@@ -134,7 +166,7 @@ def _sample(
     found = None
     for kind in range(first, first + DISTRIBUTIONS):
         try:
-            feeds = draw(graph, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
+            feeds = elements(chosen, kind)
         except ValueError as problem:
             raise UnverifiedError(str(problem)) from None
         try:
@@ -151,7 +183,8 @@ def _sample(
                 return feeds, outputs
     if found is not None:
         return found
-    raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; give values with --input")
+    hint = "give values with --input"
+    raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; {hint}")
 
 
 def _told(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
