@@ -100,3 +100,45 @@ def placements(kernel: Sequence[int], strides: Sequence[int], positions: Sequenc
     for a, b, i, j in np.ndindex(*positions, *kernel):
         made[a, b, i, j, a * strides[0] + i, b * strides[1] + j] = 1.0
     return made.reshape(positions[0] * positions[1], kernel[0] * kernel[1], height * width)
+
+
+# -- Winograd's minimal filtering F(4x4, 3x3): tiles of 4 x 4 outputs from tiles of 6 x 6 inputs, in 36 products
+
+_INPUT = np.array([
+    [4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0], [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0],
+    [0, 4, 0, -5, 0, 1],
+], dtype=np.float64)  # fmt: skip
+_KERNEL = np.array([
+    [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6],
+    [0, 0, 1],
+], dtype=np.float64)  # fmt: skip
+_OUTPUT = np.array(
+    [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]], dtype=np.float64
+)
+
+
+def winograd_input() -> Any:
+    """The weights [36, 1, 6, 6] of a convolution that transforms the input, one channel at a time."""
+    return np.kron(_INPUT, _INPUT).reshape(36, 1, 6, 6)
+
+
+def winograd_kernel() -> Any:
+    """The matrix [36, 9] that transforms a kernel of 3 x 3."""
+    return np.kron(_KERNEL, _KERNEL)
+
+
+def winograd_output() -> Any:
+    """The matrix [16, 36] that transforms products to outputs, column by column of the tile."""
+    return np.kron(_OUTPUT, _OUTPUT).reshape(4, 4, 36).transpose(1, 0, 2).reshape(16, 36)
+
+
+def winograd_tiles(out: Sequence[int]) -> tuple[int, int]:
+    """How many tiles of 4 x 4 an output has, down and across."""
+    return (-(-out[0] // 4), -(-out[1] // 4))
+
+
+def winograd_pads(size: Sequence[int], out: Sequence[int], pads: Sequence[int] | None) -> tuple[int, ...]:
+    """The pads with which tiles of 6 x 6, four apart, reach all that a padded convolution of 3 x 3 reads."""
+    begins = tuple(pads or (0, 0))[:2]
+    ends = (4 * n + 2 - i - b for n, i, b in zip(winograd_tiles(out), size, begins, strict=True))
+    return (*begins, *ends)

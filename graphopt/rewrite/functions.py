@@ -618,6 +618,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "in_square": convolutions.in_square, "row_order": convolutions.row_order, "row_filled": convolutions.row_filled,
     "folded_weights": convolutions.folded_weights, "folded_kernel": convolutions.folded_kernel,
     "folded_pads": convolutions.folded_pads, "placements": convolutions.placements,
+    "winograd_input": convolutions.winograd_input, "winograd_kernel": convolutions.winograd_kernel,
+    "winograd_output": convolutions.winograd_output, "winograd_tiles": convolutions.winograd_tiles,
+    "winograd_pads": convolutions.winograd_pads,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 
