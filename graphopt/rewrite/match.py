@@ -26,7 +26,6 @@ from graphopt.rewrite.rule import (
     Each,
     Expr,
     Field,
-    Item,
     Lit,
     Literal,
     Ref,
@@ -35,6 +34,7 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
     calls,
+    subexpressions,
     variables,
 )
 from graphopt.rewrite.workspace import Workspace
@@ -330,7 +330,8 @@ class _Matcher:
             return
         self.depth += 1
         for inner in self.inputs(call, node, bound, index):
-            reason = heads.check(call, node.op, node.attrs, self.rank(node), inner, self.space) if call.attrs else None
+            attrs = ops.canonical(node.op, node.attrs)
+            reason = heads.check(call, node.op, attrs, self.rank(node), inner, self.space) if call.attrs else None
             if reason is None:
                 yield inner
             else:
@@ -509,32 +510,15 @@ def _call_names(terms: Sequence[Term]) -> list[str]:
 
 def _names(expr: Expr) -> set[str]:
     """All names in an expression."""
-    if isinstance(expr, Ref):
-        return {expr.name}
-    return {name for part in _parts(expr) for name in _names(part)}
+    return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}
 
 
 def _is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
     """Whether a guard says something of all values of a starred variable together, not of each of them."""
-    match guard:
-        case Each():
-            return True
-        case Ref(name):
-            return name in stars
-        case Field(Ref()):
-            return False
-    return any(_is_on_all(part, stars) for part in _parts(guard))
-
-
-def _parts(expr: Expr) -> list[Expr]:
-    match expr:
-        case Apply(_, items) | Series(items):
-            return list(items)
-        case Field(of) | Each(of):
-            return [of]
-        case Item(of, index, stop):
-            return [e for e in (of, index, stop) if e is not None]
-    return []
+    inside = subexpressions(guard)
+    named = [e for e in inside if isinstance(e, Ref) and e.name in stars]
+    asked = [e for e in inside if isinstance(e, Field) and e.of in named]
+    return len(named) > len(asked) or any(isinstance(e, Each) for e in inside)
 
 
 def _written(wanted: object) -> str:
