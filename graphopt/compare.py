@@ -271,7 +271,7 @@ def _moved(original: str, engine: str, run: Runner, feeds: Feeds) -> Iterator[li
         moved = dict(feeds)
         for name in floats:
             toward = np.where(rng.random(feeds[name].shape) < 0.5, -np.inf, np.inf).astype(feeds[name].dtype)
-            moved[name] = np.nextafter(feeds[name], toward)
+            moved[name] = np.asarray(np.nextafter(feeds[name], toward))
         yield run(moved)
 
 

@@ -245,8 +245,9 @@ bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.
 LACKING: Mapping[str, frozenset[str]] = {
     "float64": ops(
         "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "
-        "GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid Hardmax InstanceNormalization LRN LeakyRelu LpPool "
-        "Mean MeanVarianceNormalization OneHot PRelu Resize Selu Sinh Softplus Softsign Tan ThresholdedRelu "
+        "GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid HardSwish Hardmax InstanceNormalization LRN "
+        "LeakyRelu LpPool Mean MeanVarianceNormalization Mish OneHot PRelu Resize Selu Sinh Softplus Softsign Tan "
+        "ThresholdedRelu "
         "com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::FusedConv com.microsoft::FusedGemm "
         "com.microsoft::Gelu com.microsoft::QuickGelu"
     ),
@@ -254,7 +255,7 @@ LACKING: Mapping[str, frozenset[str]] = {
     "int32": ops("DepthToSpace Gemm GridSample PRelu SpaceToDepth"),
     "bool": ops("DepthToSpace GridSample OneHot Resize SpaceToDepth Where"),
 }
-"""By dtype, the ops that ONNX defines for data of it but ONNX Runtime on CPU does not have: no result may use one anew."""
+"""By dtype, ops that ONNX defines for data of it and ONNX Runtime on CPU does not have: no rule may make one."""
 
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""

@@ -84,14 +84,17 @@ class _Hasher:
         heads: dict[int, object] = {value.node: index for index, value in enumerate(graph.inputs[:n_formal])}
         heads |= {value.node: outer for value, outer in zip(graph.inputs[n_formal:], context, strict=True)}
         found: dict[int, bytes] = {}
+        draws: Counter[bytes] = Counter()
         for node in graph.order():
-            if not ops.is_pure(node.op):
-                heads[node.id] = len(found)  # two draws are not one
             operands = tuple(None if v is None else (found[v.node], v.port) for v in node.inputs)
             n_own = len(operands) - node.captures
             attrs = [(name, self.attr(value, operands[n_own:])) for name, value in node.attrs.items()]
             head = heads.get(node.id)
-            found[node.id] = _hash(node.op, node.origin.overload, head, operands[:n_own], attrs, node.n_outputs)
+            own = _hash(node.op, node.origin.overload, head, operands[:n_own], attrs, node.n_outputs)
+            if not ops.is_pure(node.op):  # two draws are not one
+                draws[own] += 1
+                own = _hash(own, draws[own])
+            found[node.id] = own
         outputs = [None if v is None else (found[v.node], v.port) for v in graph.outputs]
         working = sorted(found[node.id] for node in graph.nodes() if node.op not in (INPUT, CONSTANT))
         return _hash("graph", n_formal, outputs, working), found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Generic, TypeVar
 
 import ml_dtypes
@@ -23,6 +24,7 @@ from graphopt.ir.types import TensorType
 from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import Bindings, Builder, is_several
 from graphopt.rewrite.rule import AnyOf, Call, Computed, Expr, Literal, Rule, Term, Var
+from graphopt.target import DATA, LACKING
 
 H = TypeVar("H", bound=Hashable)
 
@@ -208,12 +210,13 @@ class _Site(Generic[H]):
         key = (self.plan.number(call), index)
         if key in self.made:
             return self.made[key]
-        op, attrs = self.head(call, bindings)
+        op, exact = self.head(call, bindings)
+        attrs = ops.canonical(op, exact)
         inputs = self.inputs(call, op, bindings, index, dtype)
         known = [None if v is None else self.builder.fact(v) for v in inputs]
         count = n or _n_outputs(op, attrs, known) or self.outputs.get(key[0], 1)
         opset = self.builder.opset
-        reason = ops.refusal(op, attrs, known, opset)
+        reason = ops.refusal(op, attrs, known, opset) or _lacking(op, known) or _rounded(exact, known)
         if reason is not None:
             raise Refused(reason)
         try:
@@ -225,7 +228,7 @@ class _Site(Generic[H]):
         return made
 
     def head(self, call: Call, bindings: Bindings[H]) -> tuple[str, Attrs]:
-        """The op and its attributes."""
+        """The op and its attributes, as the rule computes them."""
         op, attrs = call.op, Attrs()
         if call.is_variable:
             if op not in bindings.heads:
@@ -235,7 +238,7 @@ class _Site(Generic[H]):
             rest = bindings.attrs.get(call.rest)
             attrs = attrs.with_(**rest) if isinstance(rest, Attrs) else attrs
         explicit = {name: attribute_value(op, name, self.evaluate(e, bindings)) for name, e in call.attrs}
-        return op, ops.canonical(op, attrs.with_(**explicit))
+        return op, attrs.with_(**explicit)
 
     def inputs(
         self, call: Call, op: str, bindings: Bindings[H], index: int | None, dtype: str | None
@@ -263,6 +266,25 @@ class _Site(Generic[H]):
         while found and found[-1] is None:
             found.pop()
         return found
+
+
+def _lacking(op: str, inputs: Sequence[Fact | None]) -> str | None:
+    """Why a call would be valid ONNX that runtimes cannot run, or None."""
+    index = DATA.get(op, 0)
+    data = inputs[index] if index < len(inputs) else None
+    dtype = "" if data is None else data.dtype or ""
+    return f"ONNX Runtime has no {op} of {dtype}" if op in LACKING.get(dtype, ()) else None
+
+
+def _rounded(attrs: Attrs, inputs: Sequence[Fact | None]) -> str | None:
+    """Why an attribute would cost data in double precision its digits, or None: ONNX stores single precision."""
+    if not any(f is not None and f.dtype == "float64" for f in inputs):
+        return None
+    with np.errstate(over="ignore"):
+        for name, value in attrs.items():
+            if isinstance(value, float) and isfinite(value) and float(np.float32(value)) != value:
+                return f"{name}={value} would be rounded to single precision"
+    return None
 
 
 def _all_calls(term: Term) -> list[Call]:

@@ -165,3 +165,18 @@ def test_constants_of_numbers() -> None:
 def test_family() -> None:
     (left,) = rule("MatMul(x, a*) => MatMul(x, a*)").lhs
     assert family(left) == ("a",)
+
+
+def test_what_runtimes_do_not_have_for_a_dtype_is_refused() -> None:
+    with pytest.raises(Refused, match="ONNX Runtime has no LeakyRelu of float64"):
+        unary("Neg", "LeakyRelu(x)", "float64")
+    with pytest.raises(Refused, match="ONNX Runtime has no Where of bool"):
+        unary("Not", "Where(x, x, x)", "bool")
+    assert "LeakyRelu" in unary("Neg", "LeakyRelu(x)", "float32")
+
+
+def test_attributes_that_would_lose_digits_of_doubles_are_refused() -> None:
+    with pytest.raises(Refused, match=r"alpha=0\.1 would be rounded to single precision"):
+        unary("Neg", "Gemm(x, x, transB=1, alpha=0.1)", "float64", "2, 2")
+    assert "alpha=0.5" in unary("Neg", "Gemm(x, x, transB=1, alpha=0.5)", "float64", "2, 2")
+    assert "alpha=0.1" in unary("Neg", "Gemm(x, x, transB=1, alpha=0.1)", "float32", "2, 2")
