@@ -1,0 +1,115 @@
+"""Examples are made of left sides of all kinds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from graphopt.ir.infer import infer
+from graphopt.rewrite.examples import Example, examples
+from graphopt.rewrite.examples.arrays import array, as_dtype
+from graphopt.rewrite.examples.hints import Hints
+from graphopt.rewrite.examples.sample import Misfit, Want
+from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.rule import Rule
+
+
+def rule(text: str) -> Rule:
+    return parse_rules(f"# why [A1] reals\nr: {text}")[0]
+
+
+def made(text: str, tries: int = 200) -> list[Example]:
+    return [e for e in examples(rule(text), Random(0), tries) if isinstance(e, Example)]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "Abs(x)", "Add(x, y)", "Where(c, x, y)", "Clip(x, lo?, hi?)", "Cast(x, to=t)", "CastLike(x, y)", "PRelu(x, s)",
+        "MatMul(x, y)", "Gemm(x, y, c?, **rest)", "Conv(x, w, b?, **rest)", "ConvTranspose(x, w, b?, **rest)",
+        "MaxPool(x, **rest)", "AveragePool(x, **rest)", "GlobalAveragePool(x)", "BatchNormalization(x, s, b, m, v)",
+        "LayerNormalization(x, s, b?, **rest)", "InstanceNormalization(x, s, b)", "LRN(x, **rest)",
+        "Einsum(x, y, equation=e)", "Transpose(x, perm=p)", "Reshape(x, s)", "Flatten(x, axis=k)", "Squeeze(x, a?)",
+        "Unsqueeze(x, a)", "Slice(x, s, e, a?, t?)", "Concat(a*, axis=k)", "Split(x, s, axis=k)", "Pad(x, p, c?, a?)",
+        "Expand(x, s)", "Tile(x, r)", "Gather(x, i, axis=k)", "GatherND(x, i)", "GatherElements(x, i, axis=k)",
+        "OneHot(i, d, v)", "Shape(x, **rest)", "Size(x)", "ConstantOfShape(s)", "Resize(x, _, s, **rest)",
+        "DepthToSpace(x, **rest)", "SpaceToDepth(x, **rest)", "Softmax(x, axis=k)", "ArgMax(x, **rest)",
+        "TopK(x, k)", "CumSum(x, a)", "ReduceSum(x, a?, **rest)", "Dropout(x, r?)", "QuantizeLinear(x, s, z)",
+        "DequantizeLinear(x, s, z)", "Range(a, b, c)", "LeakyRelu(x, alpha=a)", "Swish(x)",
+        "com.microsoft::FusedMatMul(x, y)", "com.microsoft::SkipLayerNormalization(x, y, s)",
+    ],
+)  # fmt: skip
+def test_every_kind_of_op(left: str) -> None:
+    variable = (
+        "i" if left.startswith("OneHot") else "s" if left.startswith("ConstantOf") else "a" if "(a" in left else "x"
+    )
+    found = made(f"{left} => Neg({variable})")
+    assert len(found) > 20
+    for example in found:
+        infer(example.graph)
+
+
+def test_what_guards_ask_for() -> None:
+    text = "Add(MatMul(x, w), b) => x where x.rank == 2 and w.is_const and not b.is_const and b.shape == (w.shape[1],)"
+    found = made(text)
+    assert len(found) > 20
+    for example in found:
+        values = example.match.bindings.values
+        assert example.graph.constant_of(values["w"]) is not None  # type: ignore[arg-type]
+        assert example.graph.constant_of(values["b"]) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mul(Mul(x, h), c) => x where near(h.scalar * c.scalar, 1.0)",
+        "Conv(x, w) => x where x.shape[1] > 16",
+        "Gather(x, i*, axis=k) => x where i.rank == 0 and (each i.value) == range(x.shape[k])",
+        "Relu(x) => x where x.low >= 0",
+        "Mul(x, HardSigmoid(x, alpha=a, beta=0.5)) => x where near(a, 1.0 / 6.0)",
+        "Relu(x) => x where opset < 18",
+        "f(x, y) => x where f in binary and x.dtype in int",
+    ],
+)
+def test_guards_that_are_rarely_met_by_chance(text: str) -> None:
+    assert made(text)
+
+
+def test_the_same_seed_gives_the_same_examples() -> None:
+    first, second = made("Conv(x, w, b?, **rest) => x"), made("Conv(x, w, b?, **rest) => x")
+    draws = [[e.draw(np.random.default_rng(0), "plain") for e in found] for found in (first, second)]
+    assert [sorted(d) for d in draws[0]] == [sorted(d) for d in draws[1]]
+    for a, b in zip(*draws, strict=True):
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_hints() -> None:
+    hints = Hints.of(
+        rule(
+            "f(x, Mul(c, z)) => x where f in binary and x.dtype in float and c.size == 1 and c.scalar > 0.5 "
+            "and not x.is_const and z.rank == 3 and x.low >= 0 and opset <= 17"
+        )
+    )
+    assert "Add" in hints.heads["f"]
+    assert "float16" in hints.dtypes["x"]
+    assert (hints.constants, hints.variables, hints.single, hints.bounded) == ({"c"}, {"x"}, {"c"}, {"x"})
+    assert (hints.rank_of, hints.opset, 0.5 in hints.numbers) == ({"z": 3}, 17, True)
+
+
+def test_arrays() -> None:
+    generator = np.random.default_rng(0)
+    special = array(generator, Want((1000,), "float32"), "special")
+    assert np.isnan(special).any()
+    assert np.isinf(special).any()
+    assert (np.signbit(special) & (special == 0)).any()
+    assert np.isfinite(array(generator, Want((1000,), "float32"), "finite")).all()
+    bounded = array(generator, Want((1000,), "float32", low=0.2, high=2.0), "special")
+    assert bounded.min() >= 0.2
+    index = array(generator, Want((100,), "int64", low=0, high=2), "plain")
+    assert set(index.tolist()) == {0, 1, 2}
+    assert as_dtype(2.0, "bfloat16").dtype.name == "bfloat16"
+    with pytest.raises(Misfit):
+        as_dtype(0.5, "int64")
