@@ -165,6 +165,20 @@ class Draft:
         """Remove an attribute; its value comes back."""
         return self.attrs.pop(name, default)
 
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """Remove an attribute that has to be a number."""
+        value = self.attr(name, default)
+        if value is not None and not isinstance(value, (int, float)):
+            raise Unreadable
+        return value
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """Remove an attribute that has to be a list of numbers."""
+        value = self.attr(name)
+        if value is not None and not (isinstance(value, tuple) and all(isinstance(v, (int, float)) for v in value)):
+            raise Unreadable
+        return value  # type: ignore[return-value]
+
     def elements(self, index: int, what: str) -> list[Any]:
         """The elements of an input that has to be constant."""
         fact = self.fact(index)
@@ -259,7 +273,7 @@ def vector(name: str, index: int, before: int) -> Change:
     """An attribute that is a list of integers became an input."""
 
     def read(draft: Draft) -> None:
-        value = draft.attr(name)
+        value = draft.numbers(name)
         if value is not None:
             draft.set(index, ints(value))
 
@@ -290,7 +304,10 @@ def count(name: str, index: int, before: int) -> Change:
     """An attribute that is one integer became a vector of length 1."""
 
     def read(draft: Draft) -> None:
-        draft.set(index, ints([draft.attr(name)]))
+        value = draft.number(name)
+        if value is None:
+            raise Unreadable
+        draft.set(index, ints([value]))
 
     def write(draft: Draft) -> None:
         draft.attrs[name] = draft.element(index, name)
@@ -380,7 +397,7 @@ def reduction(before: int) -> Change:
 
 def _clip_read(draft: Draft) -> None:
     for index, name in ((1, "min"), (2, "max")):
-        bound = draft.attr(name)
+        bound = draft.number(name)
         if bound is not None:
             draft.set(index, _like_first(draft, bound))
 
@@ -416,7 +433,7 @@ def _single(value: Any, what: str, draft: Draft) -> float:
 
 
 def _pad_read(draft: Draft) -> None:
-    pads, value = draft.attr("pads"), draft.attr("value", 0.0)
+    pads, value = draft.numbers("pads"), draft.number("value", 0.0)
     if pads is None:
         raise Unreadable
     fill = _like_first(draft, value) if repr(value) != "0.0" else None
@@ -467,7 +484,7 @@ def _even_split_write(draft: Draft) -> None:
 def _dropout_read(draft: Draft) -> None:
     if draft.n_outputs > 1:  # outside training, the mask said nothing
         raise Unreadable
-    ratio = draft.attr("ratio")
+    ratio = draft.number("ratio")
     if ratio is not None:
         draft.set(1, Constant.of(np.array(ratio, np.float32)))
 
@@ -541,7 +558,9 @@ def _broadcast_read(draft: Draft) -> None:
     if not wanted or axis is None or draft.fact(1).size == 1:
         return
     left, right = draft.shape(0), draft.shape(1)
-    if left is None or right is None or not isinstance(axis, int) or axis % len(left) + len(right) != len(left):
+    if left is None or right is None or not isinstance(axis, int):
+        raise Unreadable
+    if (axis + len(left) if axis < 0 else axis) + len(right) != len(left):
         raise Unreadable
 
 
@@ -599,7 +618,7 @@ def power(before: int) -> Change:
 
 
 def _dft_read(draft: Draft) -> None:
-    axis = draft.attr("axis", 1)
+    axis = draft.number("axis", 1)
     draft.set(2, Constant.of(np.array(axis, np.int64)))
 
 
@@ -637,6 +656,8 @@ def _resize_13_write(draft: Draft) -> None:
 def _resize_11_read(draft: Draft) -> None:
     """Opset 10, and Upsample before it: corners are aligned by flooring, which is how enlarging worked."""
     scales = draft.fact(1).constant
+    if not draft.has(0) or not draft.has(1):
+        raise Unreadable
     if draft.attrs.get("mode", "nearest") == "nearest" and (scales is None or not (scales.array >= 1).all()):
         raise Unreadable
     draft.inputs = [draft.inputs[0], None, draft.inputs[1]]
@@ -664,7 +685,10 @@ def _upsample_write(draft: Draft) -> None:
 
 
 def _scales_read(draft: Draft) -> None:
-    draft.set(1, Constant.of(np.array(draft.attr("scales"), np.float32)))
+    scales = draft.numbers("scales")
+    if scales is None:
+        raise Unreadable
+    draft.set(1, Constant.of(np.array(scales, np.float32)))
 
 
 def _scales_write(draft: Draft) -> None:

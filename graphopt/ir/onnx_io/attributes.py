@@ -35,15 +35,20 @@ def declared(op: str, name: str, opset: int) -> KIND.AttributeType | None:
     return None if attribute is None else KIND.AttributeType.Value(attribute.type.name)
 
 
+def kind_name(kind: int) -> str:
+    """The name of an attribute type."""
+    return KIND.AttributeType.Name(kind) if kind in KIND.AttributeType.values() else str(kind)
+
+
 def kind_of(op: str, name: str, value: Attr, opset: int, like: AttributeProto | None) -> KIND.AttributeType:
-    """The ONNX type to write an attribute as: the one it had, the one its schema wants, or what its value is."""
+    """The ONNX type to write an attribute as: the one its schema wants, the one it had, or what its value is."""
     if isinstance(value, AttrRef):
         return value.kind  # type: ignore[return-value]
-    if like is not None and like.type:
-        return like.type
     known = declared(op, name, opset)
     if known is not None:
         return known
+    if like is not None and like.type:
+        return like.type
     if not isinstance(value, tuple):
         return _kind_of_item(value)
     kinds = [_kind_of_item(item) for item in value]

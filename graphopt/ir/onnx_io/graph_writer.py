@@ -28,6 +28,7 @@ from graphopt.ir.onnx_io.source import GraphSource, NodeSource
 from graphopt.ir.onnx_io.store import Store
 from graphopt.ir.onnx_io.tensors import Stored
 from graphopt.ir.onnx_io.types import write_type
+from graphopt.ir.onnx_io.words import write_entries
 from graphopt.ir.types import TensorType
 
 INITIALIZERS = ("initializer", "sparse_initializer")
@@ -38,12 +39,6 @@ SPLAT = 1024
 
 ALIGNMENT = 4096
 """Tensors in a data file start at multiples of a memory page, so that they can be mapped."""
-
-
-def write_entries(pairs: Iterable[tuple[str, str]], into: Any) -> None:
-    """Put pairs into a field of metadata."""
-    for key, value in pairs:
-        into.add(key=key, value=value)
 
 
 @dataclass(slots=True)
@@ -317,9 +312,7 @@ class GraphWriter:
             proto.name = origin.name
         if proto.doc_string != origin.doc:
             proto.doc_string = origin.doc
-        if tuple((p.key, p.value) for p in proto.metadata_props) != origin.metadata:
-            del proto.metadata_props[:]
-            write_entries(origin.metadata, proto.metadata_props)
+        write_entries(origin.metadata, proto.metadata_props)
 
     def _copy_node(self, node: Node, before: NodeProto, proto: NodeProto) -> None:
         proto.CopyFrom(before)

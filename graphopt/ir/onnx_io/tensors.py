@@ -15,6 +15,7 @@ from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.dtypes import DTYPES
 from graphopt.ir.external import Folder
 from graphopt.ir.onnx_io import wire
+from graphopt.ir.onnx_io.words import check_text
 
 LIST_FIELDS = {
     "float32": "float_data", "complex64": "float_data", "float64": "double_data", "complex128": "double_data",
@@ -116,6 +117,7 @@ def _read_external(
 ) -> Constant:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
+    check_text(where, location)
     try:
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or n_bytes)
     except ValueError:

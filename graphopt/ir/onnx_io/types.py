@@ -56,7 +56,8 @@ def _read_shape(proto: TypeProto.Tensor | TypeProto.SparseTensor) -> Shape:
 def _read_dim(dim: TensorShapeProto.Dimension) -> Size:
     if dim.dim_value > 0:
         return int(dim.dim_value)
-    return symbol(dim.dim_param) if dim.dim_param.isidentifier() else fresh_symbol()
+    name = dim.dim_param
+    return symbol(name) if isinstance(name, str) and name.isidentifier() else fresh_symbol()
 
 
 def write_type(type: Type, into: TypeProto) -> None:

@@ -11,9 +11,10 @@ from typing import TypeAlias
 from onnx import FunctionProto, ModelProto
 
 from graphopt.ir.graph import Function, Graph, Header
-from graphopt.ir.onnx_io.graph_writer import GraphWriter, in_order_of, write_entries
+from graphopt.ir.onnx_io.graph_writer import GraphWriter, in_order_of
 from graphopt.ir.onnx_io.names import Names
 from graphopt.ir.onnx_io.store import Store
+from graphopt.ir.onnx_io.words import write_entries
 
 Opsets: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -43,9 +44,7 @@ def _write_header(header: Header, proto: ModelProto) -> None:
     ):
         if getattr(proto, name) != value:
             setattr(proto, name, value)
-    if tuple((p.key, p.value) for p in proto.metadata_props) != header.metadata:
-        del proto.metadata_props[:]
-        write_entries(header.metadata, proto.metadata_props)
+    write_entries(header.metadata, proto.metadata_props)
 
 
 def _with_domains(opsets: Opsets, writer: GraphWriter) -> Opsets:

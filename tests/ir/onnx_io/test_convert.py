@@ -74,6 +74,12 @@ def test_ops_in_old_forms_go_through_onnx() -> None:
     assert np.allclose(ReferenceEvaluator(to_proto(converted)).run(None, {"x": x})[0], expected, atol=1e-6)
 
 
+def test_attributes_change_their_type() -> None:
+    proto = model('agraph (float[4] x) => (double[4] y) { y = Cast<to = "DOUBLE">(x) }', opset=5, ir_version=3)
+    (attribute,) = to_proto(convert_opset(load(proto), 13)).graph.node[0].attribute
+    assert onnx.helper.get_attribute_value(attribute) == onnx.TensorProto.DOUBLE
+
+
 def test_what_cannot_be_converted() -> None:
     graph = load(model("agraph (float[4] x) => (float[4] y) { y = Gelu(x) }", opset=20, ir_version=9))
     with pytest.raises(UsageError, match=r"cannot be converted to opset 17: .*Gelu is not in opset 17"):

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from graphopt.errors import InvalidModelError, LimitError
+from graphopt.errors import GraphoptError, InvalidModelError, LimitError
 from graphopt.ir.functions import expanded_size
 from graphopt.ir.graph import AttrRef, Attrs, Graph, Node
-from graphopt.ir.onnx_io import load, to_proto
+from graphopt.ir.onnx_io import load, to_bytes, to_proto
 from graphopt.ir.structure import same
 from graphopt.ir.types import TensorType, Unranked, is_anonymous, symbol
 from tests.ir.onnx_io.model_zoo import ZOO, model, plain
@@ -180,6 +183,12 @@ def test_doubles_are_refused() -> None:
             load(proto)
 
 
+def test_attributes_of_the_wrong_type_are_refused() -> None:
+    with pytest.raises(InvalidModelError, match="attribute 'axis' is STRING, the op wants INT"):
+        load(broken('y = Softmax<axis = "last">(x)'))
+    assert load(broken('y = custom.Softmax<axis = "last">(x)')).opset == 18
+
+
 def test_a_function_that_calls_itself_is_refused() -> None:
     proto = ZOO["functions"]()
     proto.functions[1].node.append(helper.make_node("outer", ["a"], ["again"], domain="local"))
@@ -253,6 +262,26 @@ def test_a_huge_sparse_tensor_is_refused_when_it_is_read() -> None:
     assert constant is not None
     with pytest.raises(LimitError, match="1099511627776 elements"):
         _ = constant.array
+
+
+def test_names_that_are_no_text_are_refused() -> None:
+    for where in ("doc about", "first", "adds", "agraph"):
+        proto = ZOO["words_everywhere"]()
+        proto.doc_string = "doc about"
+        data = proto.SerializeToString().replace(where.encode(), b"\xff" * len(where))
+        with pytest.raises(InvalidModelError, match="is not text"):
+            load(data)
+
+
+def test_damaged_files_are_errors_of_ours() -> None:
+    random = Random(0)
+    wholes = [build().SerializeToString() for build in ZOO.values()]
+    for _ in range(1000):
+        data = bytearray(random.choice(wholes))
+        for _ in range(random.randint(1, 3)):
+            data[random.randrange(len(data))] = random.choice([random.randrange(256), 0, 255])
+        with suppress(GraphoptError):
+            to_bytes(load(bytes(data)))
 
 
 # -- legacy forms that need to know types
