@@ -85,6 +85,20 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data", "model"]
 
 
+def test_files_take_their_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced = []
+    replace = os.replace
+
+    def note(source: Path, target: Path) -> None:
+        assert all((tmp_path / f".{name}.{os.getpid()}.tmp").exists() or name in replaced for name in ("data", "model"))
+        replaced.append(target.name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note)
+    write_files({tmp_path / "data": [b"1"], tmp_path / "model": [b"2"]})
+    assert replaced == ["data", "model"]
+
+
 def test_nothing_changes_where_writing_fails(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"old")
     with pytest.raises(UsageError, match=r"cannot write .*model"):

@@ -68,10 +68,11 @@ class GraphWriter:
         self.formal = graph.inputs[:n_formal]
         self.captured = dict(zip(graph.inputs[n_formal:], captured, strict=True))
         self.source = graph.origin.extra if isinstance(graph.origin.extra, GraphSource) else GraphSource(GraphProto())
-        self.is_function = isinstance(self.source.proto, FunctionProto)
+        self.is_function = False
         self.domains: set[str] = outer.domains if outer is not None else set()
         """The domains of nodes that are spelled anew."""
         self.made: dict[Value, Constant] = {}
+        self._made_by: dict[Constant, Value] = {}
         self.spelled: dict[int, _Spelling] = {}
         self.names: dict[Value, str] = {}
         self.copies: list[tuple[str, Value]] = []
@@ -83,8 +84,8 @@ class GraphWriter:
 
     def write_graph(self, proto: GraphProto) -> None:
         """Fill an empty message."""
-        graph, before = self.graph, self.source.proto
-        assert isinstance(before, GraphProto)
+        graph = self.graph
+        before = self.source.proto if isinstance(self.source.proto, GraphProto) else GraphProto()
         if graph.name or before.HasField("name"):
             proto.name = graph.name
         if graph.origin.doc or before.HasField("doc_string"):
@@ -187,12 +188,11 @@ class GraphWriter:
 
     def _make(self, constant: Constant) -> Value:
         """A constant that only the written form needs."""
-        for value, known in self.made.items():
-            if known == constant:
-                return value
-        value = Value(-1 - len(self.made))
-        self.made[value] = constant
-        return value
+        if constant not in self._made_by:
+            value = Value(-1 - len(self.made))
+            self.made[value] = constant
+            self._made_by[constant] = value
+        return self._made_by[constant]
 
     def fact(self, value: Value) -> Fact:
         """What is known of a value."""

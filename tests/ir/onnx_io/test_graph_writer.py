@@ -238,6 +238,13 @@ def test_constants_of_functions_and_old_bodies_are_nodes() -> None:
     assert [n.op_type for n in written(old).graph.node[0].attribute[0].g.node] == ["Neg", "Constant", "Add"]
 
 
+def test_a_function_body_may_become_a_model() -> None:
+    body = load(ZOO["functions"]()).functions["local::inner", ""].body.copy()
+    body.outputs.pop()
+    body.output_names.pop()
+    assert spelled(to_proto(body)) == ["k = Constant()", "s = ReduceSum(a, k)"]
+
+
 # -- old opsets
 
 
