@@ -191,7 +191,8 @@ class _Ways:
         return key(c, state)
 
     def _option(self, way: Way, byte: float) -> Option:
-        needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs))
+        free = self.terms.constant_bytes
+        needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs if c not in free))
         stored = sum(self.terms.stored(node) for _, node in way.step.parts)
         return Option(way.step.cost.seconds + byte * stored, needs, way.step)
 
