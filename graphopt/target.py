@@ -41,8 +41,16 @@ class Prices:
     """For each contiguous run of elements that a broadcasting op works on at a time."""
     matrix: float
     """For each matrix of a product of many."""
+    store: float
+    """To store an element of a product of matrices takes as long as so many multiplications."""
+    weights: float
+    """Bytes a second at which constants come from memory: other layers have driven them out of the caches."""
     strided: Mapping[str, float]
     """By op (reductions under ``Reduce``): seconds for each element where the axis is not the last."""
+    run: float
+    """For each run of neighbouring elements that an op which moves data copies at a time."""
+    edge: float
+    """Columns' worth of work that a product costs beyond its columns."""
     scattered: float
     """Seconds for each element of a Transpose that does more than move one axis, or rows."""
     powers: Mapping[float, float]
@@ -131,7 +139,7 @@ ELEMENTS = per_op({
     25.0: "LRN",
 })  # fmt: skip
 
-MOVEMENT = {"Transpose": 1.8, "Pad": 2.0, "SpaceToDepth": 3.0, "Slice": 1.3}
+MOVEMENT = {"Transpose": 1.5, "SpaceToDepth": 3.0}
 
 FUSIONS = """
 # reals
@@ -163,7 +171,7 @@ PORTABLE = Target(
         node=1.0e-6,
         flops=117e9,
         bandwidth=(85e9, 30e9),
-        cache=16e6,
+        cache=8e6,
         lanes=16,
         efficiency={
             "matmul": 0.97, "dense": 0.95, "narrow": 0.85, "grouped": 0.50, "depthwise": 0.60, "recurrent": 0.47,
@@ -173,7 +181,11 @@ PORTABLE = Target(
         movement={**MOVEMENT, "BatchNormalization": 0.8},
         span=9.6e-9,
         matrix=0.15e-6,
+        store=64,
+        weights=22e9,
         strided={"Reduce": 0.80e-9, "Softmax": 8.0e-9, "LogSoftmax": 8.0e-9},
+        run=6e-9,
+        edge=5.0,
         scattered=3.8e-9,
         powers={2.0: 0.32e-9, 3.0: 0.41e-9},
     ),

@@ -142,7 +142,7 @@ class CostModel:
         """What one call of the op costs, in the target's blocked layout or in the plain one."""
         if op == "Pow" or op.startswith("Reduce"):  # these look at elements
             return self._cost(op, attrs, inputs, outputs, blocked)
-        types = (*(x and x.type for x in inputs), None, *(x and x.type for x in outputs))
+        types = (*(x and (x.type, x.is_const) for x in inputs), None, *(x and x.type for x in outputs))
         found = self._costs.get((op, attrs, types, blocked))
         if found is None:
             found = self._costs[op, attrs, types, blocked] = self._cost(op, attrs, inputs, outputs, blocked)
@@ -163,7 +163,7 @@ class CostModel:
         if op in PRODUCTS and len(inputs) > 1:
             flops, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
             compute = flops / (prices.flops * prices.efficiency["blocked " * blocked + kind])
-            compute += 0.0 if blocked else self._unfolding(op, inputs, outputs, kind)
+            compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, inputs, outputs, kind))
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
             flops, compute = float(n), n * self._element(op, attrs, inputs)
@@ -227,6 +227,9 @@ class CostModel:
         if op in BROADCASTING and len(inputs) > 1:
             shapes = [self.shape(x) for x in inputs if x is not None]
             return prices.span * max((_spans(a, b) for a, b in pairwise(shapes)), default=0)
+        if op in ("Transpose", "Slice", "Pad") and inputs and outputs:
+            a, out = self.shape(inputs[0]), self.shape(outputs[0])
+            return prices.run * product(out) / _run(a, out, attrs.get("perm") if op == "Transpose" else None)
         if op in ("MatMul", "com.microsoft::FusedMatMul"):
             return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
         return 0.0
@@ -241,8 +244,9 @@ class CostModel:
         if name in ("MatMul", "MatMulInteger", "FusedMatMul", "Gemm", "FusedGemm"):
             across = bool(attrs.get("transA", 0)) and len(a) > 1
             columns = self.shape(outputs[0])[-1:] if outputs else ()
-            fill = self._fill(columns[0]) if columns and out > columns[0] else 1.0
-            return 2.0 * out * (a[-2] if across else a[-1] if a else 1) * fill, "matmul"
+            fill = self._fill(columns[0], self.target.prices.edge) if columns and out > columns[0] else 1.0
+            depth = a[-2] if across else a[-1] if a else 1
+            return 2.0 * out * (depth + self.target.prices.store) * fill, "matmul"
         if name == "Einsum":
             return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), "matmul"
         if name in ("LSTM", "GRU", "RNN"):
@@ -265,10 +269,15 @@ class CostModel:
         window = product(b[2:])
         return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
 
-    def _fill(self, n: int) -> float:
+    def _loading(self, inputs: Sequence[Fact | None]) -> float:
+        """Seconds to load weights, which other weights have driven out of the caches since the last run."""
+        weights = sum(self.nbytes(x) for x in inputs[1:] if x is not None and x.is_const)
+        return weights / self.target.prices.bandwidth[1]
+
+    def _fill(self, n: int, edge: float = 0.0) -> float:
         """How much more is computed than asked for, when so many are computed in whole vectors."""
         lanes = self.target.prices.lanes
-        return -(-n // lanes) * lanes / n
+        return (-(-n // lanes) * lanes + edge) / n
 
     def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:
         if len(a) < 2 or len(weights) < 2:
@@ -297,6 +306,24 @@ def product(sizes: Sequence[int]) -> int:
 def _follows(before: int, axis: int, shape: tuple[int, ...]) -> bool:
     """Whether an axis comes right after another, but for axes of size 1 between."""
     return before < axis and all(n == 1 for n in shape[before + 1 : axis])
+
+
+def _run(a: tuple[int, ...], out: tuple[int, ...], perm: object) -> int:
+    """How many neighbouring elements stay neighbours when data of shape ``a`` are moved to shape ``out``.
+
+    A transposition that moves the last axis goes tile by tile: for it, all are one run.
+    """
+    if isinstance(perm, tuple):
+        if not perm or perm[-1] != len(perm) - 1:
+            return max(product(out), 1)
+        kept = next((i for i in range(1, len(perm) + 1) if perm[-i] != len(perm) - i), len(perm) + 1) - 1
+        return max(product(out[len(out) - kept :]), 1)
+    run = 1
+    for m, n in zip(reversed(a), reversed(out), strict=False):
+        run *= min(m, n)
+        if m != n:
+            break
+    return max(run, 1)
 
 
 def _spans(a: tuple[int, ...], b: tuple[int, ...]) -> int:

@@ -14,6 +14,9 @@ from graphopt.rewrite.fusions import Fused, fusions
 from graphopt.rewrite.provenance import Provenance
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
 
+LARGE = 1 << 20
+"""Bytes of a constant from which on it may be worth to store what it is computed from instead."""
+
 CONSTANT_BYTES = 16
 """About what a constant takes that is one element repeated."""
 
@@ -101,7 +104,8 @@ class Terms:
         return {c: _node(settled[c]) for c in sorted(settled)}
 
     def _bytes(self, c: int) -> int:
-        """Bytes that the class takes as a stored constant: that of its smallest form."""
+        """Bytes that the class takes as a stored constant: that of its smallest form, or of what it is computed from,
+        where it is so much more that it stays an expression."""
         fact = self.saturated.facts[c]
         sizes = [fact.constant.nbytes] if fact.constant is not None else [int(self.model.nbytes(fact))]
         for node in self.classes[c]:
@@ -110,7 +114,25 @@ class Terms:
                 sizes.append(CONSTANT_BYTES)
             elif node.op == CONSTANT and isinstance(value, Constant):
                 sizes.append(value.nbytes)
-        return min(sizes)
+        sources = self._sources(c) if min(sizes) > LARGE else ()
+        return min([*sizes, sum(map(self._bytes, sources))]) if sources else min(sizes)
+
+    def _sources(self, c: int) -> tuple[int, ...]:
+        """The constants of the graph and of rules that a class is computed from, where it is computed."""
+        if self.constants[c].op == CONSTANT:
+            return ()
+        found: dict[int, None] = {}
+        waiting, seen = [c], {c}
+        while waiting:
+            for n in self.constants[waiting.pop()].children:
+                if n is None or n in seen:
+                    continue
+                seen.add(n)
+                if self.constants[n].op == CONSTANT:
+                    found[n] = None
+                else:
+                    waiting.append(n)
+        return tuple(found)
 
     def cost(self, c: int, node: ENode, blocked: bool = False) -> Cost:
         """What an e-node of a class costs by itself."""
