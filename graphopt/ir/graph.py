@@ -193,8 +193,14 @@ class Graph:
     origin: Origin = NOWHERE
 
     def __post_init__(self) -> None:
-        self._nx: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+        self._hold(nx.MultiDiGraph())
         self._next = 0
+
+    def _hold(self, multigraph: nx.MultiDiGraph[int]) -> None:
+        """Take a networkx graph, and its plain dictionaries: a look-up through its views costs three times as much."""
+        self._nx = multigraph
+        self._nodes: dict[int, dict[str, Node]] = multigraph._node
+        self._edges: dict[int, dict[int, dict[int, dict[str, int]]]] = multigraph._adj
 
     # -- reading
 
@@ -211,12 +217,11 @@ class Graph:
         return sum(n.op not in (INPUT, CONSTANT) for n in self.nodes())
 
     def __contains__(self, node: int) -> bool:
-        return node in self._nx
+        return node in self._nodes
 
     def node(self, id: int) -> Node:
         """The node with this id; KeyError where it is gone."""
-        node: Node = self._nx.nodes[id]["node"]
-        return node
+        return self._nodes[id]["node"]
 
     def producer(self, value: Value) -> Node:
         """The node that makes the value."""
@@ -224,13 +229,13 @@ class Graph:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, in creation order."""
-        return iter([data["node"] for _, data in self._nx.nodes(data=True)])
+        return iter([data["node"] for data in self._nodes.values()])
 
     def users(self, value: Value) -> list[tuple[int, int]]:
         """Who reads the value, as (node, position of the input), in a fixed order. Graph outputs are not among them."""
         found = [
             (user, index)
-            for user, edges in self._nx.adj[value.node].items()
+            for user, edges in self._edges[value.node].items()
             for index, data in edges.items()
             if data["port"] == value.port
         ]
@@ -243,11 +248,11 @@ class Graph:
 
     def readers(self, id: int) -> list[int]:
         """The nodes that read any output of the node, each once, in a fixed order."""
-        return sorted(self._nx.adj[id])
+        return sorted(self._edges[id])
 
     def since(self, first: int) -> Iterator[Node]:
         """The nodes with ids from ``first`` on, in creation order."""
-        return (self.node(id) for id in range(first, self._next) if id in self._nx)
+        return (self.node(id) for id in range(first, self._next) if id in self._nodes)
 
     @property
     def next_id(self) -> int:
@@ -256,7 +261,7 @@ class Graph:
 
     def is_used(self, id: int) -> bool:
         """Whether anybody reads the node: another node, or the caller as an output."""
-        return bool(self._nx.adj[id]) or any(v is not None and v.node == id for v in self.outputs)
+        return bool(self._edges[id]) or any(v is not None and v.node == id for v in self.outputs)
 
     def n_uses(self, value: Value) -> int:
         """How often the value is read, graph outputs included."""
@@ -275,14 +280,14 @@ class Graph:
 
         A constant counts as created with its first reader: a new one does not move the nodes that read it.
         """
-        waiting = {n: self._nx.in_degree(n) for n in self._nx}
+        waiting = {id: sum(v is not None for v in data["node"].inputs) for id, data in self._nodes.items()}
         ready = [(self._age(n), n) for n, degree in waiting.items() if degree == 0]
         heapq.heapify(ready)
         found: list[Node] = []
         while ready:
             _, id = heapq.heappop(ready)
             found.append(self.node(id))
-            for user, edges in self._nx.adj[id].items():
+            for user, edges in self._edges[id].items():
                 waiting[user] -= len(edges)
                 if waiting[user] == 0:
                     heapq.heappush(ready, (user, user))
@@ -292,7 +297,7 @@ class Graph:
         return found
 
     def _age(self, id: int) -> int:
-        return min(id, *self._nx.adj[id]) if self._nx.adj[id] and self.node(id).op == CONSTANT else id
+        return min(id, *self._edges[id]) if self._edges[id] and self.node(id).op == CONSTANT else id
 
     def copy(self) -> Graph:
         """A graph of its own with the same ids; bodies are shared, since a body inside an attribute is never edited."""
@@ -307,7 +312,7 @@ class Graph:
             dict(self.types),
             self.origin,
         )
-        twin._nx = self._nx.copy()
+        twin._hold(self._nx.copy())
         twin._next = self._next
         return twin
 
@@ -360,7 +365,7 @@ class Graph:
         if new.inputs != old.inputs:
             self._unlink(old)
             self._link(new)
-        self._nx.nodes[id]["node"] = new
+        self._nodes[id]["node"] = new
         return new
 
     def replace(self, old: Value, new: Value) -> None:

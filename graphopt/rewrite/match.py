@@ -78,6 +78,13 @@ def root_ops(rule: Rule) -> frozenset[str] | None:
     return _ops_of(rule.lhs[0], rule.where)
 
 
+def input_ops(rule: Rule) -> frozenset[str]:
+    """Ops that must be among those that make the inputs of the rule's first root: a quick test before matching."""
+    root = rule.lhs[0]
+    inputs = root.inputs if isinstance(root, Call) else ()
+    return frozenset(t.op for t in inputs if isinstance(t, Call) and not t.is_variable)
+
+
 def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
     match term:
         case Call(op=op) if not term.is_variable:

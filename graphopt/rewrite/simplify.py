@@ -13,7 +13,7 @@ from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.build import Refused, replacements
-from graphopt.rewrite.match import Match, matches, root_ops
+from graphopt.rewrite.match import Match, input_ops, matches, root_ops
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule import Rule, variables
@@ -76,7 +76,7 @@ class _Simplifier:
         self.applied: Counter[str] = Counter()
         self.steps = 0
         self.roots = [(rule, root_ops(rule)) for rule in rules]
-        self.by_op: dict[str, list[Rule]] = {}
+        self.by_op: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
         self.settled: dict[int, Graph] = {}
 
     def run(self) -> None:
@@ -129,18 +129,26 @@ class _Simplifier:
                 if native is not UNUSED:
                     self.note(native.name, _name(self.graph, node), self.shown(node), "")
                 return True
-        return any(self.apply(found) for rule in self.rules_at(node.op) for found in matches(rule, self.space, node))
+        rules = self.rules_at(node.op)
+        if not rules:
+            return False
+        around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
+        return any(
+            self.apply(found) for rule, needed in rules if needed <= around for found in matches(rule, self.space, node)
+        )
 
     def shown(self, node: Node) -> str:
         """The node in call notation, where somebody keeps a journal."""
         return "" if self.journal is None else show_call(self.graph, node)
 
-    def rules_at(self, op: str) -> list[Rule]:
+    def rules_at(self, op: str) -> list[tuple[Rule, frozenset[str]]]:
+        """The rules that may apply at an op, each with the ops that its inputs must have been made by."""
         if op in (INPUT, CONSTANT):
             return []
         found = self.by_op.get(op)
         if found is None:
-            found = self.by_op[op] = [rule for rule, ops in self.roots if ops is None or op in ops]
+            found = [(rule, input_ops(rule)) for rule, ops in self.roots if ops is None or op in ops]
+            self.by_op[op] = found
         return found
 
     def apply(self, found: Match) -> bool:
