@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.rewrite.comparison import Unknown
+
 
 def channel_pads(rank: int, more: int) -> tuple[int, ...]:
     """The pads of all axes that put ``more`` channels (axis 1) behind those that are there."""
@@ -142,3 +144,50 @@ def winograd_pads(size: Sequence[int], out: Sequence[int], pads: Sequence[int] |
     begins = tuple(pads or (0, 0))[:2]
     ends = (4 * n + 2 - i - b for n, i, b in zip(winograd_tiles(out), size, begins, strict=True))
     return (*begins, *ends)
+
+
+# -- Toom and Cook's products of polynomials F(4, r): four outputs of a line from r + 3 inputs, in r + 3 products
+
+_POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+"""Where the polynomials are evaluated, besides infinity: numbers whose powers stay small."""
+
+
+def toom_cook_input(taps: int) -> Any:
+    """The weights [taps + 3, 1, taps + 3, 1] of a convolution that transforms the input, one channel at a time."""
+    points = _points(taps)
+    rows = [np.pad(_with_roots(np.delete(points, i)), (0, 1)) for i in range(len(points))]
+    return np.stack([*rows, _with_roots(points)]).reshape(taps + 3, 1, taps + 3, 1)
+
+
+def toom_cook_kernel(taps: int) -> Any:
+    """The matrix [taps + 3, taps] that transforms a kernel."""
+    points = _points(taps)
+    scales = [np.prod(p - np.delete(points, i)) for i, p in enumerate(points)]
+    return np.vstack([np.vander(points, taps, increasing=True) / np.array(scales)[:, None], np.eye(taps)[-1:]])
+
+
+def toom_cook_output(taps: int) -> Any:
+    """The matrix [4, taps + 3] that transforms products to outputs."""
+    return np.vstack([np.vander(_points(taps), 4, increasing=True), np.eye(4)[-1:]]).T
+
+
+def _points(taps: int) -> Any:
+    if not 3 <= taps <= len(_POINTS) - 2:
+        raise Unknown(f"there is no fast convolution of {taps} taps here")
+    return np.array(_POINTS[: taps + 2])
+
+
+def _with_roots(points: Any) -> Any:
+    """The coefficients, the lowest first, of the polynomial with these roots."""
+    return np.poly(points)[::-1]
+
+
+def is_line(*shapes: Sequence[Any]) -> bool:
+    """Whether all of these images (height, width) have one pixel across, in the same direction."""
+    return any(all(s[k] == 1 for s in shapes) for k in (0, 1))
+
+
+def line_pads(size: int, out: int, taps: int, pads: Sequence[int] | None) -> tuple[int, ...]:
+    """The pads with which tiles of ``taps + 3``, four apart, reach all that a padded convolution along a line reads."""
+    begin = max((pads or (0, 0))[:2])
+    return (begin, 0, 4 * -(-out // 4) + taps - 1 - size - begin, 0)

@@ -620,7 +620,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "folded_pads": convolutions.folded_pads, "placements": convolutions.placements,
     "winograd_input": convolutions.winograd_input, "winograd_kernel": convolutions.winograd_kernel,
     "winograd_output": convolutions.winograd_output, "winograd_tiles": convolutions.winograd_tiles,
-    "winograd_pads": convolutions.winograd_pads,
+    "winograd_pads": convolutions.winograd_pads, "toom_cook_input": convolutions.toom_cook_input,
+    "toom_cook_kernel": convolutions.toom_cook_kernel, "toom_cook_output": convolutions.toom_cook_output,
+    "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 
