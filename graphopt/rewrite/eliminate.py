@@ -21,7 +21,7 @@ from graphopt.rewrite.dag import Choice, Option, Problem, forced, needed, price
 
 Table = npt.NDArray[np.float64]
 
-LARGEST = 18
+LARGEST = 20
 """Variables of the largest table, which has two to this power entries."""
 
 JOINT = 8

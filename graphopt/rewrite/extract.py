@@ -47,9 +47,9 @@ class Limits:
     """Variables of the largest table of an elimination."""
     unroll: int = 6
     """Classes on a cycle, up to which the cycle is unrolled."""
-    options: int = 1500
-    """Options of the largest integer program."""
-    nodes: int = 200
+    options: int = 400
+    """Options of the largest integer program; on larger ones the solver takes long, and local search finds as much."""
+    nodes: int = 100
     """Nodes of the solver's search tree."""
     gap: float = 1e-6
     """How far from the proven bound the solver may end."""
@@ -182,12 +182,13 @@ def _solve_part(part: Problem, limits: Limits) -> Solution:
         flat = eliminate(prune(unroll(part, component)), limits.table)
         if flat is not None:
             return Solution(roll(flat), optimal=True)
+    start = greedy(part)
+    found = improve(orient(part, component, start), start, largest=limits.table)
     program = integer_program(part, component, limits)
-    if program is not None and program.optimal:
+    if program is not None and price(program.choice) < price(found):
         return program
-    starts = [greedy(part)] + ([program.choice] if program is not None else [])
-    found = [improve(orient(part, component, start), start, largest=limits.table) for start in starts]
-    return Solution(min(found, key=price), optimal=False, reproducible=program is None or program.reproducible)
+    proven = program is not None and program.optimal
+    return Solution(found, proven, program is None or program.reproducible)
 
 
 def integer_program(problem: Problem, component: Mapping[int, int], limits: Limits) -> Solution | None:

@@ -201,8 +201,10 @@ class _Ways:
         return Option(cost.seconds, (key(*source),), Step(REORDER, cost, parts))
 
     def _reordering(self, c: int) -> Cost:
-        layout, moved = self.model.target.layout, 2 * self.model.nbytes(self.terms.saturated.facts[c])
+        layout, moved = self.model.target.layout, self.model.nbytes(self.terms.saturated.facts[c])
         assert layout is not None
+        channels = max(self.model.shape(self.terms.saturated.facts[c])[1], 1)
+        moved *= 1 + -(-channels // layout.block) * layout.block / channels  # blocks are filled up with zeros
         return Cost(self.model.target.prices.node + layout.reorder * self.model.moving(moved), 0.0, moved)
 
     def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Way]:
