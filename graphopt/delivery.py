@@ -30,8 +30,8 @@ def deliver(
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     of both models on disk where they are there.
 
-    ``original`` is what the result is compared with: a file, or a graph where the model came without one. Raises VerificationError where
-    the two differ, ReadError where the result cannot be written.
+    ``original`` is what the result is compared with: a file, or a graph where the model came without one.
+    Raises VerificationError where the two differ, ReadError where the result cannot be written.
     """
     place = None if output is None else Path(output)
     if place is None and verify in (0, "off"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from graphopt.delivery import deliver
 from graphopt.errors import UsageError
@@ -18,9 +18,9 @@ from graphopt.report import Exploration, Report, Rewrite
 from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
+from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.simplify import Applied, simplify
 from graphopt.steps import Steps, count_ops
@@ -28,12 +28,7 @@ from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
-    import onnx
-    import onnx_ir
-
     from graphopt.inputs import Given
-
-Model = TypeVar("Model", bytes, "onnx.ModelProto", "onnx_ir.Model", str, Path)
 
 
 def optimize_graph(
@@ -76,7 +71,7 @@ class _Run:
         graph = self._bodies(graph, facts)
         if not len(graph):
             return graph
-        rules = self.rules.explore
+        rules = self.rules.rules  # those that always help too: what they lead to may be worth more than they are
         saturated = self.step("explore", saturate, graph, facts, rules, self.budget, self.step.listen)
         sizes = stated_sizes(graph)
         found = self.step("choose", extract, saturated, CostModel(self.target, sizes), self.growth)
@@ -117,8 +112,7 @@ class _Run:
 
     def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
         """What the run did."""
-        by_name = {r.name: r for r in (*self.rules.rules, *self.rules.passes)}
-        families = {name: r.family for name, r in by_name.items()}
+        families = {r.name: r.family for r in self.rules.rules} | {p.name: p.family for p in self.rules.passes}
         costs = [graph_cost(g, infer(g), self.target).total.seconds for g in (before, after)]
         return Report(
             model=before.name,
@@ -149,10 +143,6 @@ def _together(explorations: Sequence[Exploration]) -> Exploration | None:
     )
 
 
-@overload
-def optimize(model: Model, *, return_report: Literal[False] = False, **options: Any) -> Model: ...
-@overload
-def optimize(model: Model, *, return_report: Literal[True], **options: Any) -> tuple[Model, Report]: ...
 def optimize(
     model: Any,
     *,

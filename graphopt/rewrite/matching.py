@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
@@ -18,6 +19,10 @@ from graphopt.rewrite.saturated import PROJECTION
 
 CONSTANT_TABLE = "constant"
 """The constructor of all that is made of constants alone, told apart by the number of the term."""
+
+WAYS = 100
+"""In so many ways the left side of one rule is looked for; what a variadic op makes possible beyond that (a concatenation
+of dozens inside another, at every place) is left to the directed matcher."""
 
 
 @dataclass(slots=True)
@@ -137,8 +142,8 @@ class Matching:
             return
         self._forms |= new
         for index, rule in enumerate(self.rules):
-            for query in queries(rule, self._forms, self._literals):
-                if query.forms & new:
+            for query in islice(queries(rule, self._forms, self._literals), WAYS):
+                if query.forms & new and len(self.found[index]) < WAYS:
                     name = f"q{len(self._by_name)}"
                     found = self._by_name[name] = Found(name, query, Reader(query))
                     self.found[index].append(found)
