@@ -85,6 +85,12 @@ def input_ops(rule: Rule) -> frozenset[str]:
     return frozenset(t.op for t in inputs if isinstance(t, Call) and not t.is_variable)
 
 
+def depth(term: Term) -> int:
+    """How many calls lie between the root of a pattern and its deepest operand."""
+    inner = term.inputs if isinstance(term, Call) else term.options if isinstance(term, AnyOf) else ()
+    return isinstance(term, Call) + max(map(depth, inner), default=0)
+
+
 def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
     match term:
         case Call(op=op) if not term.is_variable:

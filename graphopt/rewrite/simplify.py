@@ -13,7 +13,7 @@ from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.build import Refused, replacements
-from graphopt.rewrite.match import Match, input_ops, matches, root_ops
+from graphopt.rewrite.match import Match, depth, input_ops, matches, root_ops
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule import Rule, variables
@@ -75,6 +75,7 @@ class _Simplifier:
         self.limit = limit or 50 * len(space.graph) + 10_000
         self.applied: Counter[str] = Counter()
         self.steps = 0
+        space.reach = max((depth(term) for rule in rules for term in rule.lhs), default=1)
         self.roots = [(rule, root_ops(rule)) for rule in rules]
         self.by_op: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
         self.settled: dict[int, Graph] = {}

@@ -19,8 +19,8 @@ from graphopt.ir.facts import NOTHING, Fact, meet
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, NOWHERE, Attrs, Graph, Node, Origin, Value
 from graphopt.ir.types import Size, TensorType, Type, Unranked, is_anonymous
 
-REACH = 6
-"""How many nodes below an edit are looked at again: the depth of the deepest pattern that is worth the time."""
+HUB = 64
+"""Where more nodes than this read what was edited, those further down are not looked at again."""
 
 
 class Workspace:
@@ -35,6 +35,8 @@ class Workspace:
         """Whether the graph is the body of a node, whose model is somebody else's business."""
         self.opset = graph.opset
         self.facts: dict[Value, Fact] = dict(facts) if facts is not None else infer.infer(graph)
+        self.reach = 1
+        """How many nodes below an edit are looked at again: the depth of the deepest pattern."""
         self.edits = 0
         """How many edits were made so far: equal before and after means that nothing changed."""
         self._pending: deque[int] = deque()
@@ -173,7 +175,7 @@ class Workspace:
         """Have the node looked at, and those that patterns rooted further down would see it from."""
         level, seen = [id], {id}
         self.touch(id)
-        for _ in range(REACH):
+        for _ in range(self.reach):
             below: list[int] = []
             for n in level:
                 for user in self.graph.readers(n):
@@ -181,7 +183,7 @@ class Workspace:
                         seen.add(user)
                         below.append(user)
                         self.touch(user)
-            if len(below) > 64:  # a hub: what reads it has little to do with what was edited
+            if len(below) > HUB:  # they have little to do with what was edited
                 return
             level = below
 

@@ -7,7 +7,7 @@ import pytest
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse as parse_text
-from graphopt.rewrite.match import Match, input_ops, match, root_ops, why_not
+from graphopt.rewrite.match import Match, depth, input_ops, match, root_ops, why_not
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import Rule
 
@@ -192,6 +192,10 @@ def test_outputs_are_told_apart() -> None:
 )
 def test_the_reason_of_a_failed_match(text: str, source: str, why: str) -> None:
     assert reason(text, XY + source) == why
+
+
+def test_depth() -> None:
+    assert depth(rule("Add(Mul(x, y), (Neg(Abs(x)) | Relu(x))) => x").lhs[0]) == 3
 
 
 def test_input_ops() -> None:
