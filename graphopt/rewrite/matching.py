@@ -21,7 +21,7 @@ CONSTANT_TABLE = "constant"
 """The constructor of all that is made of constants alone, told apart by the number of the term."""
 
 WAYS = 100
-"""In so many ways the left side of one rule is looked for; what a variadic op makes possible beyond that (a concatenation
+"""In so many ways the left side of a rule is looked for; what a variadic op makes possible beyond that (a concatenation
 of dozens inside another, at every place) is left to the directed matcher."""
 
 

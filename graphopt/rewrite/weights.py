@@ -1,4 +1,4 @@
-"""Functions that rules call on weights, channels, dtypes and einsum equations; listed with all others in ``functions``."""
+"""Functions that rules call on weights, channels, dtypes and einsum equations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _numpy(name: str) -> np.dtype[Any]:
 
 
 def per_channel(shape: Sequence[Size], rank: int) -> bool:
-    """Whether a tensor of this shape, met by one of this rank, holds one number for each channel (axis 1), or one at all."""
+    """Whether a tensor of this shape, met by one of this rank, holds one number for each channel, or one in all."""
     from_end = rank - 2
     return len(shape) <= rank and all(n == 1 or len(shape) - 1 - i == from_end for i, n in enumerate(shape))
 
@@ -61,7 +61,7 @@ def bounded(*bounds: float) -> bool:
 
 
 def smaller(a: Size | None, b: Size | None) -> bool:
-    """Whether a number of elements is known to be below another: both are integers, or the other is a multiple of it."""
+    """Whether a number of elements is known to be below another: both integers, or the other a multiple of it."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if a is None or b is None or a == b or a == 0:
@@ -135,10 +135,11 @@ def moves_nothing(shape: Sequence[Size], p: Sequence[int], middle: Sequence[Size
 
     Both shapes are split into common factors; the factors' order in memory must come out as it was.
     """
-    if not all(isinstance(n, int) and n > 0 for n in (*shape, *middle)):
+    sizes = [n for n in shape if isinstance(n, int) and n > 0]
+    between = [n for n in middle if isinstance(n, int) and n > 0]
+    if len(sizes) < len(shape) or len(between) < len(middle):
         raise Unknown("the shapes are not all known")
-    permuted = [int(shape[k]) for k in p]  # type: ignore[call-overload]
-    pieces = _common_factors(permuted, [int(n) for n in middle])  # type: ignore[call-overload]
+    pieces = _common_factors([sizes[k] for k in p], between)
     if pieces is None:
         return False
     left, right = pieces
@@ -148,8 +149,7 @@ def moves_nothing(shape: Sequence[Size], p: Sequence[int], middle: Sequence[Size
     for parts in right:
         blocks.append(sources[taken : taken + len(parts)])
         taken += len(parts)
-    sizes = [size for parts in left for size in parts]
-    size_of = dict(zip(sources, sizes, strict=True))
+    size_of = dict(zip(sources, (size for parts in left for size in parts), strict=True))
     final = [source for k in q for source in blocks[k] if size_of[source] != 1]
     return final == sorted(final)
 
@@ -183,7 +183,7 @@ def _common_factors(a: list[int], b: list[int]) -> tuple[list[list[int]], list[l
 
 
 def band(channels: int, size: int, value: float) -> Any:
-    """The weights [channels, channels, 1, 1] of a convolution that sums ``size`` neighbouring channels times ``value``."""
+    """Weights [channels, channels, 1, 1] of a convolution that sums ``size`` neighbouring channels times ``value``."""
     if not isinstance(channels, int):
         raise Unknown("the number of channels is not known")
     offset = np.subtract.outer(np.arange(channels), np.arange(channels))  # output channel minus input channel
@@ -192,7 +192,7 @@ def band(channels: int, size: int, value: float) -> Any:
 
 
 def einsum_is(equation: str, pattern: str) -> bool:
-    """Whether an equation is the pattern up to the names of its letters; ``...`` in the pattern stands for any shared axes."""
+    """Whether an equation is the pattern up to the names of its letters; ``...`` there stands for any shared axes."""
     given, wanted = (_spaceless(e) for e in (equation, pattern))
     if "..." in given or "->" not in given:
         return False
@@ -218,7 +218,13 @@ def einsum_is(equation: str, pattern: str) -> bool:
 def einsum_perm(equation: str) -> tuple[int, ...]:
     """The permutation that an einsum of one input is; Unknown where it is none."""
     source, arrow, result = _spaceless(equation).partition("->")
-    if not arrow or "," in source or "." in source or sorted(source) != sorted(result) or len(set(source)) != len(source):
+    if (
+        not arrow
+        or "," in source
+        or "." in source
+        or sorted(source) != sorted(result)
+        or len(set(source)) != len(source)
+    ):
         raise Unknown(f"the equation {equation!r} is not a transpose")
     return tuple(source.index(letter) for letter in result)
 
