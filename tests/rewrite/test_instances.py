@@ -78,7 +78,6 @@ def test_absent_inputs_bind_to_none_where_they_may() -> None:
     assert read(graph, "Clip(x, lo, hi) => x")[1] == ["an input that the rule wants is absent"]
 
 
-
 def test_members_of_a_family_are_joined() -> None:
     m = Maker()
     x = m.input("x", 4, 4)

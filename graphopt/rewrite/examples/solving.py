@@ -20,7 +20,9 @@ LARGEST = 32
 def repair(draft: Draft, space: Workspace) -> tuple[str, bool]:
     """Change what was drawn so that a failing guard may hold; why it fails, and whether anything was changed."""
     plain = replace(draft.rule, where=())
-    for found in matches(plain, space, space.graph.producer(space.graph.outputs[0])):
+    root = space.graph.outputs[0]
+    assert root is not None
+    for found in matches(plain, space, space.graph.producer(root)):
         if list(found.roots) != space.graph.outputs:
             continue
         for guard in draft.rule.where:

@@ -1,0 +1,60 @@
+"""Bodies hold the constants that nobody else reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.evaluate import run
+from graphopt.ir.graph import CONSTANT, Graph, Node
+from graphopt.ir.text import parse
+from graphopt.rewrite.passes.bodies import OWN
+from graphopt.rewrite.passes.control import CAPTURES
+from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.simplify import simplify
+
+LARGE = np.linspace(-1, 1, 1000, dtype=np.float32)
+ONE_READER = """x: float32[1000] c: bool[] w: float32[1000]
+    y = If(c | x, w, then_branch={ q: ? v: ? r = Mul(q, v) return r }, else_branch={ q: ? v: ? r = Neg(q) return r })
+    return y"""
+TWO_READERS = ONE_READER.replace("Neg(q)", "Add(q, v)")
+
+
+def with_weights(text: str) -> Graph:
+    """The graph with its input w made a constant."""
+    graph = parse(text)
+    (old,) = [v for v in graph.inputs if graph.names[v] == "w"]
+    graph.replace(old, graph.add_constant(Constant.of(LARGE), "w"))
+    graph.remove(old.node)
+    return graph
+
+
+def branch(graph: Graph) -> Node:
+    return next(n for n in graph.nodes() if n.op == "If")
+
+
+def constants(graph: Graph) -> int:
+    return sum(n.op == CONSTANT for n in graph.nodes())
+
+
+def test_a_constant_moves_into_the_body_that_reads_it() -> None:
+    graph = with_weights(ONE_READER)
+    made = simplify(graph, passes=(UNUSED, OWN, CAPTURES))
+    node = branch(made)
+    assert constants(made) == 0
+    assert node.captures == 1
+    assert {name: constants(body) for name, body in node.bodies.items()} == {"then_branch": 1, "else_branch": 0}
+    assert "w" in node.bodies["then_branch"].names.values()
+    for condition in (True, False):
+        inputs = {"x": LARGE, "c": np.array(condition)}
+        np.testing.assert_array_equal(run(graph, inputs)["y"], run(made, inputs)["y"])
+
+
+def test_a_constant_of_several_bodies_stays() -> None:
+    graph = with_weights(TWO_READERS)
+    assert simplify(graph, passes=(UNUSED, OWN, CAPTURES)) is graph
+
+
+def test_a_constant_that_is_read_outside_stays() -> None:
+    graph = with_weights(ONE_READER.replace("return y", "z = Add(y, w)\n    return z"))
+    assert simplify(graph, passes=(UNUSED, OWN, CAPTURES)) is graph
