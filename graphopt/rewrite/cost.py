@@ -161,8 +161,8 @@ class CostModel:
         read = written if op in PARTIAL else sum(map(self.nbytes, inputs))
         moved = self.moving(read + written) * prices.movement.get(op, 1.0)
         if op in PRODUCTS and len(inputs) > 1:
-            flops, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
-            compute = flops / (prices.flops * prices.efficiency["blocked " * blocked + kind])
+            flops, waste, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
+            compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, inputs, outputs, kind))
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
@@ -236,30 +236,30 @@ class CostModel:
 
     def _multiplications(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
-    ) -> tuple[float, str]:
-        """Operations of an op that multiplies and adds, those included that only fill lanes; and its kind."""
-        a, b = self.shape(inputs[0]), self.shape(inputs[1])
-        out = self.elements(outputs[0]) if outputs else 0
+    ) -> tuple[float, float, str]:
+        """Operations of an op that multiplies and adds; how many times as many it does to fill vectors; and its kind."""
+        prices = self.target.prices
+        a, b, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        out = product(y)
         name = op.rpartition("::")[2]
         if name in ("MatMul", "MatMulInteger", "FusedMatMul", "Gemm", "FusedGemm"):
             across = bool(attrs.get("transA", 0)) and len(a) > 1
-            columns = self.shape(outputs[0])[-1:] if outputs else ()
-            fill = self._fill(columns[0], self.target.prices.edge) if columns and out > columns[0] else 1.0
-            depth = a[-2] if across else a[-1] if a else 1
-            return 2.0 * out * (depth + self.target.prices.store) * fill, "matmul"
+            depth = max(a[-2] if across else a[-1] if a else 1, 1)
+            waste = self._fill(y[-1], prices.edge) if y and out > y[-1] else 1.0
+            return 2.0 * out * depth, waste * (depth + prices.store) / depth, "matmul"
         if name == "Einsum":
-            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), "matmul"
+            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), 1.0, "matmul"
         if name in ("LSTM", "GRU", "RNN"):
             steps = a[0] * a[1] if len(a) > 1 else 1
-            return 2.0 * steps * sum(map(self.elements, inputs[1:3])), "recurrent"
+            return 2.0 * steps * sum(map(self.elements, inputs[1:3])), 1.0, "recurrent"
         kind = self._kind_of_convolution(a, b)
         if name == "ConvTranspose":
-            return 2.0 * product(a) * product(b[1:]), kind
+            return 2.0 * product(a) * product(b[1:]), 1.0, kind
         if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
-            together = product(self.shape(outputs[0])[2:]) if outputs else 1
+            together = product(y[2:])
         else:
             together = b[0] if kind == "depthwise" or len(a) < 2 or len(b) < 2 else b[0] * b[1] // max(a[1], 1)
-        return 2.0 * out * product(b[1:]) * self._fill(max(together, 1)), kind
+        return 2.0 * out * product(b[1:]), self._fill(together), kind
 
     def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:
         """Seconds to copy the windows of an image to the columns of a matrix, where convolutions are such products."""
@@ -272,11 +272,11 @@ class CostModel:
     def _loading(self, inputs: Sequence[Fact | None]) -> float:
         """Seconds to load weights, which other weights have driven out of the caches since the last run."""
         weights = sum(self.nbytes(x) for x in inputs[1:] if x is not None and x.is_const)
-        return weights / self.target.prices.bandwidth[1]
+        return weights / self.target.prices.weights
 
     def _fill(self, n: int, edge: float = 0.0) -> float:
         """How much more is computed than asked for, when so many are computed in whole vectors."""
-        lanes = self.target.prices.lanes
+        lanes, n = self.target.prices.lanes, max(n, 1)
         return (-(-n // lanes) * lanes + edge) / n
 
     def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph
 from graphopt.ir.types import Size, TensorType, symbol, unranked
@@ -45,6 +47,59 @@ def test_products_cost_their_multiplications() -> None:
     assert MODEL.cost("MatMul", NO_ATTRS, [a, b], [c]).flops == 2 * 128 * 256 * 512
     assert MODEL.cost("Gemm", Attrs(transA=1), [tensor(256, 128), b], [c]).flops == 2 * 128 * 256 * 512
     assert MODEL.cost("Einsum", Attrs(equation="ij,jk->ik"), [a, b], [c]).flops == 2 * 128 * 256 * 512
+
+
+def test_products_fill_vectors() -> None:
+    def product(columns: int) -> float:
+        return seconds("MatMul", [tensor(512, 512), tensor(512, columns)], tensor(512, columns))
+
+    assert product(17) == pytest.approx(product(32))
+    assert product(32) > 1.5 * product(16)
+
+
+def test_convolutions_fill_vectors_of_channels() -> None:
+    x = tensor(1, 64, 56, 56)
+    few, many = (seconds("Conv", [x, tensor(n, 64, 3, 3)], tensor(1, n, 56, 56), kernel_shape=str(n)) for n in (1, 16))
+    assert few == pytest.approx(many, rel=0.01)
+
+
+def test_short_runs_of_a_broadcast_are_dear() -> None:
+    x, one = tensor(1, 172, 309, 1), tensor(1)
+    assert seconds("Mul", [x, one], x) > 20 * seconds("Mul", [tensor(1, 172, 309), one], tensor(1, 172, 309))
+
+
+def test_reductions_across_rows_are_dear() -> None:
+    def axis(n: int) -> Fact:
+        return Fact(TensorType("int64", (1,)), True, Constant.of(np.array([n])))
+
+    x = tensor(64, 512, 256)
+    assert seconds("ReduceSum", [x, axis(1)], tensor(64, 1, 256)) > 5 * seconds(
+        "ReduceSum", [x, axis(2)], tensor(64, 512, 1)
+    )
+    assert seconds("Softmax", [x], x, axis=1) > 5 * seconds("Softmax", [x], x)
+
+
+def test_a_square_is_a_cheap_power() -> None:
+    def number(x: float) -> Fact:
+        return Fact(TensorType("float32", ()), True, Constant.of(np.array(x, np.float32)))
+
+    x = tensor(100_000)
+    assert seconds("Pow", [x, number(2.0)], x) < seconds("Pow", [x, number(0.75)], x) / 5
+
+
+@pytest.mark.parametrize(
+    ("perm", "shape", "dear"),
+    [
+        ((0, 2, 3, 1), (1, 64, 28, 28), False),
+        ((0, 2, 1, 3), (1, 64, 28, 28), False),
+        ((0, 3, 2, 1), (1, 4, 127, 512), True),
+        ((2, 3, 0, 4, 1), (4, 4, 64, 14, 14), True),
+        ((0, 3, 1, 2), (1, 1, 127, 512), False),
+    ],
+)
+def test_transpositions_that_scatter_are_dear(perm: tuple[int, ...], shape: tuple[int, ...], dear: bool) -> None:
+    found = MODEL.cost("Transpose", Attrs(perm=perm), [tensor(*shape)], [tensor(*(shape[p] for p in perm))])
+    assert (found.seconds > 2e-9 * MODEL.elements(tensor(*shape))) == dear
 
 
 def test_convolutions_by_kind() -> None:
