@@ -16,7 +16,8 @@ from itertools import pairwise
 
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.target import Target, ops
 
@@ -73,6 +74,13 @@ class Breakdown:
     by_op: Mapping[str, tuple[int, Cost]] = field(default_factory=dict)
     reorders: int = 0
     """Changes of layout among the nodes, where the target has layouts."""
+
+    def __add__(self, other: Breakdown) -> Breakdown:
+        ops = {*self.by_op, *other.by_op}
+        pairs = {op: (self.by_op.get(op, (0, Cost())), other.by_op.get(op, (0, Cost()))) for op in ops}
+        sums = {op: (a[0] + b[0], a[1] + b[1]) for op, (a, b) in pairs.items()}
+        order = sorted(sums, key=lambda op: (-sums[op][1].seconds, op))
+        return Breakdown(self.total + other.total, {op: sums[op] for op in order}, self.reorders + other.reorders)
 
     @staticmethod
     def of(parts: Sequence[tuple[str, Cost]], reorders: int = 0) -> Breakdown:
@@ -237,7 +245,7 @@ class CostModel:
     def _multiplications(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
     ) -> tuple[float, float, str]:
-        """Operations of an op that multiplies and adds; how many times as many it does to fill vectors; and its kind."""
+        """Operations of an op that multiplies and adds, how many times as many it does to fill vectors, its kind."""
         prices = self.target.prices
         a, b, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         out = product(y)
@@ -355,7 +363,23 @@ def stated_sizes(graph: Graph) -> dict[str, int]:
 
 
 def graph_cost(graph: Graph, facts: Mapping[Value, Fact], target: Target) -> Breakdown:
-    """What the graph costs on the target, by op. What is computed from constants alone costs nothing."""
+    """What the graph costs on the target, by op. What is computed from constants alone costs nothing.
+
+    A body is run once: of the branches of an If the dearest, of a loop one pass.
+    """
     from graphopt.rewrite.extract import appraise  # a graph is priced as the only choice there is
 
-    return appraise(graph, facts, CostModel(target, stated_sizes(graph)))
+    found = appraise(graph, facts, CostModel(target, stated_sizes(graph)))
+    for node in graph.order():
+        known = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
+        bodies = [graph_cost(body, inside, target) for body, inside in known]
+        if bodies:
+            found = found + max(bodies, key=lambda cost: cost.total.seconds)
+    return found
+
+
+def captured_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+    """What is known inside a body of the values that its node captures."""
+    captured = node.inputs[len(node.inputs) - node.captures :]
+    formal = body.inputs[len(body.inputs) - node.captures :]
+    return {f: facts[v] for f, v in zip(formal, captured, strict=True) if v is not None and v in facts}
