@@ -15,7 +15,7 @@ from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
-from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
+from graphopt.rewrite.cost import CostModel, captured_facts, graph_cost, stated_sizes
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
 from graphopt.rewrite.rebuild import to_graph
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from graphopt.inputs import Given
 
 
+ROUNDS = 3
+"""How often at most what was chosen is explored again: what rules with several roots made may root another."""
+
+
 def optimize_graph(
     graph: Graph,
     rules: Ruleset | None = None,
@@ -43,12 +47,17 @@ def optimize_graph(
     chosen = (rules or standard()).select(policy=policy, target=target.name)
     run = _Run(chosen, target, budget or Budget(), step or Steps(), growth=allowance(stored_bytes(graph)))
     start = graph
+    limit = stored_bytes(graph) + allowance(stored_bytes(graph))
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
-    # from here equal graphs live side by side: nothing is lost by trying a rule
-    graph = run.explore(graph)
-    # one graph again; names, inputs and outputs are the caller's
-    graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
-    graph = run.step("fold", fold_within, graph, stored_bytes(start) + allowance(stored_bytes(start)))
+    for _ in range(ROUNDS):
+        before = graph
+        # from here equal graphs live side by side: nothing is lost by trying a rule
+        graph = run.explore(graph)
+        # one graph again; names, inputs and outputs are the caller's
+        graph = run.step("fold", fold_within, graph, limit)
+        graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
+        if graph is before:
+            break
     return graph, run.report(start, graph, policy)
 
 
@@ -97,12 +106,9 @@ class _Run:
         edited = graph.copy() if owners else graph
         changed = False
         for node in owners:
-            captured = node.inputs[len(node.inputs) - node.captures :]
             bodies: dict[str, Graph] = {}
             for name, body in node.bodies.items():
-                formal = body.inputs[len(body.inputs) - node.captures :]
-                known = {f: facts[v] for f, v in zip(formal, captured, strict=True) if v is not None and v in facts}
-                explored = self.explore(body, known)
+                explored = self.explore(body, captured_facts(node, body, facts))
                 if explored is not body:
                     bodies[name] = explored
             if bodies:
