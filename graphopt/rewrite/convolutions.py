@@ -37,13 +37,15 @@ BLOCK = 16
 
 
 def in_row(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """How many neighbours (in height, in width) of a row are best computed as channels; (1, 1) where that does not
-    save a quarter of the work."""
+    """How many neighbours of a row (in height, in width) are best computed as channels.
+
+    (1, 1) where none saves a quarter of the work.
+    """
     return _best(weights, strides, [(1, n) for n in (2, 4, 8, 16)])
 
 
 def in_square(weights: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """How many neighbours of a square are best computed as channels; (1, 1) where that does not save a quarter."""
+    """How many neighbours of a square are best computed as channels; (1, 1) where none saves a quarter of the work."""
     return _best(weights, strides, [(n, n) for n in (2, 4)])
 
 

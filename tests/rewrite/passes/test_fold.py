@@ -119,3 +119,12 @@ def test_dtypes(dtype: str) -> None:
         ).replace("{0}", "{false}" if dtype == "bool" else "{0}" if dtype == "int32" else "{0.0}")
     )
     assert made.count("Concat") == 1
+
+
+def test_bodies_are_folded() -> None:
+    inner = "{ q: ? r = Add(q, Pad([1.0, 2.0], [1, 1])) return r }"
+    graph = parse(f"x: float32[4] c: bool[] y = If(c | x, then_branch={inner}, else_branch={inner}) return y")
+    made = fold_within(graph)
+    node = next(n for n in made.nodes() if n.op == "If")
+    assert [ops(body) for body in node.bodies.values()] == [["Add"], ["Add"]]
+    assert fold_within(made) is made
