@@ -157,6 +157,8 @@ def conv(s: Sample) -> list[Want]:
     group = s.attr("group", 1, lambda: s.pick((1, 1, 2, 3)))
     if bound:
         channels = bound[1]
+        if s.want.shape is None and s.chance(0.5):
+            shape = (shape[0], channels, *shape[2:])
     else:
         channels = group * s.pick((1, 1, 2))
         sizes = zip(shape[2:], kernel, strides, dilations, range(n), strict=True)

@@ -13,7 +13,7 @@ from graphopt.rewrite.match import matches
 from graphopt.rewrite.rule import Apply, Each, Expr, Field, Item, Lit, Ref, Series
 from graphopt.rewrite.workspace import Workspace
 
-LARGEST = 32
+LARGEST = 64
 """Axes are at most this long."""
 
 
