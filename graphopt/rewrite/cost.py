@@ -271,7 +271,7 @@ class CostModel:
 
     def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:
         """Seconds to copy the windows of an image to the columns of a matrix, where convolutions are such products."""
-        if self.target.layout is None or op != "Conv" or kind == "depthwise":
+        if self.target.layout is None or not op.endswith("Conv") or kind == "depthwise":
             return 0.0
         a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         window = product(b[2:])

@@ -20,6 +20,9 @@ from graphopt.rewrite.saturated import ENode
 from graphopt.rewrite.terms import Terms
 from graphopt.target import Layout
 
+CONVOLUTIONS = ("Conv", "com.microsoft::FusedConv")
+"""Ops that are convolutions; the second has its activation, and a tensor that it adds, along already."""
+
 
 class State(IntEnum):
     """In what form a class is wanted, or made."""
@@ -109,9 +112,11 @@ class Policy:
         if node.op in self.layout.pools:
             fits = channels % self.layout.block == 0 and node.n_outputs == 1
             return ((x, State.BLOCKED),) if fits else None
-        if node.op == "Conv":
+        if node.op in CONVOLUTIONS:
             state = self._reads(node, channels)
-            return None if state is None else ((x, state),)
+            added = node.children[3] if len(node.children) > 3 else None
+            rest = () if added is None else ((added, State.BLOCKED),)
+            return None if state is None else ((x, state), *rest)
         return None
 
     def _reads(self, node: ENode, channels: int) -> State | None:

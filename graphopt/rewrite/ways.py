@@ -14,7 +14,7 @@ from graphopt.ir.graph import INPUT
 from graphopt.rewrite.cost import Breakdown, Cost
 from graphopt.rewrite.dag import Option, Problem
 from graphopt.rewrite.fusions import Parts
-from graphopt.rewrite.layout import Anchor, Policy, State, Step, Way
+from graphopt.rewrite.layout import CONVOLUTIONS, Anchor, Policy, State, Step, Way
 from graphopt.rewrite.saturated import PROJECTION, ENode
 from graphopt.rewrite.terms import Terms
 
@@ -78,7 +78,9 @@ class _Ways:
         self.model = terms.model
         layout = terms.model.target.layout
         ops = {node.op for nodes in terms.working.values() for node in nodes}
-        self.policy = None if layout is None or ops.isdisjoint({"Conv", *layout.pools}) else Policy(layout, terms)
+        self.policy = (
+            None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else Policy(layout, terms)
+        )
         self.made: dict[int, set[State]] = {}
         self.anchors: dict[int, list[Anchor]] = {}
         self.users: dict[int, set[int]] = {}

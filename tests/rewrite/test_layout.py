@@ -167,6 +167,14 @@ CASES: dict[str, Callable[[Model, str], str]] = {
         "Transpose", m.op("Exp", m.op("Transpose", y, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]
     ),
     "concat along rows": lambda m, y: m.op("Concat", y, m.op("Relu", y), axis=2),
+    "a convolution fused in the model": lambda m, y: m.op(
+        "FusedConv",
+        y,
+        m.constant(np.ones((CHANNELS, CHANNELS, 1, 1), np.float32)),
+        m.constant(np.ones(CHANNELS, np.float32)),
+        domain="com.microsoft",
+        activation="Relu",
+    ),
     "depthwise": lambda m, y: m.conv(y, CHANNELS, CHANNELS, group=CHANNELS),
     "groups that fill blocks": lambda m, y: m.conv(y, CHANNELS, CHANNELS, group=2),
     "groups that do not": lambda m, y: m.conv(y, CHANNELS, CHANNELS, group=4),
