@@ -105,12 +105,12 @@ def extract(
     original = terms.complete(saturated.originals)
     assert original is not None
     before = _appraise(terms, original)
-    solution, chosen = Solution({}, optimal=False), original
-    for _ in range(10):  # constants get dearer until they fit
+    solution, chosen, proven = Solution({}, optimal=False), original, False
+    for attempt in range(10):  # constants get dearer until they fit
         solution = solve(problem(terms, byte), limits or Limits())
         found = terms.complete(decode(solution.choice))
         if found is not None and terms.stored_by(found) <= limit:
-            chosen = found
+            chosen, proven = found, solution.optimal and not attempt
             break
         byte *= 10
     after = before if chosen == original else _appraise(terms, chosen)
@@ -122,7 +122,7 @@ def extract(
     changed = total(after, chosen) < total(before, original) * (1 - 1e-9)
     if not changed:
         chosen, after = original, before
-    return Extraction(chosen, after, before, solution.optimal, terms.stored_by(chosen), changed, solution.reproducible)
+    return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, solution.reproducible)
 
 
 def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
