@@ -119,7 +119,8 @@ class _Run:
     def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
         """What the run did."""
         families = {r.name: r.family for r in self.rules.rules} | {p.name: p.family for p in self.rules.passes}
-        costs = [graph_cost(g, infer(g), self.target).total.seconds for g in (before, after)]
+        cost_before = graph_cost(before, infer(before), self.target).total.seconds
+        cost_after = graph_cost(after, infer(after), self.target).total.seconds if after is not before else cost_before
         return Report(
             model=before.name,
             target=self.target.name,
@@ -127,8 +128,8 @@ class _Run:
             steps=tuple(self.step.done),
             ops_before=count_ops(before),
             ops_after=count_ops(after),
-            cost_before=costs[0],
-            cost_after=costs[1],
+            cost_before=cost_before,
+            cost_after=cost_after,
             exploration=_together(self.explorations),
             rewrites=tuple(Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal),
             warnings=tuple(self.warnings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -22,6 +23,7 @@ EXIT_CODES = {
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    gc.set_threshold(200_000, 20, 100)  # graphs are many small objects that live as long as the command
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -11,7 +11,7 @@ of If, Loop and Scan are closed graphs, and what they capture from outside is li
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -63,6 +63,15 @@ class Attrs(Mapping[str, Attr]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def keys(self) -> KeysView[str]:
+        return self._items.keys()
+
+    def items(self) -> ItemsView[str, Attr]:
+        return self._items.items()
+
+    def values(self) -> ValuesView[Attr]:
+        return self._items.values()
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -125,12 +134,14 @@ class Node:
     @property
     def outputs(self) -> tuple[Value, ...]:
         """The values that the node makes."""
-        return tuple(Value(self.id, port) for port in range(self.n_outputs))
+        if self.n_outputs == 1:
+            return (Value(self.id),)
+        return tuple([Value(self.id, port) for port in range(self.n_outputs)])
 
     @property
     def bodies(self) -> dict[str, Graph]:
         """The subgraphs among the attributes, by attribute name."""
-        return {name: a for name, a in self.attrs.items() if isinstance(a, Graph)}
+        return {name: a for name, a in self.attrs.items() if isinstance(a, Graph)} if self.attrs else {}
 
 
 @dataclass(frozen=True, slots=True)
