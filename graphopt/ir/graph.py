@@ -65,12 +65,15 @@ class Attrs(Mapping[str, Attr]):
         return len(self._items)
 
     def keys(self) -> KeysView[str]:
+        """The names, in order."""
         return self._items.keys()
 
     def items(self) -> ItemsView[str, Attr]:
+        """Names and values, in order of name."""
         return self._items.items()
 
     def values(self) -> ValuesView[Attr]:
+        """The values, in order of name."""
         return self._items.values()
 
     def __hash__(self) -> int:

@@ -1,0 +1,98 @@
+"""The graph keeps its edges, names and order right under every edit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Attrs, Graph, Value
+from graphopt.ir.types import TensorType
+
+
+def chain(*ops: str) -> tuple[Graph, list[Value]]:
+    graph = Graph()
+    values = [graph.add_input("x", TensorType("float32", (2, 3)))]
+    for op in ops:
+        values.append(Value(graph.add(op, (values[-1],)).id))
+    graph.add_output("y", values[-1])
+    return graph, values
+
+
+def test_users_are_found_with_the_position_of_their_input() -> None:
+    graph, (x, a) = chain("Relu")
+    both = graph.add("Add", (a, a))
+    assert graph.users(x) == [(a.node, 0)]
+    assert graph.users(a) == [(both.id, 0), (both.id, 1)]
+    assert graph.n_uses(a) == 3  # as an output of the graph, too
+
+
+def test_replacing_a_value_moves_users_and_outputs() -> None:
+    graph, (x, a, b) = chain("Relu", "Relu")
+    graph.replace(b, a)
+    assert graph.outputs == [a]
+    graph.remove(b.node)
+    graph.replace(a, x)
+    assert graph.outputs == [x]
+    assert graph.output_names == ["y"]
+
+
+def test_what_is_used_cannot_be_removed() -> None:
+    graph, (_, a, _) = chain("Relu", "Tanh")
+    with pytest.raises(ValueError, match="still used"):
+        graph.remove(a.node)
+
+
+def test_inputs_must_exist() -> None:
+    graph, _ = chain("Relu")
+    with pytest.raises(ValueError, match="does not exist"):
+        graph.add("Relu", (Value(99),))
+
+
+def test_order_is_that_of_creation_where_edges_leave_a_choice() -> None:
+    graph, (x, a, b) = chain("Relu", "Tanh")
+    graph.update(a.node, inputs=(x,))
+    c = graph.add("Sigmoid", (x,))
+    assert [n.id for n in graph.order()] == [x.node, a.node, b.node, c.id]
+
+
+def test_a_cycle_is_an_error() -> None:
+    graph, (_, a, b) = chain("Relu", "Tanh")
+    graph.update(a.node, inputs=(b,))
+    with pytest.raises(ValueError, match="cycle"):
+        graph.order()
+
+
+def test_a_copy_is_its_own() -> None:
+    graph, (_, a) = chain("Relu")
+    twin = graph.copy()
+    twin.update(a.node, op="Tanh")
+    twin.add("Relu", (a,))
+    assert graph.node(a.node).op == "Relu"
+    assert len(graph) == 1
+    assert graph.key() != twin.key()
+
+
+def test_equal_structures_have_equal_keys() -> None:
+    left, _ = chain("Relu", "Tanh")
+    right, (x, *_) = chain("Relu", "Tanh")
+    right.names[x] = "x"
+    assert left.key() == right.key()
+    assert left.key() != chain("Tanh", "Relu")[0].key()
+
+
+def test_constants_are_nodes() -> None:
+    graph, _ = chain("Relu")
+    value = graph.add_constant(Constant.of(np.float32(3)))
+    found = graph.constant_of(value)
+    assert found is not None
+    assert found.array == 3
+    assert len(graph) == 1
+
+
+def test_attributes_are_equal_bit_by_bit() -> None:
+    assert Attrs(alpha=0.0) != Attrs(alpha=-0.0)
+    assert Attrs(alpha=1) != Attrs(alpha=1.0)
+    assert Attrs(b=1, a=2) == Attrs(a=2, b=1)
+    assert hash(Attrs(b=1, a=2)) == hash(Attrs(a=2, b=1))
+    assert Attrs(a=2).with_(a=None, b=3) == Attrs(b=3)
