@@ -16,10 +16,10 @@ RELATIVE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2,
 """The share of the tensor's largest magnitude, by dtype; others (8-bit floats and narrower) get 0.3."""
 
 
-def error(want: Array, got: Array) -> float:
+def error(want: Array, got: Array, coarsest: float = 0.0) -> float:
     """How far ``got`` is from ``want``, in units of the tolerance: up to 1 is right, inf is wrong in kind.
 
-    Wrong in kind: another dtype or shape, NaN or infinity elsewhere, any difference in what is not a float.
+    ``coarsest`` is the largest share among the dtypes in which something on the way was computed. Wrong in kind: another dtype or shape, NaN or infinity elsewhere, any difference in what is not a float.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return inf
@@ -27,7 +27,7 @@ def error(want: Array, got: Array) -> float:
         return 0.0
     if not is_inexact(want):
         return 0.0 if np.array_equal(want, got) else inf
-    share = RELATIVE.get(want.dtype.name, 0.3)
+    share = max(RELATIVE.get(want.dtype.name, 0.3), coarsest)
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     a, b = want.astype(wide), got.astype(wide)
     finite = np.isfinite(a)
