@@ -104,6 +104,17 @@ def test_rounding_is_no_mismatch(tmp_path: Path) -> None:
     assert verify(a, b).status == "verified"
 
 
+def test_doubles_that_were_singles_are_compared_as_singles(tmp_path: Path) -> None:
+    def model(name: str, nodes: list[onnx.NodeProto]) -> Path:
+        weights = {"a": np.array(3e6, "f4"), "b": np.array(1 / 3, "f4"), "ab": np.array(1.0000001e6, "f4")}
+        cast = [N("Cast", ["x"], ["f"], to=F), *nodes, N("Cast", ["v"], ["y"], to=TensorProto.DOUBLE)]
+        return write(tmp_path / name, cast, {"x": (TensorProto.INT64, [1000])}, {"y": TensorProto.DOUBLE}, weights)
+
+    a = model("a.onnx", [N("Mul", ["f", "a"], ["u"]), N("Mul", ["u", "b"], ["v"])])
+    b = model("b.onnx", [N("Mul", ["f", "ab"], ["v"])])
+    assert verify(a, b).status == "verified"
+
+
 def test_open_sizes_are_tried_until_the_model_runs(tmp_path: Path) -> None:
     nodes = [N("Reshape", ["x", "s"], ["y"])]  # the last size must be a multiple of 48
     weights = {"s": np.array([0, -1, 48])}
