@@ -19,7 +19,8 @@ RELATIVE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2,
 def error(want: Array, got: Array, coarsest: float = 0.0) -> float:
     """How far ``got`` is from ``want``, in units of the tolerance: up to 1 is right, inf is wrong in kind.
 
-    ``coarsest`` is the largest share among the dtypes in which something on the way was computed. Wrong in kind: another dtype or shape, NaN or infinity elsewhere, any difference in what is not a float.
+    ``coarsest`` is the largest share among the dtypes in which something on the way was computed. Wrong in kind:
+    another dtype or shape, NaN or infinity elsewhere, any difference in what is not a float.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return inf
