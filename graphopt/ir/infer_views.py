@@ -55,6 +55,8 @@ def flatten(call: Call) -> Types:
     if x is None:
         return [call.tensor((call.size_of_its_own(0), call.size_of_its_own(1)))]
     axis = call.integer("axis", 1)
+    if not -len(x) <= axis <= len(x):
+        raise ValueError(f"axis {axis} is not an axis of a tensor of rank {len(x)}")
     axis = axis + len(x) if axis < 0 else axis
     return [call.tensor((product(x[:axis]), product(x[axis:])))]
 

@@ -67,7 +67,7 @@ def flatten(s: Sample) -> list[Want]:
         shape = head + tail
         axis = s.attr("axis", 1, lambda: len(head))
     else:
-        axis = s.attr("axis", 1, lambda: s.axis(len(shape), 1) if s.chance(0.5) else 1)
+        axis = s.attr("axis", 1, lambda: s.number(-len(shape), len(shape)) if s.chance(0.5) else 1)
     return [Want(shape if axis <= len(shape) else (1, *shape))]
 
 

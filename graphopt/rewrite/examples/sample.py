@@ -94,12 +94,12 @@ class Sample:
             order = [*range(rank - 2), rank - 1, rank - 2]
         return tuple(order)
 
-    def axis(self, rank: int, extra: int = 0) -> int:
+    def axis(self, rank: int) -> int:
         """An axis, sometimes counted from the end."""
-        if rank + extra <= 0:
+        if not rank:
             raise Misfit("no axis")
-        axis = self.random.randrange(rank + extra)
-        return axis - rank - extra if self.chance(0.3) else axis
+        axis = self.random.randrange(rank)
+        return axis - rank if self.chance(0.3) else axis
 
     def axes(self, rank: int, least: int = 1) -> Shape:
         """Some axes."""
