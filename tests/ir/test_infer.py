@@ -141,6 +141,7 @@ def test_shapes(found: tuple[Size, ...] | None, expected: tuple[Size, ...]) -> N
         (lambda: node("Concat", of(2, 3), of(3, 3), axis=1), "the sizes of axis 0 must agree, not be 2 and 3"),
         (lambda: node("Conv", of(1, 3, 9, 9), of(8, 4, 3, 3)), "channels"),
         (lambda: node("Conv", of(1, 3, 2, 9), of(8, 3, 3, 3)), "does not fit a size of 2"),
+        (lambda: node("Flatten", of(2, 3), axis=-3), "axis -3 is not an axis of a tensor of rank 2"),
         (lambda: node("Softmax", of(3), axis=4), None),
         (lambda: node("Transpose", of(3, 4), perm=(0, 0)), "perm [0, 0] does not fit"),
         (lambda: node("Gather", ints(1, 2), scalar(2)), "out of range"),
