@@ -95,8 +95,6 @@ class _Run:
                 saturated.reproducible and found.reproducible,
             )
         )
-        if not found.changed:
-            return graph
         self.journal += saturated.applied(found.choice)
         return to_graph(saturated, found.choice)
 
