@@ -50,13 +50,12 @@ def optimize_graph(
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
     for _ in range(ROUNDS):
-        before = graph
         # from here equal graphs live side by side: nothing is lost by trying a rule
         graph = run.explore(graph)
         # one graph again; names, inputs and outputs are the caller's
-        graph = run.step("fold", fold_within, graph, limit)
+        graph = folded = run.step("fold", fold_within, graph, limit)
         graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
-        if graph is before:
+        if graph is folded:
             break
     return graph, run.report(start, graph, policy)
 
