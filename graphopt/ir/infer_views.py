@@ -71,7 +71,8 @@ def squeeze(call: Call) -> Types:
             return [call.tensor(tuple(s for s in x if s != 1))]
         return [call.tensor(call.shape_of_its_own("squeeze"))]
     axes = known_axes(call, 1, len(x))
-    if axes is None:
+    # no axes at all are none by ONNX's reference, and all by ONNX Runtime
+    if axes is None or (not axes and any(not isinstance(s, int) or s == 1 for s in x)):
         return [call.tensor(call.shape_of_its_own("squeeze", values=(1,)))]
     for axis in axes:
         agree(x[axis], 1, f"the size of axis {axis} and 1")
