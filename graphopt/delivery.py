@@ -40,7 +40,10 @@ def deliver(
         with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=place and place.parent) as name:
             written = Path(name) / "result" / (place.name if place else "model.onnx")
             written.parent.mkdir()
-            step("write", onnx_io.save, graph, written)
+            try:
+                step("write", onnx_io.save, graph, written)
+            except ReadError as error:
+                raise ReadError(str(error).replace(str(written), str(place or "a temporary folder"))) from None
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, Path(name))

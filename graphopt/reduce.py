@@ -29,6 +29,9 @@ from graphopt.steps import count_ops
 
 T = TypeVar("T")
 
+NOT_RUN: dict[int | None, str] = {126: "the file may not be executed", 127: "there is no such command"}
+"""The exit codes by which a shell says that it could not run a command."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -46,14 +49,18 @@ def reduce_file(
     """Write to ``output`` the smallest model found on which the shell command ``check`` fails as it does on ``model``.
 
     ``{}`` in the command is the candidate's file; without it, the file is added as last argument.
-    Raises UsageError where the command does not fail on the model itself.
+    Raises UsageError where the command cannot be run or does not fail on the model itself.
     """
     from graphopt.ir.onnx_io import load, save
 
+    if not check.strip():
+        raise UsageError("--check is empty: give a command that fails on the model")
     graph = load(model)
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         candidate = Path(folder) / "candidate.onnx"
         wanted = _exit_code(check, Path(model), timeout)
+        if wanted in NOT_RUN:
+            raise UsageError(f"--check {check!r} cannot be run ({NOT_RUN[wanted]})")
         if wanted == 0:
             raise UsageError(f"--check {check!r} succeeds on {model}: give a command that fails on it")
 

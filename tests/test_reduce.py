@@ -101,4 +101,6 @@ def test_a_file_is_reduced_to_what_fails_with_the_same_exit_code(tmp_path: Path)
     assert not left.initializer
     with pytest.raises(UsageError, match="succeeds on"):
         reduce_file(model, "true", tmp_path / "none.onnx")
+    with pytest.raises(UsageError, match="there is no such command"):
+        reduce_file(model, "no-such-command-anywhere", tmp_path / "none.onnx")
     assert not (tmp_path / "none.onnx").exists()

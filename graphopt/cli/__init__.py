@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -17,22 +18,28 @@ EXIT_CODES = {
     6: "verification failed, or `diff` found different outputs",
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "something that is needed is not installed",
+    130: "interrupted by Ctrl-C or SIGTERM; nothing was written",
 }
 """What the exit codes mean."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing temporary stays behind
     gc.set_threshold(200_000, 20, 100)  # graphs are many small objects that live as long as the command
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; the exit code comes back, and what went wrong is one line on stderr."""
-    import typer
+    from graphopt.errors import GraphoptError, LimitError, MissingDependencyError
 
-    from graphopt.cli.commands import app
-    from graphopt.errors import GraphoptError, LimitError
+    try:
+        import typer
+
+        from graphopt.cli.commands import app
+    except ImportError as error:
+        return _fail(_missing(error), MissingDependencyError.exit_code)
 
     # the parent of every error in arguments, which typer does not export
     usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -48,7 +55,9 @@ def run(arguments: Sequence[str]) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was written", 130)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ImportError) and _package(error) != "graphopt":
+            return _fail(_missing(error), MissingDependencyError.exit_code)
         return _fail(f"internal error, please report it with the file {_store_traceback()}", 1)
     return code if isinstance(code, int) else 0
 
@@ -58,6 +67,15 @@ def _fail(message: str, code: int) -> int:
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
     print(f"graphopt: {line}", file=sys.stderr)
     return code
+
+
+def _missing(error: ImportError) -> str:
+    return f"the package {_package(error)} cannot be imported ({error}): install it, for example with pip"
+
+
+def _package(error: ImportError) -> str:
+    """The package that was wanted, of whatever module in it."""
+    return (error.name or "graphopt").partition(".")[0]
 
 
 def _store_traceback() -> str:

@@ -114,13 +114,17 @@ def optimize(
     """Write an equivalent model that runs faster, and a table of what changed."""
     import tempfile
 
-    from graphopt.cli import progress, tables
+    from graphopt.cli import files, progress, tables
     from graphopt.optimize import optimize as run
     from graphopt.rewrite.saturate import Budget
 
-    written = _destination(model, output, in_place)
-    if json is not None:
-        _writable(json, "--json")
+    written = output or (model if in_place else model.with_name(f"{model.stem}.opt.onnx"))
+    arrays = [Path(value) for value in values.inputs(input or ()).values()]
+    if not in_place and _is_model(written, model):
+        raise UsageError(f"{written} is the input itself: give another -o, or --in-place to write over it")
+    is_replaced = in_place and _is_model(written, model)
+    read = [*([] if is_replaced else [model]), *(rules or ()), *arrays]
+    files.check_written({"-o": written, "--json": json}, read)
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(quiet, verbose) as listener,
@@ -148,7 +152,7 @@ def optimize(
     if to_stdout:
         print(report.to_json(), end="")
     elif json is not None:
-        json.write_text(report.to_json())
+        files.write_text(json, report.to_json())
     if not quiet:
         tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
 
@@ -164,22 +168,8 @@ def _named(model: Path) -> Iterator[None]:
         raise type(error)(f"{model}: {error}") from None
 
 
-def _destination(model: Path, output: Path | None, in_place: bool) -> Path:
-    """Where the result goes. Raises UsageError where that would destroy something or cannot work."""
-    if output is None:
-        output = model if in_place else model.with_name(f"{model.stem}.opt.onnx")
-    same = output == model or (output.exists() and model.exists() and output.samefile(model))
-    if same and not in_place:
-        raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder: -o wants a file")
-    _writable(output, "-o")
-    return output
-
-
-def _writable(path: Path, option: str) -> None:
-    if str(path) != "-" and not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+def _is_model(output: Path, model: Path) -> bool:
+    return output == model or (output.exists() and model.exists() and output.samefile(model))
 
 
 @app.command(epilog=_EPILOG)
@@ -233,11 +223,11 @@ def reduce(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
 ) -> None:
     """Find the smallest model on which CMD still fails with the same exit code."""
-    from graphopt.cli import progress, tables
+    from graphopt.cli import files, progress, tables
     from graphopt.reduce import reduce_file
 
     written = output or model.with_name(f"{model.stem}.reduced.onnx")
-    _writable(written, "-o")
+    files.check_written({"-o": written}, [model])
     with progress.shown(quiet, False) as listener, _named(model):
         reduction = reduce_file(model, check, written, timeout=timeout, listener=listener)
     if not quiet:

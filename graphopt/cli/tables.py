@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,7 +180,8 @@ def size(count: float) -> str:
 
 def _console(stderr: bool = False) -> Console:
     """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
-    console = Console(stderr=stderr, highlight=False)
+    plain = os.environ.get("NO_COLOR") or not (sys.stderr if stderr else sys.stdout).isatty()
+    console = Console(stderr=stderr, highlight=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         console.width = 1000
     return console

@@ -7,6 +7,9 @@ from typing import Any
 
 from graphopt.errors import UsageError
 
+LARGEST = (1 << 63) - 1
+"""The largest size that ONNX can state."""
+
 
 def shapes(options: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """``--shape NAME=1,3,640,640``, repeatable: shapes by input."""
@@ -70,4 +73,6 @@ def _size(option: str, text: str, number: str) -> int:
         raise UsageError(f"{option} {text}: {number!r} is not a size") from None
     if size < 0:
         raise UsageError(f"{option} {text}: a size is not negative")
+    if size > LARGEST:
+        raise UsageError(f"{option} {text}: a size is at most {LARGEST}")
     return size

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import ReadError
 
 
 @dataclass
@@ -60,7 +60,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
     """Write files, each of the pieces given for it.
 
     All go to disk under other names first and then take their places, in order: what was there before is
-    replaced whole or not at all. Raises UsageError where that fails.
+    replaced whole or not at all. Raises ReadError where that fails.
     """
     beside: dict[Path, Path] = {}
     try:
@@ -75,7 +75,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
         for folder in {path.parent for path in files}:
             _sync(folder)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
     finally:
         for temporary in beside.values():
             temporary.unlink(missing_ok=True)

@@ -191,6 +191,25 @@ def test_an_internal_error_leaves_its_traceback_in_a_file(
     file.unlink()
 
 
+def test_a_package_that_cannot_be_imported_is_named(
+    calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.fault = ModuleNotFoundError("No module named 'egglog.egraph'", name="egglog.egraph")
+    assert run(["optimize", str(model)]) == 8
+    assert capsys.readouterr().err.startswith("graphopt: the package egglog cannot be imported")
+
+
+def test_no_color_is_no_bold_either(
+    calls: Calls, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run(["optimize", str(model)]) == 0
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -201,6 +220,12 @@ def test_an_internal_error_leaves_its_traceback_in_a_file(
         (["optimize", "m", "--opset", "x"], "Invalid value for '--opset'"),
         (["optimize", "m", "-o", "no/such/folder/x.onnx"], "the folder no/such/folder does not exist"),
         (["optimize", "m", "-o", "/"], "/ is a folder"),
+        (["optimize", "m", "-o", "/dev/null"], "-o /dev/null: a device"),
+        (["optimize", "m", "--json", "m"], "--json m would overwrite m, which is an input"),
+        (["optimize", "m", "--rules", "r", "-o", "r"], "-o r would overwrite r, which is an input"),
+        (["optimize", "m", "--dim", "N=99999999999999999999999"], "a size is at most 9223372036854775807"),
+        (["reduce", "m", "--check", "false", "-o", "m"], "-o m would overwrite m, which is an input"),
+        (["reduce", "m", "--check", ""], "--check is empty"),
         (["optimize", "m", "--json", "no/such/folder/x.json"], "--json no/such/folder/x.json: the folder"),
     ],
 )
@@ -218,7 +243,7 @@ def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "--help"]) == 0
     out = capsys.readouterr().out
     for code, meaning in EXIT_CODES.items():
-        assert f"    {code}  {meaning}\n" in out
+        assert f"{code}  {meaning}\n" in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import ReadError
 from graphopt.ir.external import Folder, write_files
 
 
@@ -101,7 +101,7 @@ def test_files_take_their_places_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_nothing_changes_where_writing_fails(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"old")
-    with pytest.raises(UsageError, match=r"cannot write .*model"):
+    with pytest.raises(ReadError, match=r"model.*: cannot write there"):
         write_files({tmp_path / "data": [b"new"], tmp_path / "none" / "model": [b"4"]})
     assert (tmp_path / "data").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["data"]

@@ -1,0 +1,51 @@
+"""Checks, before anything runs, that what a command will write can be written and destroys nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from graphopt.errors import ReadError, UsageError
+
+
+def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:
+    """Raise UsageError where a file to write, by option, is one that is read, another one, or no place for a file.
+
+    None stands for an option that was not given, and ``-`` for stdout.
+    """
+    taken = [(path, "which is an input") for path in read]
+    for option, path in written.items():
+        if path is None or str(path) == "-":
+            continue
+        _check_place(option, path)
+        for other, what in taken:
+            if _is_same(path, other):
+                raise UsageError(f"{option} {path} would overwrite {other}, {what}: give another name")
+        taken.append((path, f"which {option} writes"))
+
+
+def _check_place(option: str, path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise UsageError(f"{option} {path}: {path} is a folder; name a file in it")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{option} {path}: a device, pipe or socket cannot be replaced; name a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {path}: not a name for a file ({error})") from None
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other))
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file. Raises ReadError where that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReadError(f"{path}: cannot write there ({error.strerror})") from None

@@ -1,0 +1,46 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli.files import check_written, write_text
+from graphopt.errors import ReadError, UsageError
+
+
+def test_new_and_old_files_may_be_written(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text("old")
+    check_written({"-o": old, "--json": tmp_path / "new"}, [tmp_path / "model"])
+    check_written({"-o": old, "--json": None}, [])
+    check_written({"-o": old, "--json": Path("-")}, [])
+
+
+def test_what_is_no_place_for_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for path, message in [
+        (Path("/dev/null"), "cannot be replaced"),
+        (tmp_path / "link", "cannot be replaced"),
+        (tmp_path / "pipe", "cannot be replaced"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "x", "does not exist"),
+        (tmp_path / ("x" * 1000), "not a name for a file"),
+    ]:
+        with pytest.raises(UsageError, match=f"^-o .*{message}"):
+            check_written({"-o": path}, [])
+
+
+def test_no_input_and_no_other_output_is_overwritten(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.write_text("model")
+    (tmp_path / "link").symlink_to(model)
+    for path in (model, tmp_path / "link", tmp_path / "." / "model"):
+        with pytest.raises(UsageError, match="which is an input"):
+            check_written({"-o": path}, [tmp_path / "rules", model])
+    with pytest.raises(UsageError, match=r"--json .* would overwrite .* which -o writes"):
+        check_written({"-o": tmp_path / "new", "--json": tmp_path / "new"}, [model])
+
+
+def test_a_text_that_cannot_be_written_is_a_read_error(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="Is a directory"):
+        write_text(tmp_path, "")
