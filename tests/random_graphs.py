@@ -119,8 +119,8 @@ class _Maker:
         if reason is not None:
             raise Misfit(reason)
         found = infer_node(op, attrs, facts, n_outputs, self.graph.opset)
-        if any(isinstance(f.size, int) and f.size > LARGEST for f in found):
-            raise Misfit("too large")
+        if any(f.shape is None or (isinstance(f.size, int) and f.size > LARGEST) for f in found):
+            raise Misfit("too large, or of unknown rank")
         made = self.space.call(op, inputs, attrs, found)
         self.values += made
         return made

@@ -105,6 +105,8 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
     if first is None:
         return
     a, b = arrays[0], arrays[1] if len(arrays) > 1 else None
+    if op == "ReduceMean" and first.size == 0:
+        raise EvaluationError("the mean of nothing has no value")
     if op in ("Div", "Mod") and first.dtype in RANGES and b is not None:
         least = RANGES[first.dtype][0]
         if np.any(b == 0) or (least < 0 and np.any(b == -1) and np.any(a == least)):
