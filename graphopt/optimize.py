@@ -17,6 +17,7 @@ from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
 from graphopt.rewrite.cost import CostModel, captured_facts, graph_cost, stated_sizes
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
+from graphopt.rewrite.families import families
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
 from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.rule import Soundness
@@ -50,12 +51,13 @@ def optimize_graph(
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
     for _ in range(ROUNDS):
+        start_of_round = graph
         # from here equal graphs live side by side: nothing is lost by trying a rule
         graph = run.explore(graph)
         # one graph again; names, inputs and outputs are the caller's
         graph = folded = run.step("fold", fold_within, graph, limit)
         graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
-        if graph is folded:
+        if graph is folded and not run.is_worth_another_round(start_of_round, graph):
             break
     return graph, run.report(start, graph, policy)
 
@@ -96,6 +98,13 @@ class _Run:
         )
         self.journal += saturated.applied(found.choice)
         return to_graph(saturated, found.choice)
+
+    def is_worth_another_round(self, before: Graph, after: Graph) -> bool:
+        """Whether the round made places for rules with several roots, which apply to what was there to begin with."""
+        if before is after or any(e.stop != "saturated" for e in self.explorations):
+            return False
+        found = families(self.rules.explore, after)
+        return bool(found) and not found <= families(self.rules.explore, before)
 
     def _bodies(self, graph: Graph, facts: Mapping[Value, Fact]) -> Graph:
         """The graph with the bodies of its nodes explored, given what is known of the values that they capture."""
