@@ -15,7 +15,7 @@ from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
-from graphopt.rewrite.cost import CostModel, captured_facts, graph_cost, stated_sizes
+from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.families import families
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
@@ -24,6 +24,7 @@ from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.simplify import Applied, simplify
+from graphopt.rewrite.workspace import captured_facts
 from graphopt.steps import Steps, count_ops
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
@@ -199,7 +200,9 @@ def optimize(
     if freeze:
         graph = step("freeze", freeze_defaults, graph)
     if shapes or dims:
-        graph = original = step("fix dimensions", fix_dims, graph, shapes or {}, dims or {})
+        original = graph if opset is None and not freeze else onnx_io.load(model)
+        original = fix_dims(original, shapes or {}, dims or {})
+        graph = step("fix dimensions", fix_dims, graph, shapes or {}, dims or {})
     graph, report = optimize_graph(graph, chosen, place, weakest, budget, step)
     result, verified, sizes = deliver(step, model, original, graph, output, verify, inputs)
     report = replace(

@@ -16,9 +16,10 @@ from itertools import pairwise
 
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.rewrite.workspace import captured_facts
 from graphopt.target import Target, ops
 
 BATCH = 1
@@ -376,10 +377,3 @@ def graph_cost(graph: Graph, facts: Mapping[Value, Fact], target: Target) -> Bre
         if bodies:
             found = found + max(bodies, key=lambda cost: cost.total.seconds)
     return found
-
-
-def captured_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
-    """What is known inside a body of the values that its node captures."""
-    captured = node.inputs[len(node.inputs) - node.captures :]
-    formal = body.inputs[len(body.inputs) - node.captures :]
-    return {f: facts[v] for f, v in zip(formal, captured, strict=True) if v is not None and v in facts}

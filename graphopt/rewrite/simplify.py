@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.ir import infer
@@ -17,7 +17,7 @@ from graphopt.rewrite.match import Match, depth, input_ops, matches, root_ops
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule import Rule, variables
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.workspace import Workspace, captured_facts
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class _Simplifier:
             for name, body in node.bodies.items():
                 if id(body) in self.settled:
                     continue
-                known = {v: self.space.fact(c) for v, c in captured(node, body)}
+                known = captured_facts(node, body, self.space.facts)
                 result = self.body(body, known)
                 self.settled[id(result)] = result
                 if result is not body:
@@ -203,14 +203,6 @@ class _Simplifier:
         self.applied[rule] += 1
         if self.journal is not None:
             self.journal.append(Applied(rule, site, before, after))
-
-
-def captured(node: Node, body: Graph) -> Iterator[tuple[Value, Value]]:
-    """What a body captures: pairs of the body's own input and the outer value that it stands for."""
-    if node.captures:
-        for inner, outer in zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True):
-            if outer is not None:
-                yield inner, outer
 
 
 def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), depth: int = 8) -> str:

@@ -54,10 +54,12 @@ def per_channel(shape: Sequence[Size], rank: int) -> bool:
     return len(shape) <= rank and all(n == 1 or len(shape) - 1 - i == from_end for i, n in enumerate(shape))
 
 
-def bounded(*bounds: float) -> bool:
+def bounded(dtype: str, *bounds: float) -> bool:
     """Whether a product of numbers within these bounds (lows and highs of two constants) stays far from overflow."""
     low, high, other_low, other_high = bounds
-    return max(abs(low), abs(high)) * max(abs(other_low), abs(other_high)) < 1e30
+    limit: float = {"float16": 1e3, "float64": 1e300}.get(dtype, 1e30)
+    product: float = max(abs(low), abs(high)) * max(abs(other_low), abs(other_high))
+    return product < limit
 
 
 def smaller(a: Size | None, b: Size | None) -> bool:

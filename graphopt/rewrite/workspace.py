@@ -220,6 +220,18 @@ class Workspace:
                 self._stale.extend(self.graph.readers(id))
 
 
+def captured_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
+    """What is known inside a body of the values that its node captures.
+
+    A constant outside is a value like any other inside: what is computed from it there is computed in every pass.
+    """
+    if not node.captures:
+        return {}
+    pairs = zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True)
+    known = {inner: facts[outer] for inner, outer in pairs if outer is not None and outer in facts}
+    return {v: replace(f, is_const=False, constant=None) if f.is_const else f for v, f in known.items()}
+
+
 def sharper(old: Fact, new: Fact) -> Fact:
     """Both facts hold of one value: of each axis the better known size, and whatever else either knows."""
     if old is new or old == new:

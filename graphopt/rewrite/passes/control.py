@@ -79,8 +79,8 @@ def _trips(space: Workspace, node: Node, body: Graph) -> int | None:
         return 0
     if not start:
         return None
-    if _truth(again) is False:
-        return 1
+    if _truth(again) is False:  # at most one pass, and none where the count may be zero
+        return 1 if number is not None or count is None else None
     return number if stays else None
 
 

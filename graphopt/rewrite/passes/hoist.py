@@ -9,8 +9,9 @@ from graphopt.rewrite.workspace import Workspace
 
 SAFE = (
     ops.KINDS["elementwise"] | ops.KINDS["reduce"] | ops.KINDS["product"] | frozenset({"Transpose", "Softmax", "Shape"})
-)
-"""Ops that have a value whatever their operands are: computing them although the loop never runs does no harm."""
+) - {"Div", "Mod"}
+"""Ops that have a value whatever their operands are: computing them although the loop never runs does no harm. A
+division of integers by zero has none."""
 
 
 def hoist_invariants(space: Workspace, node: Node) -> bool:
