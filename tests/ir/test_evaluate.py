@@ -107,6 +107,7 @@ def test_strings() -> None:
         ("Cast", [f32(3e9)], {"to": 6}),
         ("Cast", [f32(-1)], {"to": 2}),
         ("Pow", [np.array([2]), np.array([-1])], {}),
+        ("ReduceMean", [np.zeros((0, 2), np.float32)], {}),
         ("RandomNormal", [], {"shape": (3,)}),
         ("their::Op", [f32(1)], {}),
         ("Add", [f32(1, 2), f32(1, 2, 3)], {}),

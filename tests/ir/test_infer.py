@@ -92,6 +92,8 @@ def outputs(text: str) -> list[str]:
         (shape("Reshape", of(0, 6), ints(0, 6), allowzero=1), (0, 6)),
         (shape("Squeeze", of(1, N, 1), ints(0, -1)), (N,)),
         (shape("Squeeze", of(1, 3, 1)), (3,)),
+        (shape("Squeeze", of(1, 3, 1), ints()), None),
+        (shape("Squeeze", of(2, 3), ints()), (2, 3)),
         (shape("Unsqueeze", of(N), ints(0, -1)), (1, N, 1)),
         (shape("Flatten", of(N, 2, M), axis=-1), (2 * N, M)),
         (shape("Slice", of(N, 10), ints(0), ints(2**31 - 1), ints(0)), (N, 10)),
