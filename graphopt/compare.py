@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import inf, isfinite
 from pathlib import Path
@@ -31,6 +32,12 @@ VARIETY = 200
 
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
+
+CHEAP = 1.0
+"""A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
+
+STILL = 4
+"""How many sizes more are tried on a model whose outputs do not depend on its inputs."""
 
 SLACK = 4.0
 """How many times what such a move does may be put down to rounding."""
@@ -79,87 +86,129 @@ def _limit_memory() -> None:
 def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[str, Any]:
     """What a ``Verification`` of two models that agree says: engine, draws, largest error, and what weakens it.
 
-    ``request`` has the paths ``original`` and ``result``, ``draws``, and ``inputs``: paths of arrays, or bounds.
+    ``request`` has the paths ``original`` and ``result``, ``names`` for the two in messages, ``draws``, and
+    ``inputs``: paths of arrays, or bounds.
     """
     from graphopt.ir.onnx_io import load
 
     enter("original")
+    a, b = request["names"]
     try:
         before, after = load(request["original"]), load(request["result"])
     except GraphoptError as problem:
         raise UnverifiedError(str(problem)) from None
     if before.output_names != after.output_names:
-        raise MismatchError(f"the outputs are called {after.output_names}, in the original {before.output_names}")
+        raise MismatchError(f"the outputs of {b} are called {after.output_names}, those of {a} {before.output_names}")
+    asked = {after.names[v] for v in after.inputs if "default" not in after.node(v.node).attrs}
+    if new := sorted(asked - {before.names[value] for value in before.inputs}):
+        raise MismatchError(f"{b} has inputs that {a} has not: {', '.join(new)}")
     try:
         run, engine = open_model(request["original"])
     except EngineError as refusal:
-        raise UnverifiedError(f"the original does not run ({refusal})") from None
+        raise UnverifiedError(f"{a} does not run ({refusal})") from None
     samples = list(_samples(before, after, run, request))
+    drawn = [sample.sizes for sample in samples if sample.sizes]
     del run  # a session is as large as the model
     enter("result")
     known = {after.names[value] for value in after.inputs}
     try:
         run = open_model(request["result"], engine)[0]
-        found = [run({name: value for name, value in feeds.items() if name in known}) for feeds, _ in samples]
+        found = [
+            run({name: value for name, value in feeds.items() if name in known}) for feeds in (s.feeds for s in samples)
+        ]
     except EngineError as refusal:
-        raise MismatchError(f"{engine} runs the original but not the result ({refusal})") from None
+        raise MismatchError(f"{engine} runs {a} but not {b} ({refusal})") from None
     del run
     enter("comparison")
     worst = 0.0
-    for (feeds, wanted), got in zip(samples, found, strict=True):
-        errors = [_error(a, b) for a, b in zip(wanted, got, strict=True)]
+    for sample, got in zip(samples, found, strict=True):
+        errors = list(map(_error, sample.outputs, got))
         if max(errors, default=0.0) > 1:
-            _explain(request["original"], engine, before, feeds, wanted, got)
+            _explain(request, engine, before, sample.feeds, sample.outputs, got)
         worst = max([worst, *(e for e in errors if e <= 1)])
-    weak = not all(_varies(output) for _, wanted in samples for output in wanted)
-    reason = "though its outputs hardly vary on random inputs: --input can give better ones" if weak else ""
-    return {"reason": reason, "engine": engine, "draws": len(samples), "error": worst}
+    reason = ""
+    if not any(sample.moves for sample in samples):
+        reason = "though its outputs do not depend on random inputs: --input can give better ones"
+    elif not all(_varies(output) for sample in samples for output in sample.outputs):
+        reason = "though its outputs hardly vary on random inputs: --input can give better ones"
+    return {"reason": reason, "engine": engine, "draws": len(samples), "error": worst, "sizes": drawn}
 
 
 # -- inputs that the original accepts
 
 
-def _samples(
-    before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """For each draw, inputs on which the original's outputs are finite, and those outputs."""
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Inputs, the original's outputs on them, the sizes drawn, and whether other inputs give other outputs."""
+
+    feeds: dict[str, Any]
+    outputs: list[Any]
+    sizes: dict[str, int]
+    moves: bool
+
+
+def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]) -> Iterator[_Sample]:
+    """For each draw, inputs on which the original's outputs are finite, and those outputs.
+
+    One draw that is asked for is followed by one of other sizes, where there are any and it costs little.
+    """
     told = _told(before, request["inputs"])
     bounds = ranges(before)
     candidates = list(sizes(before, _settled(before, after, told)))
     for number in range(request["draws"]):
 
-        def elements(chosen: dict[str, int], kind: int, number: int = number) -> dict[str, Any]:
-            return draw(before, chosen, bounds, told, number, (number + kind) % DISTRIBUTIONS)
+        def elements(chosen: dict[str, int], kind: int, turn: int = 0, number: int = number) -> dict[str, Any]:
+            return draw(before, chosen, bounds, told, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
 
+        start = time.perf_counter()
         position, sample = _accepted(candidates, elements, run)
         yield sample
+        if request["draws"] == 1 and time.perf_counter() - start < CHEAP:
+            others = [*candidates[position + 1 :], *candidates[:position]]
+            try:
+                yield _accepted(others, elements, run, CHEAP)[1]
+            except UnverifiedError:  # one draw was asked for, and made
+                return
         # the next draw tries sizes that were not tried yet, and comes back to those that work
         candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
 
 
-Elements = Callable[[dict[str, int], int], dict[str, Any]]
-"""Random inputs, given sizes for the open dimensions and the kind of distribution."""
+Elements = Callable[..., dict[str, Any]]
+"""Random inputs, given sizes for the open dimensions, the kind of distribution, and which of two turns it is."""
 
 
 def _accepted(
-    candidates: list[dict[str, int]], elements: Elements, run: Runner
-) -> tuple[int, tuple[dict[str, Any], list[Any]]]:
-    """The position of the first sizes that the original accepts, with inputs and outputs."""
+    candidates: list[dict[str, int]], elements: Elements, run: Runner, patience: float = PATIENCE
+) -> tuple[int, _Sample]:
+    """The position of the first sizes that the original accepts, with inputs and outputs.
+
+    Sizes on which its outputs depend on the inputs go first, if they come soon.
+    """
     refusal = ""
+    still: list[tuple[int, _Sample]] = []
     start = time.perf_counter()
     for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
         try:
-            return position, _sample(chosen, elements, run, kind)
+            sample = _sample(chosen, elements, run, kind)
         except EngineError as error:
             refusal = refusal or str(error)
-        if time.perf_counter() - start > PATIENCE:
+        except UnverifiedError:
+            if not still:
+                raise
+        else:
+            if sample.moves:
+                return position, sample
+            still.append((position, sample))
+        if time.perf_counter() - start > patience or len(still) > STILL:
             break
+    if still:
+        return still[0]
     hint = "give values with --input, or sizes with --dim"
     raise UnverifiedError(f"the original does not run on random inputs ({refusal}); {hint}")
 
 
-def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int) -> tuple[dict[str, Any], list[Any]]:
-    """Inputs and outputs, if possible such that the outputs vary.
+def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int) -> _Sample:
+    """Inputs and outputs, if possible such that the outputs vary, and whether they move with the inputs.
 
     Raises EngineError where the model refuses these sizes, UnverifiedError where its outputs are never finite.
     """
@@ -178,13 +227,34 @@ def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int)
         if all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
             raise EngineError("the outputs are empty")
         if all(map(_is_finite, outputs)):
-            found = found or (feeds, outputs)
-            if all(map(_varies, outputs)):
-                return feeds, outputs
+            is_varied = all(map(_varies, outputs))
+            if found is None or is_varied:
+                found = kind, feeds, outputs
+            if is_varied:
+                break
     if found is not None:
-        return found
+        kind, feeds, outputs = found
+        return _Sample(feeds, outputs, chosen, _moves(feeds, outputs, elements(chosen, kind, 1), run))
     hint = "give values with --input"
     raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; {hint}")
+
+
+def _moves(feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner) -> bool:
+    """Whether an output changes with the inputs, a float where there is one; unless refuted, it does."""
+    if _is_equal(list(feeds.values()), list(others.values())):
+        return True
+    try:
+        changed = run(others)
+    except EngineError:
+        return True
+    floats = [i for i, output in enumerate(outputs) if isinstance(output, np.ndarray) and is_inexact(output)]
+    return not all(_is_equal(outputs[i], changed[i]) for i in floats or range(len(outputs)))
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else bool(a == b)
 
 
 def _told(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,11 +325,14 @@ def _coarsest(graph: Graph) -> list[float]:
     return [0.0 if value is None else shares[value.node] for value in graph.outputs]
 
 
-def _explain(original: str, engine: str, graph: Graph, feeds: Feeds, wanted: list[Any], got: list[Any]) -> None:
+def _explain(
+    request: Mapping[str, Any], engine: str, graph: Graph, feeds: Feeds, wanted: list[Any], got: list[Any]
+) -> None:
     """Come back only where rounding explains the errors beyond the tolerance."""
-    errors = [_error(a, b, share) for a, b, share in zip(wanted, got, _coarsest(graph), strict=True)]
+    errors = list(map(_error, wanted, got, _coarsest(graph)))
     if max(errors) <= 1:
         return
+    original, (a, b) = request["original"], request["names"]
     run = open_model(original, engine)[0]
     once, again = run(feeds), run(feeds)  # ONNX Runtime's first random numbers are the same in every session
     moved = list(_moved(original, engine, run, feeds))
@@ -267,11 +340,13 @@ def _explain(original: str, engine: str, graph: Graph, feeds: Feeds, wanted: lis
         if errors[index] <= 1:
             continue
         if _error(once[index], again[index]) > 0:
-            raise UnverifiedError(f"the original's output {name!r} is another each time that it runs")
+            raise UnverifiedError(f"the output {name!r} of {a} is another each time that it runs")
         if not any(_is_rounding(wanted[index], got[index], outputs[index]) for outputs in moved):
             times = f"{errors[index]:.3g} times the tolerance"
             size = times if isfinite(errors[index]) else _in_kind(wanted[index], got[index])
-            raise MismatchError(f"output {name!r} differs from the original's by {size}, in {engine} on random inputs")
+            raise MismatchError(
+                f"output {name!r} of {b} differs from that of {a} by {size}, in {engine} on random inputs"
+            )
 
 
 def _moved(original: str, engine: str, run: Runner, feeds: Feeds) -> Iterator[list[Any]]:
@@ -313,7 +388,7 @@ def _in_kind(want: Any, got: Any) -> str:
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return "its kind of value"
     if want.dtype != got.dtype or want.shape != got.shape:
-        return f"its type: {_described(got)} where the original gives {_described(want)}"
+        return f"its type: {_described(got)} instead of {_described(want)}"
     if is_inexact(want):
         return "where it is NaN or infinite"
     return f"{int((want != got).sum())} of {want.size} elements"

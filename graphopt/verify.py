@@ -38,22 +38,31 @@ class Verification:
     draws: int = 0
     error: float | None = None
     seconds: float = 0.0
+    sizes: tuple[dict[str, int], ...] = ()
+    """For each draw the sizes of open dimensions, where there are any."""
 
 
 OFF = Verification("off")
 
+RESULT = ("the original", "the result")
+"""What messages call the two models, where one was made of the other."""
+
 
 def verify_as_asked(
-    original: str | Path, result: str | Path, asked: int | str, inputs: Mapping[str, Given] | None = None
+    original: str | Path,
+    result: str | Path,
+    asked: int | str,
+    inputs: Mapping[str, Given] | None = None,
+    names: tuple[str, str] = RESULT,
 ) -> Verification:
     """``verify`` as the option ``--verify`` says it: a number of draws, ``off``, or ``require``."""
     if asked in (0, "off"):
         return OFF
     if asked == "require":
-        return verify(original, result, inputs=inputs, required=True)
+        return verify(original, result, inputs=inputs, required=True, names=names)
     if not isinstance(asked, int) or asked < 0:
         raise UsageError(f"verify={asked!r}: expected a number of draws, 'off', or 'require'")
-    return verify(original, result, draws=asked, inputs=inputs)
+    return verify(original, result, draws=asked, inputs=inputs, names=names)
 
 
 def verify(
@@ -64,11 +73,12 @@ def verify(
     inputs: Mapping[str, Given] | None = None,
     seconds: float = SECONDS,
     required: bool = False,
+    names: tuple[str, str] = RESULT,
 ) -> Verification:
     """Compare two model files on random inputs and say how it went.
 
-    ``inputs`` gives elements or bounds for some inputs by name. Raises VerificationError where an
-    output differs, and, with ``required``, where nothing could be compared.
+    ``inputs`` gives elements or bounds for some inputs by name; ``names`` is what messages call the two models.
+    Raises VerificationError where an output differs, and, with ``required``, where nothing could be compared.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
@@ -76,19 +86,22 @@ def verify(
         request = {
             "original": str(Path(original).resolve()),
             "result": str(Path(result).resolve()),
+            "names": names,
             "draws": draws,
             "inputs": _stored(inputs or {}, folder),
         }
         (folder / "request.json").write_text(json.dumps(request))
-        found = _ask(folder, seconds)
+        found = _ask(folder, seconds, names)
     match found["status"]:
         case "wrong":
-            raise VerificationError(f"the result is wrong: {found['reason']}")
+            verdict = "the result is wrong" if names == RESULT else "the models differ"
+            raise VerificationError(f"{verdict}: {found['reason']}")
         case "usage":
             raise UsageError(found["reason"])
         case "unverified" if required:
-            raise VerificationError(f"the result could not be verified: {found['reason']}")
-    return Verification(**found, seconds=time.perf_counter() - start)
+            raise VerificationError(f"{names[1]} could not be verified: {found['reason']}")
+    sizes = tuple(found.pop("sizes", ()))
+    return Verification(**found, sizes=sizes, seconds=time.perf_counter() - start)
 
 
 def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[float, float]]:
@@ -114,7 +127,7 @@ def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from graphopt.compare import answer; answer({folder!r})"
 
 
-def _ask(folder: Path, seconds: float) -> dict[str, Any]:
+def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]:
     """The answer of a new interpreter. Its end in the original's turn is no fault of the result."""
     path = [entry or str(Path.cwd()) for entry in sys.path]
     program = _PROGRAM.format(path=path, folder=str(folder))
@@ -128,7 +141,7 @@ def _ask(folder: Path, seconds: float) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"status": "unverified", "reason": f"the {_phase(folder)} was still running after {seconds:g} s"}
+        return {"status": "unverified", "reason": f"{_at_work(folder, names)} was still running after {seconds:g} s"}
     except OSError as error:
         return {"status": "unverified", "reason": f"no process could be started ({error})"}
     answer = folder / "answer.json"
@@ -138,11 +151,18 @@ def _ask(folder: Path, seconds: float) -> dict[str, Any]:
     if done.returncode == -9:
         return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    reason = f"the process that ran the {_phase(folder)} ended ({lines[-1] if lines else f'exit {done.returncode}'})"
+    reason = (
+        f"the process that ran {_at_work(folder, names)} ended ({lines[-1] if lines else f'exit {done.returncode}'})"
+    )
     return {"status": "wrong" if _phase(folder) == "result" else "unverified", "reason": reason}
 
 
+def _at_work(folder: Path, names: tuple[str, str]) -> str:
+    """What the process was doing, in words."""
+    return {"original": names[0], "result": names[1]}.get(_phase(folder), "the comparison")
+
+
 def _phase(folder: Path) -> str:
-    """Which model the process was running: ``original`` or ``result``."""
+    """What the process was doing: running ``original`` or ``result``, or ``comparison``."""
     phase = folder / "phase"
     return phase.read_text() if phase.exists() else "original"

@@ -52,7 +52,9 @@ def test_equal_models_are_verified(tmp_path: Path) -> None:
 
 def test_a_wrong_result_is_an_error_that_names_the_output(tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
-    with pytest.raises(VerificationError, match=r"output 'y' differs from the original's by .* times the tolerance"):
+    with pytest.raises(
+        VerificationError, match=r"output 'y' of the result differs from that of the original by .* times the tolerance"
+    ):
         verify(a, unary(tmp_path / "b.onnx", "Sigmoid"))
 
 
@@ -60,9 +62,7 @@ def test_a_result_of_another_type_is_an_error(tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
     node = N("Unsqueeze", ["x", "axes"], ["y"])
     b = write(tmp_path / "b.onnx", [node], {"x": (F, [2, 3])}, {"y": F}, {"axes": np.array([0])})
-    with pytest.raises(
-        VerificationError, match=r"its type: float32\[1, 2, 3\] where the original gives float32\[2, 3\]"
-    ):
+    with pytest.raises(VerificationError, match=r"its type: float32\[1, 2, 3\] instead of float32\[2, 3\]"):
         verify(a, b)
 
 
@@ -176,4 +176,33 @@ def test_saturated_outputs_are_avoided_or_owned_up_to(tmp_path: Path) -> None:
     a = model("c.onnx", "never")
     found = verify(a, a)
     assert found.status == "verified"
-    assert "outputs hardly vary" in found.reason
+    assert "outputs do not depend" in found.reason
+
+
+def test_inputs_that_the_result_should_not_need_are_named(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    b = write(tmp_path / "b.onnx", [N("Add", ["x", "z"], ["y"])], {"x": (F, [2, 3]), "z": (F, [2, 3])}, {"y": F})
+    with pytest.raises(VerificationError, match="the result has inputs that the original has not: z"):
+        verify(a, b)
+
+
+def test_open_sizes_are_drawn_twice_and_told(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", shape=["n", 3])
+    found = verify(a, a)
+    assert found.draws == len({tuple(s.items()) for s in found.sizes}) == 2
+    assert [list(s) for s in found.sizes] == [["n"], ["n"]]
+
+
+def test_sizes_at_which_outputs_depend_on_inputs_are_sought(tmp_path: Path) -> None:
+    """The model multiplies by zero unless its input has 16 elements or more."""
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("Greater", ["s", "few"], ["c"]),
+        N("Cast", ["c"], ["f"], to=F),
+        N("Mul", ["x", "f"], ["z"]),
+        N("Add", ["z", "ramp"], ["y"]),
+    ]
+    weights = {"few": np.array([15]), "ramp": np.arange(300, dtype="f4").reshape(300, 1)}
+    a = write(tmp_path / "a.onnx", nodes, {"x": (F, ["n"])}, {"y": F}, weights)
+    found = verify(a, a)
+    assert (found.reason, found.sizes[0]) == ("", {"n": 16})

@@ -197,7 +197,9 @@ def diff(
     from graphopt.verify import verify_as_asked
 
     tables.show_difference(compare(a, b))
-    tables.show_verification("outputs", verify_as_asked(a, b, values.draws(verify), values.inputs(input or ())))
+    names = (str(a), str(b))
+    found = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), names)
+    tables.show_verification("outputs", found)
 
 
 @app.command(epilog=_EPILOG)

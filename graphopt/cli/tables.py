@@ -92,7 +92,9 @@ def _verified(found: Verification) -> str:
         draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
         share = f"largest difference {found.error:.2g} of the tolerance" if found.error else "no difference"
         doubt = f", {escape(found.reason)}" if found.reason else ""
-        return f"[green]verified[/] on {draws} in {escape(found.engine)}, {share} ({found.seconds:.1f} s){doubt}"
+        sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in found.sizes)
+        at = f" ({escape(sizes)})" if sizes else ""
+        return f"[green]verified[/] on {draws}{at} in {escape(found.engine)}, {share} ({found.seconds:.1f} s){doubt}"
     if found.status == "off":
         return "not verified (off)"
     return f"[yellow]unverified[/]: {escape(found.reason)}"
