@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -32,6 +33,8 @@ TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""
 SETTLED = 150
 """How many more are drawn after the first one in which the rule fires."""
+FEW = 16
+"""How many elements an input may have to be shown in a counterexample."""
 DRAWS = {
     Soundness.EXACT: ("plain", "positive", "special", "special"),
     Soundness.FINITE: ("plain", "positive", "finite", "finite"),
@@ -79,7 +82,11 @@ def check_rule(rule: Rule, seed: int = 0, instances: int = 12) -> Report:
             left = min(left, SETTLED)
         fired += 1
         for way in DRAWS[rule.soundness]:
-            off = _difference(example, other, example.draw(numpy, way), rule.soundness)
+            try:
+                inputs = example.draw(numpy, way)
+            except (ValueError, MemoryError):  # no array can be that large or have that many axes
+                continue
+            off = _difference(example, other, inputs, rule.soundness)
             if off is None:
                 continue
             compared += 1
@@ -94,10 +101,20 @@ def check_rule(rule: Rule, seed: int = 0, instances: int = 12) -> Report:
 
 
 def check_files(paths: Iterable[str | Path]) -> Iterator[Rule]:
-    """The rules of these files, each once it has passed its check. Raises RuleError for the first that does not."""
-    from graphopt.rewrite.ruleset import Ruleset
+    """The rules of these files, each once it has passed its check.
 
-    for rule in Ruleset.from_files(paths, strict=True).rules:
+    Raises RuleError for the first that does not, for a file without rules, and where a name is a standard rule's.
+    """
+    from graphopt.rewrite.ruleset import Ruleset, standard, standard_folder
+
+    files = [Path(path) for path in paths]
+    read = {file: Ruleset.from_files([file], strict=True) for file in files}
+    for file, found in read.items():
+        if not found.rules:
+            raise RuleError(f"{file}: holds no rules")
+    own = [rule for file in files for rule in read[file].rules if file.resolve().parent != standard_folder()]
+    standard() + own  # names are unique
+    for rule in Ruleset(tuple(rule for file in files for rule in read[file].rules)).rules:
         problem = check_rule(rule).problem
         if problem is not None:
             raise RuleError(f"{rule.source}: {rule.name}: {problem}")
@@ -143,7 +160,7 @@ def _difference(
         off = _apart(a, b, soundness)
         seen = seen or off is not None
         if off is not None and off > found[0]:
-            found = off, f"{_shown(inputs)} gives {_brief(a)}, the right side {_brief(b)}"
+            found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return found if seen else None
 
 
@@ -210,9 +227,29 @@ def _counterexample(example: Example, other: Graph, what: str) -> str:
 
 
 def _shown(inputs: Mapping[str, Array]) -> str:
-    return ", ".join(f"{name} = {_brief(array)}" for name, array in inputs.items()) or "it"
+    """The inputs, those that are too large to read left out."""
+    return ", ".join(f"{name} = {_brief(array)}" for name, array in inputs.items() if array.size <= FEW) or "it"
 
 
 def _brief(array: Array) -> str:
-    text = np.array2string(array, max_line_width=10**6, threshold=16, precision=7).replace("\n", "")
-    return text if len(text) < 200 else text[:200] + "..."
+    return np.array2string(array, max_line_width=10**6, precision=7).replace("\n", "")
+
+
+def _first_difference(want: Array, got: Array, soundness: Soundness) -> str:
+    """The first elements that are too far apart, or how the arrays differ in kind."""
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return f"{want.dtype}{list(want.shape)}, the right side {got.dtype}{list(got.shape)}"
+    if want.size == 1:
+        return f"{want.item()!r}, the right side {got.item()!r}"
+    pairs = [(want[index], got[index], index) for index in np.ndindex(want.shape)]
+    unequal = [p for p in pairs if not _is_equal(p[0], p[1])]
+    apart = [p for p in unequal if (_apart(np.asarray(p[0]), np.asarray(p[1]), soundness) or 0.0) > 1]
+    a, b, index = (apart or unequal)[0]
+    return f"{a} at {list(index)}, the right side {b} there ({len(unequal)} of {want.size} elements differ)"
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Whether two elements are equal, the signs of zeros included, and NaN to NaN."""
+    if isinstance(a, np.inexact):
+        return _same_bits(np.asarray(a), np.asarray(b))
+    return bool(a == b)

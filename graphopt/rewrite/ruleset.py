@@ -123,14 +123,17 @@ def _read(path: Path, strict: bool) -> list[Rule]:
     return parse_rules(text, str(path), strict)
 
 
+def standard_folder() -> Path:
+    """The folder of the standard rules: in the installed package, or in a checkout."""
+    folder = _PACKAGE / "_rules"
+    return folder if folder.is_dir() else _PACKAGE.parent / "rules"
+
+
 @cache
 def standard() -> Ruleset:
     """The standard rules and native passes, files in order of name."""
     from graphopt.rewrite.passes import PASSES
 
-    folder = _PACKAGE / "_rules"
-    if not folder.is_dir():
-        folder = _PACKAGE.parent / "rules"
-    files = sorted(folder.glob("*.rules"))
+    files = sorted(standard_folder().glob("*.rules"))
     rules = (r for f in files for r in parse_rules(f.read_text(encoding="utf-8"), f"rules/{f.name}", strict=True))
     return Ruleset(tuple(rules), PASSES)

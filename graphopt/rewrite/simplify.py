@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from graphopt.errors import RuleError
 from graphopt.ir import infer
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
@@ -47,9 +48,9 @@ def simplify(
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
     The graph itself is never changed, and it is what comes back where nothing applied. ``facts`` is
-    what is known of its inputs beyond their types; what is done is appended to ``journal``. Rules that
-    undo each other are stopped after ``limit`` applications (a generous multiple of the graph's size),
-    with a warning that names them; the graph is right all the same.
+    what is known of its inputs beyond their types; what is done is appended to ``journal``. Raises
+    RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo each
+    other, or make what they apply to.
     """
     space = Workspace(graph.copy(), infer.infer(graph, facts))
     _Simplifier(space, tuple(rules), passes, journal, limit).run()
@@ -113,13 +114,21 @@ class _Simplifier:
         """Look at nodes until none is pending."""
         while (node := self.space.next()) is not None:
             if self.steps > self.limit:
-                names = ", ".join(name for name, _ in self.applied.most_common(3))
-                log.warning("stopped after %d rewrites of one graph; most often applied: %s", self.steps, names)
-                return
+                raise self.endless()
             if self.visit(node):
                 self.steps += 1
                 if node.id in self.graph:
                     self.space.touch(node.id)
+
+    def endless(self) -> RuleError:
+        """What is wrong where rewriting does not end: the rules applied about as often as any are at fault."""
+        known = {rule.name for rule in self.rules}
+        counts = [(name, n) for name, n in self.applied.most_common() if name in known] or self.applied.most_common()
+        names = ", ".join(name for name, n in counts[:3] if 2 * n >= counts[0][1])
+        return RuleError(
+            f"rewriting does not end ({self.steps} rewrites of one graph), most often applied: {names}; "
+            "a rule that always runs must not undo another or make what it applies to"
+        )
 
     def visit(self, node: Node) -> bool:
         """Apply the first pass or rule that changes something at the node."""

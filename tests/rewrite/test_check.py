@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from graphopt.errors import RuleError
 from graphopt.rewrite.check import Report, check_files, check_rule
 from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.ruleset import standard
 
 
 def checked(text: str, soundness: str = "exact") -> Report:
@@ -86,6 +88,28 @@ def test_the_counterexample_is_shown() -> None:
     assert problem is not None
     assert "Neg(x)  =>  Abs(x)  with x: float32[" in problem
     assert "gives" in problem
+
+
+def test_a_counterexample_names_the_first_element_that_differs() -> None:
+    problem = checked("Concat(x, axis=0) => Neg(x) where x.shape == (40,) and x.dtype in float").problem
+    assert problem is not None
+    assert re.search(r"it gives \S+ at \[0\], the right side \S+ there \(40 of 40 elements differ\)", problem)
+
+
+def test_a_rank_that_no_array_has_is_a_problem() -> None:
+    report = checked("Relu(x) => Relu(Relu(x)) where x.rank == 1000")
+    assert report.problem is not None
+
+
+def test_files_without_rules_and_names_of_standard_rules_are_errors(tmp_path: Path) -> None:
+    file = tmp_path / "my.rules"
+    file.write_text("# nothing\n")
+    with pytest.raises(RuleError, match=r"my\.rules: holds no rules"):
+        list(check_files([file]))
+    rule = standard().rules[0]
+    file.write_text(f"# mine   [C1] exact\n{rule.name}:  Relu(Relu(x))  =>  Relu(x)\n")
+    with pytest.raises(RuleError, match=rf"two rules are called {rule.name} \(rules/.*my\.rules"):
+        list(check_files([file]))
 
 
 def test_the_same_seed_gives_the_same_report() -> None:

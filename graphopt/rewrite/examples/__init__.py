@@ -44,6 +44,8 @@ def examples(rule: Rule, random: Random, tries: int) -> Iterator[Example | str]:
             yield _example(Draft(rule, hints, random))
         except (Misfit, GraphoptError) as error:
             yield str(error)
+        except (ValueError, MemoryError) as error:  # from numpy: no array has so many axes or elements
+            yield f"no such arrays can be made ({error})"
 
 
 def _example(draft: Draft) -> Example:
