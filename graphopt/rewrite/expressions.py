@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -129,11 +129,13 @@ def matches_literal(constant: Constant, value: float | bool | tuple[int, ...] | 
     have signs: ``0.0`` and ``0`` match +0.0 only.
     """
     if isinstance(value, tuple):
-        return len(constant.shape) == 1 and constant.size == len(value) and _matches(constant, value)
-    return constant.size == 1 and _matches(constant, (value,))
+        return len(constant.shape) == 1 and constant.size == len(value) and _matches(constant, value, repr(value))
+    return constant.size == 1 and _matches(constant, (value,), repr(value))
 
 
-def _matches(constant: Constant, values: tuple[float, ...]) -> bool:
+@lru_cache(4096)
+def _matches(constant: Constant, values: tuple[float, ...], spelled: str) -> bool:
+    """Whether the elements are these numbers; ``spelled`` tells 0 from 0.0 and -0.0, which Python takes for equal."""
     kind = "bool" if constant.dtype == "bool" else "int" if "int" in constant.dtype else "float"
     if constant.dtype == "string" or "complex" in constant.dtype:
         return False

@@ -51,9 +51,13 @@ class Workspace:
 
     def constant(self, value: Value) -> Constant | None:
         """The value's elements, where they are known or cheap to compute."""
+        fact = self.fact(value)
+        known = fact.constant or self.graph.constant_of(value)
+        if known is not None or not fact.is_const:
+            return known
         from graphopt.rewrite.passes.fold import evaluated
 
-        return self.fact(value).constant or self.graph.constant_of(value) or evaluated(self, value)
+        return evaluated(self, value)
 
     def uses(self, value: Value) -> int | None:
         """How often the value is read, graph outputs included."""
