@@ -351,6 +351,45 @@ def _refusal(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -
     return reason
 
 
+def misuse(op: str, n_inputs: int, n_outputs: int, attributes: Sequence[str], opset: int) -> str | None:
+    """Why a node of a model is no call of an op of ONNX's own domain, in words; None where it may be one."""
+    if "::" in op or op in EXPERIMENTAL:
+        return None
+    found = schema(op, opset) if "@" not in op else None
+    if found is None:
+        return _absence(op, opset)
+    for what, count, least, most in (
+        ("input", n_inputs, found.min_inputs, found.max_inputs),
+        ("output", n_outputs, found.min_outputs, found.max_outputs),
+    ):
+        if count < least or (most is not None and count > most):
+            wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+            return f"{count} {what}{'' if count == 1 else 's'}, {op} has {wanted} in opset {opset}"
+    for attribute in attributes:
+        if attribute not in found.defaults and not attribute.startswith("__"):
+            return f"unknown attribute {attribute!r}; {op} has {', '.join(found.defaults) or 'none'} in opset {opset}"
+    return None
+
+
+@cache
+def _absence(name: str, opset: int) -> str | None:
+    """Why an op is not in an opset; None where it was once, or where runtimes know it all the same."""
+    if name not in names():
+        return f"ONNX has no op {name!r}; an op of another domain must name its domain"
+    first = min(s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (name, ""))
+    return f"{name} needs opset {first}, the model has {opset}" if opset < first and name not in EARLY else None
+
+
+EXPERIMENTAL = frozenset({
+    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
+    "ParametricSoftplus", "Scale", "ScaledTanh", "SimplifiedLayerNormalization",
+})  # fmt: skip
+"""Ops of ONNX's own domain that no schema describes: old experiments, and what ONNX Runtime adds."""
+
+EARLY = frozenset({"LayerNormalization"})
+"""Ops that ONNX Runtime knows in opsets before ONNX's first."""
+
+
 @cache
 def _first(op: str) -> int:
     """The first opset that has the op."""

@@ -22,7 +22,7 @@ from graphopt.ir.onnx_io.source import GraphSource, NodeSource, Place
 from graphopt.ir.onnx_io.tensors import Storage, read_sparse, read_tensor
 from graphopt.ir.onnx_io.types import read_type
 from graphopt.ir.onnx_io.words import check_text, origin_of
-from graphopt.ir.ops import is_optional
+from graphopt.ir.ops import is_optional, misuse
 from graphopt.ir.types import OpaqueType, Type
 
 _ZERO = Constant.of(np.zeros(1, np.float32))
@@ -189,6 +189,12 @@ class GraphReader:
         check_text(f"{self.where}{what}", proto.domain, proto.op_type, proto.overload)
         op = op_name(proto.domain, proto.op_type)
         is_local = (op, proto.overload) in self.model.local
+        if not is_local:
+            names = [attribute.name for attribute in proto.attribute]
+            check_text(f"{self.where}{what}", *names)
+            problem = misuse(op, len(proto.input), len(proto.output), names, self.graph.opset)
+            if problem is not None:
+                raise InvalidModelError(f"{self.where}{what}: {problem}")
         attrs, captures = self._read_attributes(proto, "" if is_local else op, what)
         named = tuple(self.find(name, what) if name else None for name in proto.input)
         if not is_local and op == "Constant" and self._read_constant(proto, attrs, named, what):

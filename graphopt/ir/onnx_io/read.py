@@ -17,6 +17,7 @@ from graphopt.ir.graph import Attrs, Function, Graph, Header
 from graphopt.ir.onnx_io.graph_reader import GraphReader, Model, op_name
 from graphopt.ir.onnx_io.tensors import Storage
 from graphopt.ir.onnx_io.words import check_text, entries, origin_of
+from graphopt.ir.ops import LATEST
 
 
 def read_model(proto: ModelProto, storage: Storage, where: str) -> Graph:
@@ -24,6 +25,11 @@ def read_model(proto: ModelProto, storage: Storage, where: str) -> Graph:
     if not proto.HasField("graph"):
         raise ReadError(f"{where}: not an ONNX model, or one without a graph")
     header = _read_header(proto, where)
+    if header.opset > LATEST:
+        raise InvalidModelError(
+            f"{where}: opset {header.opset} is newer than the installed onnx package knows (up to {LATEST}); "
+            "install a newer onnx"
+        )
     for function in proto.functions:
         check_text(where, function.domain, function.name, function.overload, *function.attribute)
     names = [(op_name(f.domain, f.name), f.overload) for f in proto.functions]

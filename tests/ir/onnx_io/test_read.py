@@ -173,8 +173,8 @@ def test_doubles_are_refused() -> None:
             "function 'local::inner' is defined twice",
         ),
         (
-            lambda p: p.graph.node[0].attribute.extend([helper.make_attribute("a", 1)] * 2),
-            "attribute 'a' is given twice",
+            lambda p: p.graph.node[0].attribute.extend([helper.make_attribute("__a", 1)] * 2),
+            "attribute '__a' is given twice",
         ),
     ):
         proto = plain()
@@ -187,6 +187,28 @@ def test_attributes_of_the_wrong_type_are_refused() -> None:
     with pytest.raises(InvalidModelError, match="attribute 'axis' is STRING, the op wants INT"):
         load(broken('y = Softmax<axis = "last">(x)'))
     assert load(broken('y = custom.Softmax<axis = "last">(x)')).opset == 18
+
+
+def test_nodes_that_are_no_calls_of_their_op_are_refused() -> None:
+    for body, message in (
+        ("y = Relu(x, x)", r"Relu\): 2 inputs, Relu has 1 in opset 18|Relu node: 2 inputs, Relu has 1 in opset 18"),
+        ("y = Relu()", "0 inputs, Relu has 1"),
+        ("y, z = Relu(x)", "2 outputs, Relu has 1"),
+        ("y = Relu<foo = 1>(x)", "unknown attribute 'foo'; Relu has none in opset 18"),
+        ("y = Nope(x)", "ONNX has no op 'Nope'"),
+        ("y = Gelu(x)", "Gelu needs opset 20, the model has 18"),
+    ):
+        with pytest.raises(InvalidModelError, match=message):
+            load(broken(body))
+    for body in ("y = Relu<__foo = 1>(x)", "y = Affine(x)", "y = Scatter(x, x, x)", "y = custom.Relu<foo = 1>(x, x)"):
+        assert load(broken(body)).opset == 18
+
+
+def test_an_opset_that_is_too_new_is_refused() -> None:
+    proto = plain()
+    proto.opset_import[0].version = 999
+    with pytest.raises(InvalidModelError, match="opset 999 is newer than the installed onnx package knows"):
+        load(proto)
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
