@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+INTERRUPTED = 130
+
 EXIT_CODES = {
     0: "ok",
     1: "internal error; the traceback is in the file that the message names",
@@ -18,7 +20,7 @@ EXIT_CODES = {
     6: "verification failed, or `diff` found different outputs",
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "something that is needed is not installed",
-    130: "interrupted by Ctrl-C or SIGTERM; nothing was written",
+    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
 }
 """What the exit codes mean."""
 
@@ -45,6 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
+        if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
+            raise KeyboardInterrupt
     except GraphoptError as error:
         return _fail(str(error), error.exit_code)
     except usage_error as error:  # type: ignore[misc]
@@ -54,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
             "out of memory: the model, or what was made of it, does not fit this machine", LimitError.exit_code
         )
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was written", 130)
+        return _fail("interrupted; nothing was written", INTERRUPTED)
     except Exception as error:
         if isinstance(error, ImportError) and _package(error) != "graphopt":
             return _fail(_missing(error), MissingDependencyError.exit_code)

@@ -172,6 +172,12 @@ def test_an_invalid_model_is_named(calls: Calls, model: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == f"graphopt: {model}: node 'a': wrong\n"
 
 
+def test_an_interruption_is_said(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls.fault = KeyboardInterrupt()
+    assert run(["optimize", str(model)]) == 130
+    assert capsys.readouterr().err == "graphopt: interrupted; nothing was written\n"
+
+
 def test_memory_that_runs_out_is_a_limit(calls: Calls, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls.fault = MemoryError()
     assert run(["optimize", str(model)]) == 5
