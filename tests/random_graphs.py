@@ -115,6 +115,8 @@ class _Maker:
 
     def calls(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, n_outputs: int) -> tuple[Value, ...]:
         facts = [None if v is None else self.space.fact(v) for v in inputs]
+        if op == "Split" and len(inputs) < 2 and "num_outputs" not in attrs:
+            raise Misfit("not how graphs hold a Split")
         reason = ops.refusal(op, attrs, facts, self.graph.opset)
         if reason is not None:
             raise Misfit(reason)
