@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def optimize_graph(
     step: Steps | None = None,
 ) -> tuple[Graph, Report]:
     """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed."""
-    chosen = (rules or standard()).select(policy=policy, target=target.name)
+    chosen = (rules or standard()).select(policy=policy, target=target)
     run = _Run(chosen, target, budget or Budget(), step or Steps(), growth=allowance(stored_bytes(graph)))
     start = graph
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
@@ -74,7 +75,7 @@ class _Run:
         self.growth = growth
         self.journal: list[Applied] = []
         self.explorations: list[Exploration] = []
-        self.warnings: list[str] = []
+        self.fired: Counter[str] = Counter()
 
     def explore(self, graph: Graph, known: Mapping[Value, Fact] | None = None) -> Graph:
         """The cheapest of all graphs that the rules make equal to this one, bodies of its nodes first."""
@@ -97,6 +98,7 @@ class _Run:
                 saturated.reproducible and found.reproducible,
             )
         )
+        self.fired.update({name: rule.fired for name, rule in saturated.statistics.items()})
         self.journal += saturated.applied(found.choice)
         return to_graph(saturated, found.choice)
 
@@ -123,6 +125,15 @@ class _Run:
                 changed = True
         return edited if changed else graph
 
+    def _idle_rules(self) -> Iterator[str]:
+        """Of the rules that do not come with graphopt: those that changed nothing, and why."""
+        acted = {a.rule for a in self.journal}
+        for rule in self.rules.rules:
+            if rule.name not in acted and not rule.source.startswith("rules/"):
+                times = self.fired[rule.name]
+                why = f"applies {times} times, but never makes the graph cheaper" if times else "applies nowhere"
+                yield f"the rule {rule.name} {why}"
+
     def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
         """What the run did."""
         families = {r.name: r.family for r in self.rules.rules} | {p.name: p.family for p in self.rules.passes}
@@ -139,7 +150,7 @@ class _Run:
             cost_after=cost_after,
             exploration=_together(self.explorations),
             rewrites=tuple(Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal),
-            warnings=tuple(self.warnings),
+            warnings=tuple(self._idle_rules()),
         )
 
 
@@ -189,7 +200,7 @@ def optimize(
     """
     place = target_named(target) if isinstance(target, str) else target
     weakest = soundness(policy)
-    chosen = ruleset(rules).select(only=only, without=without, policy=weakest, target=place.name)
+    chosen = ruleset(rules).select(only=only, without=without, policy=weakest, target=place)
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)

@@ -442,11 +442,6 @@ def is_commutative(op: str) -> bool:
     return op in COMMUTATIVE
 
 
-def is_associative(op: str) -> bool:
-    """Whether nested calls of the op may be regrouped (over the reals)."""
-    return op in ASSOCIATIVE
-
-
 def is_pure(op: str, attrs: Attrs = NO_ATTRS) -> bool:
     """Whether equal inputs give equal outputs and nothing else happens; bodies among the attributes included."""
     if op in IMPURE:
@@ -460,7 +455,6 @@ def kind(op: str) -> str:
 
 
 COMMUTATIVE = _set("Add Mul And Or Xor Max Min Sum Mean Equal BitwiseAnd BitwiseOr BitwiseXor")
-ASSOCIATIVE = _set("Add Mul And Or Xor Max Min Sum BitwiseAnd BitwiseOr BitwiseXor")
 IMPURE = _set("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout")
 
 _UNARY = _set(

@@ -120,10 +120,6 @@ class Classes:
         """How many distinct e-nodes there are; projections and the absent input are not counted."""
         return len(self.terms) - len(self._duplicates) - self._free
 
-    def lookup(self, symbol: int, children: Sequence[int]) -> int | None:
-        """The term that applies a symbol to the classes of these terms."""
-        return self._memo.get(self._key(symbol, children))
-
     def enode(self, term: int) -> ENode:
         """The term as an e-node, over the classes as they are now."""
         index, own = self.terms[term]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from graphopt.errors import ReadError, RuleError
 from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule, Soundness, Stage
+from graphopt.rewrite.rule import Rule, Soundness, Stage, calls
 from graphopt.rewrite.wellformed import FAMILIES, nearest
+from graphopt.target import Target
 
 if TYPE_CHECKING:
     from graphopt.rewrite.passes import Pass
@@ -59,9 +60,11 @@ class Ruleset:
         only: Sequence[str] = (),
         without: Sequence[str] = (),
         policy: Soundness | str = Soundness.REALS,
-        target: str = "portable",
+        target: str | Target = "portable",
     ) -> Ruleset:
         """The rules that the policy admits and the target uses; ``only`` these and ``without`` those.
+
+        A target uses the rules for it (by its tags, or its name alone) that make no op it does not take.
 
         Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
         RuleError with the nearest names where one names nothing.
@@ -77,7 +80,15 @@ class Ruleset:
                 and not any(_is_called(rule, n) for n in without)
             )
 
-        rules = tuple(r for r in self.rules if is_on(r) and (not r.targets or target in r.targets))
+        tags = {target} if isinstance(target, str) else target.tags
+
+        def is_for(rule: Rule) -> bool:
+            if rule.targets and not rule.targets & tags:
+                return False
+            made = [c.op for side in rule.rhs for c in calls(side) if not c.is_variable]
+            return isinstance(target, str) or all(map(target.allows, made))
+
+        rules = tuple(r for r in self.rules if is_on(r) and is_for(r))
         return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p)))
 
     def named(self, name: str) -> Ruleset:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Value
+from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Value
 from graphopt.rewrite.provenance import Provenance
 from graphopt.rewrite.simplify import Applied
 
@@ -35,11 +35,6 @@ class ENode:
     """More than one: the class of this e-node is that of all outputs together, read only by projections."""
     node: int | None = None
     """The node of the graph that this was read from (the first, where several were equal); None: made by a rule."""
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether it is an input of the graph or a constant."""
-        return self.op in (INPUT, CONSTANT)
 
     @property
     def projection(self) -> int | None:
