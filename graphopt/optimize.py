@@ -53,7 +53,7 @@ def optimize_graph(
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
     for _ in range(ROUNDS):
-        start_of_round = graph
+        start_of_round, run.as_expected = graph, True
         # from here equal graphs live side by side: nothing is lost by trying a rule
         graph = run.explore(graph)
         # one graph again; names, inputs and outputs are the caller's
@@ -75,6 +75,8 @@ class _Run:
         self.growth = growth
         self.journal: list[Applied] = []
         self.explorations: list[Exploration] = []
+        self.as_expected = True
+        """Whether all that was chosen in this round costs what the search took it for."""
         self.fired: Counter[str] = Counter()
 
     def explore(self, graph: Graph, known: Mapping[Value, Fact] | None = None) -> Graph:
@@ -89,6 +91,7 @@ class _Run:
         found = self.step("choose", extract, saturated, CostModel(self.target, sizes), self.growth)
         self.step.listen(Event("choose", cost=found.cost.total.seconds))
         self.growth -= max(0, found.nbytes - stored_bytes(graph))
+        self.as_expected &= found.as_expected
         self.explorations.append(
             Exploration(
                 saturated.nodes,
@@ -103,9 +106,12 @@ class _Run:
         return to_graph(saturated, found.choice)
 
     def is_worth_another_round(self, before: Graph, after: Graph) -> bool:
-        """Whether the round made places for rules with several roots, which apply to what was there to begin with."""
+        """Whether the round chose by prices that proved wrong, or made places for rules with several roots, which
+        apply to what was there to begin with."""
         if before is after or any(e.stop != "saturated" for e in self.explorations):
             return False
+        if not self.as_expected:
+            return True
         found = families(self.rules.explore, after)
         return bool(found) and not found <= families(self.rules.explore, before)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from math import isclose
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
@@ -74,6 +75,9 @@ class Extraction:
     """False where the choice is the graph that was explored."""
     reproducible: bool = True
     """False where the safety stop ended the search."""
+    as_expected: bool = True
+    """False where the choice, by itself, costs something else than the search took it for: while there are several
+    e-nodes to choose from, what the target fuses is an estimate."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ def extract(
             break
         byte *= 10
     after = before if chosen == original else _appraise(terms, chosen)
+    expected = isclose(breakdown(solution.choice).total.seconds, after.total.seconds, rel_tol=1e-6)
     byte = model.target.prices.stored_byte
 
     def total(cost: Breakdown, choice: Mapping[int, ENode]) -> float:
@@ -122,7 +127,8 @@ def extract(
     changed = total(after, chosen) < total(before, original) * (1 - 1e-9)
     if not changed:
         chosen, after = original, before
-    return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, solution.reproducible)
+    reproducible = solution.reproducible
+    return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, reproducible, expected)
 
 
 def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
