@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphopt.delivery import deliver
 from graphopt.errors import UsageError
@@ -33,6 +33,8 @@ from graphopt.target import target as target_named
 if TYPE_CHECKING:
     from graphopt.inputs import Given
 
+
+T = TypeVar("T")
 
 ROUNDS = 3
 """How often at most what was chosen is explored again: what rules with several roots made may root another."""
@@ -178,9 +180,9 @@ def optimize(
     model: Any,
     *,
     output: str | Path | None = None,
-    rules: Ruleset | Sequence[str | Path] | None = None,
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
+    rules: Ruleset | str | Path | Sequence[str | Path] | None = None,
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
     target: str | Target = "portable",
     policy: str | Soundness = "reals",
     opset: int | None = None,
@@ -206,22 +208,21 @@ def optimize(
     """
     place = target_named(target) if isinstance(target, str) else target
     weakest = soundness(policy)
-    chosen = ruleset(rules).select(only=only, without=without, policy=weakest, target=place)
+    chosen = ruleset(rules).select(only=_several(only), without=_several(without), policy=weakest, target=place)
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
-    graph = step("read", onnx_io.load, model)
-    original: Graph | Path = Path(model) if isinstance(model, str | Path) else graph
+    graph = original = read = step("read", onnx_io.load, model)
     if opset is not None:
         graph = step("convert opset", onnx_io.convert_opset, graph, opset)
     if freeze:
-        graph = step("freeze", freeze_defaults, graph)
+        original, graph = freeze_defaults(original), step("freeze", freeze_defaults, graph)
     if shapes or dims:
-        original = graph if opset is None and not freeze else onnx_io.load(model)
         original = fix_dims(original, shapes or {}, dims or {})
         graph = step("fix dimensions", fix_dims, graph, shapes or {}, dims or {})
     graph, report = optimize_graph(graph, chosen, place, weakest, budget, step)
-    result, verified, sizes = deliver(step, model, original, graph, output, verify, inputs)
+    source = Path(model) if original is read and isinstance(model, str | Path) else original
+    result, verified, sizes = deliver(step, model, source, graph, output, verify, inputs)
     report = replace(
         report,
         model=str(model) if isinstance(model, str | Path) else graph.name,
@@ -234,11 +235,17 @@ def optimize(
     return (result, report) if return_report else result
 
 
-def ruleset(rules: Ruleset | Sequence[str | Path] | None) -> Ruleset:
+def ruleset(rules: Ruleset | str | Path | Sequence[str | Path] | None) -> Ruleset:
     """The rules that are meant: the standard set, the standard set and some files, or the set itself."""
     if isinstance(rules, Ruleset):
         return rules
-    return standard() + Ruleset.from_files(rules) if rules else standard()
+    files = [rules] if isinstance(rules, Path) else _several(rules or ())
+    return standard() + Ruleset.from_files(files) if files else standard()
+
+
+def _several(names: str | Sequence[T]) -> Sequence[str | T]:
+    """The names, where one alone may stand for a list of one."""
+    return [names] if isinstance(names, str) else names
 
 
 def soundness(policy: str | Soundness) -> Soundness:
