@@ -3,7 +3,8 @@
     python tests/bench/speed.py MODEL.onnx ... [--threads 1] [--shape NAME=1,3,224,224]
 
 Each figure is the geometric mean of the ratios of paired bursts, with its 95 % interval; above 1 is
-faster than the original. Each result is verified as it is made. Machines are noisy: look at the interval, and quote ratios only.
+faster than the original. Each result is verified as it is made. Machines are noisy: look at the
+interval, and quote ratios only.
 """
 
 from __future__ import annotations
