@@ -87,8 +87,11 @@ def _as_constant(op: str, array: object, fact: Fact) -> Constant:
 
 
 def _check_size(op: str, inputs: Sequence[Constant | None], facts: Sequence[Fact], limit: int) -> None:
-    """Refuse what may be too large: by inferred size, or by a multiple of the inputs' where that is unknown."""
-    total = 0
+    """Refuse what may be too large: by inferred size, or by a multiple of the inputs' where that is unknown.
+
+    One element repeated is written out when it is computed with.
+    """
+    total = sum(c.size * BITS[c.dtype] // 8 for c in inputs if c is not None and c.splat is not None)
     for fact in facts:
         size = fact.size
         if isinstance(size, int) and fact.dtype is not None:
@@ -96,7 +99,7 @@ def _check_size(op: str, inputs: Sequence[Constant | None], facts: Sequence[Fact
         else:
             total += 16 * sum(c.size * 8 for c in inputs if c is not None)
     if total > limit:
-        raise EvaluationError(f"{op} gives {total} bytes, over the limit of {limit}")
+        raise EvaluationError(f"{op} takes or gives {total} bytes, over the limit of {limit}")
 
 
 def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arrays: Sequence[Array | None]) -> None:

@@ -35,6 +35,8 @@ SLOW = ops.KINDS["pool"] | frozenset(
 )
 """Ops whose reference implementation is slow: they are computed only where the result is small."""
 SLOW_BYTES = 1 << 20
+DEEPEST = 16
+"""Down to which depth a value is computed to answer a guard."""
 SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
 """Ops that give one repeated element again when their first input is that."""
 
@@ -157,8 +159,19 @@ def _freed(graph: Graph, node: Node) -> int:
     return total
 
 
-def evaluated(space: Workspace, value: Value, depth: int = 16) -> Constant | None:
+def evaluated(space: Workspace, value: Value) -> Constant | None:
     """The elements of a small value that is computed from constants alone, where they can be had quickly."""
+    return _evaluated(space, value, DEEPEST, {})
+
+
+def _evaluated(space: Workspace, value: Value, depth: int, known: dict[Value, Constant | None]) -> Constant | None:
+    """``evaluated``, down to a depth; ``known`` are those that were asked for already."""
+    if value not in known:
+        known[value] = _computed(space, value, depth, known)
+    return known[value]
+
+
+def _computed(space: Workspace, value: Value, depth: int, known: dict[Value, Constant | None]) -> Constant | None:
     fact = space.fact(value)
     if fact.constant is not None or not fact.is_const or depth == 0:
         return fact.constant or space.graph.constant_of(value)
@@ -166,7 +179,7 @@ def evaluated(space: Workspace, value: Value, depth: int = 16) -> Constant | Non
     if not is_foldable(node):
         return space.graph.constant_of(value)
     facts = [space.fact(v) for v in node.outputs]
-    inputs = [None if v is None else evaluated(space, v, depth - 1) for v in node.inputs]
+    inputs = [None if v is None else _evaluated(space, v, depth - 1, known) for v in node.inputs]
     if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
         return None
     size = _size(node, facts, inputs)
