@@ -9,25 +9,9 @@ from typing import Annotated
 
 import typer
 
-from graphopt.cli import EXIT_CODES, values
+from graphopt.cli import values
+from graphopt.cli.app import EPILOG, Model, Repeated, app, rules_app
 from graphopt.errors import InvalidModelError, LimitError, UsageError
-
-_EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
-
-app = typer.Typer(
-    name="graphopt",
-    help="Rewrite ONNX models into faster equal ones.",
-    epilog=_EPILOG,
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-rules_app = typer.Typer(help="List, show and check rules.", rich_markup_mode=None, epilog=_EPILOG)
-app.add_typer(rules_app, name="rules")
-
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
-Repeated = list[str]
 
 
 def _version(asked: bool) -> None:
@@ -47,7 +31,7 @@ def root(
     """Rewrite ONNX models into faster equal ones."""
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def optimize(
     model: Model,
     output: Annotated[
@@ -172,7 +156,7 @@ def _is_model(output: Path, model: Path) -> bool:
     return output == model or (output.exists() and model.exists() and output.samefile(model))
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def inspect(model: Model) -> None:
     """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
     from graphopt.cli import tables
@@ -181,7 +165,7 @@ def inspect(model: Model) -> None:
     tables.show_inspection(look(model))
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
@@ -202,7 +186,7 @@ def diff(
     tables.show_verification("outputs", found)
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=EPILOG)
 def reduce(
     model: Model,
     check: Annotated[
@@ -236,7 +220,7 @@ def reduce(
         tables.show_reduction(reduction, written)
 
 
-@rules_app.command("list", epilog=_EPILOG)
+@rules_app.command("list", epilog=EPILOG)
 def list_rules() -> None:
     """List the standard rules and native passes: name, family, soundness class, stage, reason."""
     from graphopt.cli import tables
@@ -245,23 +229,34 @@ def list_rules() -> None:
     tables.show_rules(standard())
 
 
-@rules_app.command("show", epilog=_EPILOG)
+@rules_app.command("show", epilog=EPILOG)
 def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
-    """Print a rule, or all rules of a family, as a rule file would write them."""
+    """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
+    from graphopt.rewrite.catalogue import catalogue, ids
     from graphopt.rewrite.notation import show_rule
     from graphopt.rewrite.ruleset import standard
 
     found = standard().named(name)
+    named = [name, *(p.family for p in found.passes), *(r.family for r in found.rules)]
+    for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
+        print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
+    print()
     for item in found.passes:
         print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
     for rule in found.rules:
         print(f"{show_rule(rule)}\n")
 
 
-@rules_app.command("check", epilog=_EPILOG)
+@rules_app.command("check", epilog=EPILOG)
 def check_rules(files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)]) -> None:
     """Check rule files: that they read, that every rule fires, and that both its sides agree on random tensors."""
     from graphopt.rewrite.check import check_files
 
     for rule in check_files(files):
         print(f"{rule.source}: {rule.name} ok")
+
+
+__all__ = ["app"]
+
+# commands with a file of their own define themselves on the app
+from graphopt.cli import coverage  # noqa: E402, F401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from graphopt.progress import Event, Listener
@@ -32,6 +32,33 @@ def shown(quiet: bool, verbose: bool) -> Iterator[Listener | None]:
                 _log(console.print, event)
 
         yield listen
+
+
+@contextmanager
+def counted(quiet: bool) -> Iterator[Callable[[str | int], None]]:
+    """What shows, on a terminal, the name of the model that is at work and the how-manieth it is.
+
+    It is called with a number of models first, then with each name.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    total = done = 0
+    with console.status("starting") as status:
+
+        def tell(what: str | int) -> None:
+            nonlocal total, done
+            if isinstance(what, int):
+                total, done = what, 0
+                return
+            done += 1
+            name = what.replace("[", r"\[")
+            status.update(f"{name} ({done} of {total})")
+
+        yield tell
 
 
 class _Line:

@@ -156,11 +156,18 @@ def show_reduction(found: Reduction, output: Path) -> None:
 def show_rules(rules: Ruleset) -> None:
     """One line for each native pass and each rule."""
     rows = [("rule", "family", "class", "stage", "reason")]
-    rows += [(p.name, p.family, p.soundness.value, "native", p.reason) for p in rules.passes]
-    rows += [(r.name, r.family, r.soundness.value, r.stage.value, r.reason) for r in rules.rules]
+    rows += [(p.name, _families(p.family), p.soundness.value, "native", p.reason) for p in rules.passes]
+    rows += [(r.name, _families(r.family), r.soundness.value, r.stage.value, r.reason) for r in rules.rules]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         print(*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1], sep="  ")
+
+
+def _families(named: str) -> str:
+    """The families with their names."""
+    from graphopt.rewrite.catalogue import catalogue, ids
+
+    return ", ".join(f"{id} {catalogue()[id].name}" for id in ids(named))
 
 
 def _counts(name: str, total: str, counts: dict[str, int]) -> Table:

@@ -1,0 +1,80 @@
+"""``graphopt rules coverage``: which families of rewrites act on some models."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli.app import EPILOG, Repeated, rules_app
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.coverage import Coverage
+
+
+@rules_app.command("coverage", epilog=EPILOG)
+def coverage(
+    models: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
+    ] = None,
+    suite: Annotated[bool, typer.Option("--suite", help="ONNX's own backend tests too, counted apart.")] = False,
+    target: Annotated[
+        Repeated | None,
+        typer.Option(metavar="portable|ort", help="For these targets only; repeatable.", show_default=False),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Optimize models for both targets, and list which families of rewrites acted: by which rules, on which models."""
+    from graphopt.cli import files, progress
+    from graphopt.coverage import cover, cover_suite, find_models, joined
+
+    found = find_models(models or ())
+    if not found and not suite:
+        raise UsageError("no models: name ONNX files or folders that hold some, or say --suite")
+    files.check_written({"--json": json}, found)
+    targets = tuple(target or ("portable", "ort"))
+    with progress.counted(quiet) as told:
+        told(len(found))
+        parts = [cover([(str(path), path) for path in found], targets, told=told)]
+        if suite:
+            parts.append(cover_suite(targets, told=told))
+    result = joined(parts)
+    if str(json) == "-":
+        print(result.to_json(), end="")
+        return
+    if json is not None:
+        files.write_text(json, result.to_json())
+    print(*_lines(result), sep="\n")
+
+
+def _lines(found: Coverage) -> list[str]:
+    """The table: a line for each rule that acted on each model, then what is missing, then the sums."""
+    from graphopt.rewrite.catalogue import catalogue
+
+    rows = [("family", "name", "rule", "model", "target", "times", "sites")]
+    for family in catalogue().values():
+        for firing in found.of(family.id):
+            where = f"{firing.target} {firing.policy}" if firing.policy != "reals" else firing.target
+            model = f"{firing.model} (suite)" if firing.in_suite else firing.model
+            sites = ", ".join(firing.sites)
+            rows.append((family.id, family.name, firing.rule, model, where, str(firing.count), sites))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    lines = ["  ".join([*(t.ljust(w) for t, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows]
+    lines.append("")
+    lines += [f"done apart: {id} {catalogue()[id].name}: {catalogue()[id].apart}" for id in found.apart]
+    for _, ids in groupby(found.missing, lambda id: id[0]):
+        lines.append("not covered: " + ", ".join(f"{id} {catalogue()[id].name}" for id in ids))
+    lines += [f"failed: {name}: {why}" for name, why in found.failed.items()]
+    lines.append(
+        f"{len(found.on_models)} of {len(catalogue())} families on models, "
+        f"{len(found.on_suite)} more on ONNX's tests alone, {len(found.apart)} done apart from rules, "
+        f"{len(found.missing)} not covered"
+    )
+    return lines
