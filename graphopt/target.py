@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from math import inf
 
 from graphopt.errors import UsageError
 
@@ -254,6 +255,38 @@ bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.
 """,
 )  # fmt: skip
 
+T4 = Target(
+    name="t4",
+    summary="NVIDIA T4: a roofline of published numbers, to compare with the literature; nothing of it was measured",
+    prices=Prices(
+        # NVIDIA's data sheet of the T4: 8.1 TFLOP/s in single precision, 320 GB/s. A short kernel costs between 3.8 us
+        # (launches overlap) and 9.6 us (each is waited for): A. Gray, "Getting Started with CUDA Graphs", NVIDIA, 2019.
+        node=5e-6,
+        flops=8.1e12,
+        bandwidth=(320e9, 320e9),
+        cache=4e6,
+        lanes=32,  # threads of a warp
+        efficiency=dict.fromkeys(("matmul", "dense", "narrow", "grouped", "depthwise", "recurrent"), 1.0),
+        elements={"DepthToSpace": 0.0, "Pow": 0.0},
+        movement={},
+        span=0.0,
+        matrix=0.0,
+        store=0.0,
+        weights=inf,
+        strided=dict.fromkeys(("Reduce", "Softmax", "LogSoftmax"), 0.0),
+        run=0.0,
+        edge=0.0,
+        scattered=0.0,
+        powers={},
+    ),
+    ops={
+        "": None,
+        "com.microsoft": ops("BiasGelu FastGelu FusedConv FusedGemm FusedMatMul Gelu SkipLayerNormalization"),
+    },
+    tags=frozenset({"gpu", "t4"}),
+)
+"""A GPU, for rules that pay where launching a kernel is what takes long."""
+
 LACKING: Mapping[str, frozenset[str]] = {
     "float64": ops(
         "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "
@@ -272,7 +305,7 @@ LACKING: Mapping[str, frozenset[str]] = {
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""
 
-TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT)}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, T4)}
 """The targets that come with graphopt, by name."""
 
 
