@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import convolutions, weights
+from graphopt.rewrite import convolutions, merging, weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -623,6 +623,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "winograd_pads": convolutions.winograd_pads, "toom_cook_input": convolutions.toom_cook_input,
     "toom_cook_kernel": convolutions.toom_cook_kernel, "toom_cook_output": convolutions.toom_cook_output,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
+    "kernel_growth": merging.kernel_growth, "in_group": merging.in_group,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

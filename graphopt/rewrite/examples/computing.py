@@ -147,24 +147,26 @@ def _span(size: int, kernel: int, stride: int, dilation: int, pads: int) -> int:
 
 def conv(s: Sample) -> list[Want]:
     """An image, a kernel and a bias."""
-    bound = s.bound(0)
+    bound, weights = s.bound(0), s.bound(1) if len(s.inputs) > 1 else None
     shape = s.shape(s.pick((3, 4, 4, 4)) if not s.want.shape or len(s.want.shape) < 3 else None, 3)
-    n = (len(bound) if bound else len(shape)) - 2
+    n = len(bound or weights or shape) - 2
     if n < 1:
         raise Misfit("a convolution needs a spatial axis")
-    kernel = tuple(s.pick((1, 1, 2, 3)) for _ in range(n))
+    kernel = weights[2:] if weights else tuple(s.pick((1, 1, 2, 3)) for _ in range(n))
     strides, dilations, pads = _window(s, n, kernel)
     group = s.attr("group", 1, lambda: s.pick((1, 1, 2, 3)))
+    if len(shape) != n + 2 or len(kernel) != n or len(pads) != 2 * n:
+        raise Misfit("a convolution of images of another rank")
     if bound:
         channels = bound[1]
         if s.want.shape is None and s.chance(0.5):
             shape = (shape[0], channels, *shape[2:])
     else:
-        channels = group * s.pick((1, 1, 2))
+        channels = group * (weights[1] if weights else s.pick((1, 1, 2)))
         sizes = zip(shape[2:], kernel, strides, dilations, range(n), strict=True)
         spatial = tuple(_span(o, k, t, d, pads[i] + pads[i + n]) for o, k, t, d, i in sizes)
         bound = (shape[0], channels, *spatial)
-    filters = shape[1] if shape[1] % group == 0 else group
+    filters = weights[0] if weights else shape[1] if shape[1] % group == 0 else group
     if channels % group:
         raise Misfit("channels do not split into groups")
     return [Want(bound), Want((filters, channels // group, *kernel)), Want((filters,))][: len(s.inputs)]
