@@ -145,8 +145,12 @@ def conv(call: Call) -> Types:
     if x is None and w is None:
         return [call.tensor(call.shape_of_its_own("conv"))]
     if x is None or w is None:
-        rank = len(x or w or ())
-        return [call.tensor(tuple(call.size_of_its_own("conv", i) for i in range(rank)))]
+        sizes: list[Size] = [call.size_of_its_own("conv", i) for i in range(len(x or w or ()))]
+        if x is not None and sizes:
+            sizes[0] = x[0]
+        if w is not None and len(sizes) > 1:
+            sizes[1] = w[0]
+        return [call.tensor(tuple(sizes))]
     if len(x) != len(w) or len(x) < 3:
         raise ValueError(f"weights {spell(w)} do not fit an input {spell(x)}")
     group = call.integer("group", 1)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from graphopt.rewrite.passes.bodies import OWN
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
+from graphopt.rewrite.passes.demand import DEMAND
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
 from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.hoist import HOIST, STATES
 from graphopt.rewrite.passes.initializers import INITIALIZERS
 from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
 
@@ -28,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     FOLD,
     FIXED,
     DECIDED,
+    DEMAND,
     UNROLL,
     CARRIED,
     STATES,
@@ -37,6 +40,7 @@ PASSES: tuple[Pass, ...] = (
     DUPLICATES,
     COMMON,
     SAME,
+    ORDERS,
     FUNCTIONS,
     INITIALIZERS,
 )
