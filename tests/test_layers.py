@@ -20,6 +20,7 @@ PARTS = {
     "ir": set(),
     "tolerance": {"ir"},
     "rewrite": {"ir", "progress", "target", "tolerance"},
+    "proof": {"ir", "rewrite"},
     "ops": {"rewrite"},
     "kernels": {"target"},
     "lowering": {"ir", "kernels", "target"},
@@ -42,6 +43,7 @@ PARTS = {
         "inspection",
         "optimize",
         "progress",
+        "proof",
         "reduce",
         "report",
         "rewrite",
@@ -62,9 +64,11 @@ DOORS = {
     "onnx": {"ir.evaluate", "ir.infer", "ir.onnx_io", "ir.ops", "ir.suite"},
     "onnx_ir": {"ir.onnx_io"},
     "onnxruntime": {"engines"},
+    "platformdirs": {"rewrite.verdicts"},
     "rich": {"cli"},
     "scipy": {"rewrite.extract"},
     "typer": {"cli"},
+    "z3": {"proof.solver"},
 }
 
 

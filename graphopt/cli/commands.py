@@ -247,16 +247,7 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
         print(f"{show_rule(rule)}\n")
 
 
-@rules_app.command("check", epilog=EPILOG)
-def check_rules(files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)]) -> None:
-    """Check rule files: that they read, that every rule fires, and that both its sides agree on random tensors."""
-    from graphopt.rewrite.check import check_files
-
-    for rule in check_files(files):
-        print(f"{rule.source}: {rule.name} ok")
-
-
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import coverage  # noqa: E402, F401
+from graphopt.cli import coverage, rules_check  # noqa: E402, F401

@@ -123,8 +123,32 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
             values = a.astype(np.float64)
             if not ((values > low - 1) & (values < high + 1)).all():
                 raise EvaluationError(f"a number that does not fit {target} has no value there")
+    if op == "Conv" and len(arrays) > 2 and b is not None and arrays[2] is not None and arrays[2].shape != b.shape[:1]:
+        raise EvaluationError("a bias that has not one number for each filter has no value")
+    if op == "BatchNormalization" and a is not None and a.ndim > 1:
+        channels = a.shape[1:2]
+        if any(p is not None and p.shape != channels for p in arrays[1:]):
+            raise EvaluationError("a batch normalization with other than one number for each channel has no value")
+    if op == "Einsum" and _has_unequal_letters(attrs, arrays):
+        raise EvaluationError("one letter of an Einsum that stands for sizes that differ has no value")
     if op == "Pow" and first.dtype in RANGES and b is not None and np.any(b < 0):
         raise EvaluationError("a negative power of an integer has no value")
+
+
+def _has_unequal_letters(attrs: Attrs, arrays: Sequence[Array | None]) -> bool:
+    """Whether a letter stands for two sizes; numpy lets axes of size 1 be repeated."""
+    sizes: dict[str, int] = {}
+    terms = str(attrs.get("equation", "")).replace(" ", "").partition("->")[0].split(",")
+    for term, array in zip(terms, arrays, strict=False):
+        head, dots, tail = term.partition("...")
+        shape = () if array is None else array.shape
+        named = [
+            *zip(head, shape, strict=False),
+            *(zip(tail, shape[-len(tail) :], strict=False) if dots and tail else ()),
+        ]
+        if any(sizes.setdefault(letter, size) != size for letter, size in named):
+            return True
+    return False
 
 
 def _cast_target(attrs: Attrs) -> str:

@@ -2,13 +2,14 @@
 
 From the left side small graphs are made in which the rule matches; the rule must fire on some, and
 both sides, computed by ONNX's reference implementation on random tensors, must agree as the rule's
-soundness class says.
+soundness class says. The same is tried once more with sizes that the rule does not know, and a rule
+that always runs must come to an end on its own result.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -19,13 +20,16 @@ from zlib import crc32
 import numpy as np
 
 from graphopt.errors import GraphoptError, RuleError
-from graphopt.ir import evaluate, ops
+from graphopt.ir import evaluate, infer, ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
+from graphopt.ir.types import Size, TensorType, symbol
 from graphopt.rewrite.build import Refused, replacements
+from graphopt.rewrite.describe import describe
 from graphopt.rewrite.examples import Example, examples
-from graphopt.rewrite.rule import Rule, Soundness
-from graphopt.rewrite.simplify import describe
+from graphopt.rewrite.match import matches
+from graphopt.rewrite.rule import Rule, Soundness, Stage
+from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.workspace import Workspace
 from graphopt.tolerance import error
 
@@ -44,6 +48,25 @@ DRAWS = {
 """With which kinds of numbers a rule of each class is tried."""
 
 
+APPLICATIONS = 24
+"""How often a rule that always runs may apply to what it made of one small graph."""
+SIZES = (1, 2, 0, 3)
+"""What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How thoroughly rules are checked: in how many graphs, and in how many of those with open sizes."""
+
+    instances: int
+    open: int
+    seeds: int = 1
+
+
+QUICK = Depth(16, 3)
+DEEP = Depth(120, 40, 3)
+
+
 @dataclass(frozen=True)
 class Report:
     """What came of the check of a rule."""
@@ -59,63 +82,132 @@ class Report:
     """What is wrong with the rule, with a counterexample; None where nothing was found."""
 
 
-def check_rule(rule: Rule, seed: int = 0, instances: int = 12) -> Report:
+def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
     """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
-    random = Random(f"{seed} {crc32(rule.name.encode())}")
-    numpy = np.random.default_rng(random.getrandbits(32))
-    reasons: Counter[str] = Counter()
-    fired = compared = 0
-    worst = 0.0
-    left = TRIES
-    for example in examples(rule, random, TRIES):
-        left -= 1
-        if fired == instances or left < 0:
-            break
-        if isinstance(example, str):
-            reasons[example] += 1
-            continue
-        other = _fired(example)
-        if isinstance(other, str):
-            reasons[other] += 1
-            continue
-        if not fired:
-            left = min(left, SETTLED)
-        fired += 1
-        for way in DRAWS[rule.soundness]:
+    reports = [_Check(rule, seed + i, depth).run() for i in range(depth.seeds)]
+    found = next((r for r in reports if r.problem is not None), None)
+    if found is not None and (found.fired or not any(r.fired for r in reports)):
+        return found
+    fired, compared = sum(r.fired for r in reports), sum(r.compared for r in reports)
+    return Report(rule, fired, compared, max(r.worst for r in reports), None)
+
+
+class _Check:
+    """One check of a rule: the numbers drawn, and what came of them so far."""
+
+    def __init__(self, rule: Rule, seed: int, depth: Depth) -> None:
+        self.rule, self.depth = rule, depth
+        self.random = Random(f"{seed} {crc32(rule.name.encode())}")
+        self.numpy = np.random.default_rng(self.random.getrandbits(32))
+        self.fired = self.compared = 0
+        self.worst = 0.0
+
+    def run(self) -> Report:
+        reasons: Counter[str] = Counter()
+        tries = max(TRIES, 12 * self.depth.instances)
+        left = tries
+        for example in examples(self.rule, self.random, tries):
+            left -= 1
+            if self.fired == self.depth.instances or left < 0:
+                break
+            other = example if isinstance(example, str) else _fired(example)
+            if isinstance(example, str) or isinstance(other, str):
+                reasons[str(other)] += 1
+                continue
+            self.fired += 1
+            problem = self.compare(example, other) or self.follow(other)
+            if problem is None and self.fired <= self.depth.open:
+                problem = self.open_sizes(example)
+            if problem is not None:
+                return self.report(problem)
+            if self.compared:
+                left = min(left, max(SETTLED, 10 * self.depth.instances))
+        if not self.fired:
+            often = "; ".join(f"{reason} ({n} times)" for reason, n in reasons.most_common(3))
+            return self.report(f"the rule fired on none of {tries} graphs made from its left side: {often}")
+        lacking = None if self.compared else "both sides could not be compared on any of the graphs in which it fires"
+        return self.report(lacking)
+
+    def report(self, problem: str | None) -> Report:
+        return Report(self.rule, self.fired, self.compared, self.worst, problem)
+
+    def compare(
+        self, example: Example, other: Graph, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> str | None:
+        """The first draw on which both sides differ, in words."""
+        ways = DRAWS[self.rule.soundness]
+        if all(n.op in (INPUT, CONSTANT) or n.op in ops.KINDS["elementwise"] for n in example.graph.nodes()):
+            ways = (*ways, "extreme")
+        for way in ways if shapes is None else ways[:2]:
             try:
-                inputs = example.draw(numpy, way)
+                inputs = example.draw(self.numpy, way, shapes)
             except (ValueError, MemoryError):  # no array can be that large or have that many axes
                 continue
-            off = _difference(example, other, inputs, rule.soundness)
+            off = _difference(example, other, inputs, self.rule.soundness)
             if off is None:
                 continue
-            compared += 1
-            worst = max(worst, off[0])
+            self.compared += 1
+            self.worst = max(self.worst, off[0])
             if off[0] > 1:
-                return Report(rule, fired, compared, worst, _counterexample(example, other, off[1]))
-    if not fired:
-        often = "; ".join(f"{reason} ({n} times)" for reason, n in reasons.most_common(3))
-        return Report(rule, 0, 0, 0.0, f"the rule fired on none of {TRIES} graphs made from its left side: {often}")
-    problem = None if compared else "both sides could not be compared on any of the graphs in which the rule fires"
-    return Report(rule, fired, compared, worst, problem)
+                return _counterexample(example, other, off[1])
+        return None
+
+    def open_sizes(self, example: Example) -> str | None:
+        """The same where the rule does not know sizes: equal ones are one symbol, or all are different ones."""
+        for shared in (True, False):
+            made = _opened(example, shared, self.rule)
+            if made is None:
+                continue
+            opened, names, other = made
+            for fixed in (None, *SIZES):
+                shapes = _sized(opened, {name: size if fixed is None else fixed for name, size in names.items()})
+                problem = None if shapes is None else self.compare(opened, other, shapes)
+                if problem is not None:
+                    return f"{problem} (with sizes that the rule does not know)"
+        return None
+
+    def follow(self, graph: Graph) -> str | None:
+        """What is wrong with a rule that always runs if it goes on and on applying to what it made."""
+        if self.rule.stage is not Stage.ALWAYS or self.fired > 2:
+            return None
+        try:
+            simplify(graph, (self.rule,), (), limit=APPLICATIONS)
+        except RuleError:
+            return f"rewriting does not end: the rule applies to its own result {APPLICATIONS} times and more"
+        except GraphoptError:
+            return None
+        return None
 
 
-def check_files(paths: Iterable[str | Path]) -> Iterator[Rule]:
-    """The rules of these files, each once it has passed its check.
+def chosen(arguments: Sequence[str | Path]) -> list[Rule]:
+    """The rules that arguments mean: those of a rule file, the standard rule or family of a name; all without any.
 
-    Raises RuleError for the first that does not, for a file without rules, and where a name is a standard rule's.
+    Raises RuleError for a file without rules, where a name is a standard rule's, and for a name that means nothing.
     """
     from graphopt.rewrite.ruleset import Ruleset, standard, standard_folder
 
-    files = [Path(path) for path in paths]
-    read = {file: Ruleset.from_files([file], strict=True) for file in files}
-    for file, found in read.items():
+    if not arguments:
+        return list(standard().rules)
+    files = {Path(a): Ruleset.from_files([a], strict=True) for a in arguments if _is_file(a)}
+    for file, found in files.items():
         if not found.rules:
             raise RuleError(f"{file}: holds no rules")
-    own = [rule for file in files for rule in read[file].rules if file.resolve().parent != standard_folder()]
+    own = [rule for file in files if file.resolve().parent != standard_folder() for rule in files[file].rules]
     standard() + own  # names are unique
-    for rule in Ruleset(tuple(rule for file in files for rule in read[file].rules)).rules:
-        problem = check_rule(rule).problem
+    Ruleset(tuple(rule for found in files.values() for rule in found.rules))
+    rules = (rule for a in arguments for rule in (files[Path(a)] if _is_file(a) else standard().named(str(a))).rules)
+    return list(dict.fromkeys(rules))
+
+
+def _is_file(argument: str | Path) -> bool:
+    return isinstance(argument, Path) or argument.endswith(".rules") or Path(argument).is_file()
+
+
+def check_files(paths: Sequence[str | Path], check: Callable[[Rule], Report] = check_rule) -> Iterator[Rule]:
+    """The rules of these files or names, each once it has passed its check. Raises RuleError for the first that fails
+    it, and as ``chosen`` does."""
+    for rule in chosen(paths):
+        problem = check(rule).problem
         if problem is not None:
             raise RuleError(f"{rule.source}: {rule.name}: {problem}")
         yield rule
@@ -135,6 +227,60 @@ def _fired(example: Example) -> Graph | str:
     for old, new in zip(found.roots, made, strict=True):
         space.replace(old, new, first)
     return space.graph
+
+
+def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[str, int], Graph] | None:
+    """The example with symbols for sizes, what they stood for, and its right side; None where the rule does not fire.
+
+    Sizes of one stay, so that what broadcasts goes on broadcasting.
+    """
+    graph = example.graph.copy()
+    names: dict[str, int] = {}
+    for value in graph.inputs:
+        known = graph.types[value]
+        assert isinstance(known, TensorType)
+        shape: list[Size] = []
+        for axis, size in enumerate(_sizes(known)):
+            name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
+            if isinstance(size, int) and size > 1:
+                names[name] = size
+            shape.append(symbol(name) if name in names else size)
+        graph.types[value] = TensorType(known.dtype, tuple(shape))
+    if not names:
+        return None
+    try:
+        space = Workspace(graph)
+        roots = graph.outputs
+        for found in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
+            if list(found.roots) == roots:
+                opened = Example(graph, found, example.wants)
+                other = _fired(opened)
+                return None if isinstance(other, str) else (opened, names, other)
+    except (GraphoptError, ValueError):
+        pass
+    return None
+
+
+def _sizes(known: TensorType) -> tuple[Size, ...]:
+    assert isinstance(known.shape, tuple)
+    return known.shape
+
+
+def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the inputs where symbols have these values; None where the graph is not valid then."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    graph = example.graph.copy()
+    for value in graph.inputs:
+        known = graph.types[value]
+        assert isinstance(known, TensorType)
+        shape = tuple(n if isinstance(n, int) else sizes[str(n)] for n in _sizes(known))
+        graph.types[value] = TensorType(known.dtype, shape)
+        shapes[graph.names[value]] = shape
+    try:
+        infer.infer(graph)
+    except (GraphoptError, ValueError):
+        return None
+    return shapes
 
 
 # -- comparing
@@ -159,9 +305,28 @@ def _difference(
     for a, b in zip(want, got, strict=True):
         off = _apart(a, b, soundness)
         seen = seen or off is not None
+        if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
+            off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want))
         if off is not None and off > found[0]:
             found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return found if seen else None
+
+
+def _sensitivity(graph: Graph, inputs: Mapping[str, Array], want: list[Array]) -> float:
+    """How far, in units of the tolerance, the left side moves when its inputs do by one unit in the last place."""
+    worst = 0.0
+    for to in (inf, -inf):
+        moved = {
+            name: np.nextafter(a, np.asarray(to, a.dtype)) if a.dtype.kind == "f" else a for name, a in inputs.items()
+        }
+        try:
+            pairs = zip(want, compute(graph, moved), strict=True)
+        except GraphoptError:
+            continue
+        worst = max(
+            worst, *(off for a, b in pairs if (off := _apart(a, b, Soundness.REALS)) is not None and off < inf), 0.0
+        )
+    return worst
 
 
 def _apart(want: Array, got: Array, soundness: Soundness) -> float | None:

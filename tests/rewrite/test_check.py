@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.rewrite.check import Report, check_files, check_rule
+from graphopt.rewrite.check import DEEP, QUICK, Report, check_files, check_rule
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.ruleset import standard
 
@@ -38,7 +38,7 @@ def checked(text: str, soundness: str = "exact") -> Report:
 def test_sound_rules_pass(text: str, soundness: str) -> None:
     report = checked(text, soundness)
     assert report.problem is None, report.problem
-    assert report.fired == 12
+    assert report.fired == QUICK.instances
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,40 @@ def test_files(tmp_path: Path) -> None:
     assert [r.name for r in check_files([tmp_path / "good.rules"])] == ["twice"]
     with pytest.raises(RuleError, match=r"bad\.rules:5.*odd: Neg\(x\)  =>  x"):
         list(check_files([tmp_path / "bad.rules"]))
+
+
+@pytest.mark.parametrize("text", ["Relu(x) => Relu(Relu(x))", "Sub(x, y) => Neg(Sub(y, x)) where x.dtype in float"])
+def test_a_rule_that_never_ends_is_found(text: str) -> None:
+    problem = checked(text, "reals always").problem
+    assert problem is not None
+    assert "does not end" in problem
+    assert checked(text, "reals").problem is None
+
+
+def test_sizes_that_are_not_known_are_tried() -> None:
+    text = """Conv(Add(x, c), w, group=1, auto_pad="VALID")
+        => Conv(x, w, ReduceSum(Mul(w, c), [1, 2, 3], keepdims=0), auto_pad="VALID")
+        where w.is_const and c.is_const and w.rank == 4 and c.rank == 4 and c.shape == (1, w.shape[1], 1, 1)"""
+    problem = checked(text, "reals").problem
+    assert problem is not None
+    assert "sizes that the rule does not know" in problem
+    known = text.replace("where", "where x.shape[1] == w.shape[1] and")
+    assert checked(known, "reals").problem is None
+
+
+def test_every_way_of_writing_a_rule_is_tried() -> None:
+    text = "(Relu(x) | Abs(x)) => Relu(x)"
+    problem = checked(text).problem
+    assert problem is not None
+    assert "Abs(x)  =>  Relu(x)" in problem
+    assert checked("Clip(x, lo?, hi?) => Clip(x, lo)", "reals").problem is not None
+
+
+def test_a_deep_check_looks_at_more() -> None:
+    rule = parse_rules("# why [A1] exact\nr: Neg(Neg(x)) => x")[0]
+    assert check_rule(rule, depth=DEEP).compared > 2 * check_rule(rule).compared
+
+
+def test_integers_wrap_around_alike() -> None:
+    assert checked("Add(Mul(x, 2), y) => Add(Add(x, x), y) where x.dtype in int").problem is None
+    assert checked("Div(Mul(x, 2), 2) => x where x.dtype in int").problem is not None

@@ -15,21 +15,26 @@ from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import Bindings
 from graphopt.rewrite.examples.hints import Hints
 from graphopt.rewrite.examples.pattern import Leaf, Number, Pattern, Step, Tree
-from graphopt.rewrite.examples.sample import Misfit, Operand, Sample, Want
+from graphopt.rewrite.examples.sample import Misfit, Operand, Sample, Shape, Want
 from graphopt.rewrite.examples.samplers import sampler_of
 from graphopt.rewrite.rule import Expr, Ref, Rule
 
 FLOATS = ("float32", "float32", "float32", "float64")
 COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
 """Dtypes, the more often the likelier."""
+OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
+"""Opsets of examples beside the newest."""
 
 
 class Draft:
-    """One attempt at an example: what its operands (``leaves``) and attributes should be."""
+    """One attempt at an example: what its operands (``leaves``) and attributes should be.
 
-    def __init__(self, rule: Rule, hints: Hints, random: Random) -> None:
-        self.rule, self.hints, self.random = rule, hints, random
-        self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, 21, 17)))
+    ``shape`` is what the shape of the result should be, if it is not to be drawn.
+    """
+
+    def __init__(self, rule: Rule, hints: Hints, random: Random, shape: Shape | None = None) -> None:
+        self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
+        self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
         self.even = random.choice((2, 3)) if random.random() < 0.25 else None
         self.pattern = Pattern(rule, hints, random, self.opset)
         self.attrs: dict[str, Attr | None] = {}
@@ -53,8 +58,10 @@ class Draft:
         for root in self.pattern.roots:
             dtypes = [d for d in COMMON if all(d in s for s in self.hints.dtypes.values())] or list(FLOATS)
             ranks = [*self.hints.ranks, 1, 2, 2, 3, 4, 4]
-            shape = tuple(self._size() for _ in range(self.random.choice(ranks)))
-            self._draw(root, Want(None if self.random.random() < 0.15 else shape, self.random.choice(dtypes)))
+            shape = self.shape
+            if shape is None and self.random.random() >= 0.15:
+                shape = tuple(self._size() for _ in range(self.random.choice(ranks)))
+            self._draw(root, Want(shape, self.random.choice(dtypes)))
 
     def _size(self) -> int:
         return self.even or self.random.choice((1, 2, 2, 3, 3, 4))

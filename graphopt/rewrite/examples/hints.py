@@ -15,10 +15,12 @@ from graphopt.rewrite.rule import (
     Expr,
     Field,
     Lit,
+    Literal,
     Ref,
     Rule,
     Series,
     Term,
+    calls,
     subexpressions,
 )
 
@@ -48,6 +50,10 @@ class Hints:
         for expr in (*rule.where, *_expressions(rule)):
             for part in subexpressions(expr):
                 hints._mentions(part)
+        for call in (c for root in rule.lhs for c in calls(root)):
+            for term in call.inputs:  # axes that are written out need a tensor that has them
+                if isinstance(term, Literal) and isinstance(term.value, tuple) and 0 < len(term.value) <= 4:
+                    hints.ranks += [int(n) + 1 for n in term.value[-1:] if n == int(n) and 1 < n < 6] * 3
         hints.constants -= hints.variables
         return hints
 

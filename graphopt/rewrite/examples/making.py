@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from graphopt.ir import ops
@@ -17,12 +15,9 @@ from graphopt.rewrite.examples.pattern import Leaf, Number, Step, Tree
 from graphopt.rewrite.examples.sample import Misfit, Want
 from graphopt.rewrite.rule import Ref
 
-Draw = Callable[[np.random.Generator, str], dict[str, Array]]
-"""Arrays for the inputs of a graph: ``plain``, ``positive``, ``finite`` or ``special`` ones."""
 
-
-def graph_of(draft: Draft) -> tuple[Graph, Draw]:
-    """The graph, and how to draw arrays for its inputs. Raises Misfit or InvalidModelError where it does not fit."""
+def graph_of(draft: Draft) -> tuple[Graph, dict[str, Want]]:
+    """The graph, and what its inputs should be. Raises Misfit or InvalidModelError where it does not fit."""
     making = _Making(draft)
     for i, root in enumerate(draft.pattern.roots):
         value = making.make(root)
@@ -30,11 +25,7 @@ def graph_of(draft: Draft) -> tuple[Graph, Draw]:
         if value in making.graph.outputs:
             raise Misfit("two roots are one value")
         making.graph.add_output(f"y{i}", value)
-
-    def draw(generator: np.random.Generator, way: str) -> dict[str, Array]:
-        return {name: array(generator, want, way) for name, want in making.inputs.items()}
-
-    return making.graph, draw
+    return making.graph, making.inputs
 
 
 class _Making:
@@ -117,7 +108,8 @@ class _Making:
         if want.value is not None:
             elements = np.asarray(want.value)
             single = elements.size == 1 and all(n == 1 for n in shape)
-            return elements.reshape(shape if single else elements.shape).astype(numpy_dtype(dtype))
+            with np.errstate(invalid="ignore", over="ignore"):
+                return elements.reshape(shape if single else elements.shape).astype(numpy_dtype(dtype))
         drawn = array(self.numpy, want, self.random.choice(("plain", "positive")))
         pool = self.hints.numbers
         if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:

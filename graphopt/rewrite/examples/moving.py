@@ -112,6 +112,9 @@ def slice_(s: Sample) -> list[Want]:
     shape = s.bound(0) or s.shape(None, 1)
     rank = len(shape)
     axes = ints(s.value(3, lambda: s.axes(rank))) if s.has(3) else tuple(range(s.number(1, rank)))
+    if s.bound(0) is None and max(axes, default=0) >= rank:
+        shape = s.new_shape(max(axes) + 1)
+        rank = len(shape)
     before, starts, ends, steps = list(shape), [], [], []
     for axis in normal(axes, rank):
         size = shape[axis]

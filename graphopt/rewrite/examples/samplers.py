@@ -67,7 +67,8 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "MatMul": matmul, "FusedMatMul": matmul, "Gemm": gemm, "Conv": conv, "ConvTranspose": conv_transpose,
+    "MatMul": matmul, "FusedMatMul": matmul, "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
+    "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,
     "BatchNormalization": batch_norm, "LayerNormalization": layer_norm, "RMSNormalization": layer_norm,
     "SimplifiedLayerNormalization": layer_norm, "SkipLayerNormalization": skip_layer_norm,
