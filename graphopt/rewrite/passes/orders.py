@@ -1,0 +1,322 @@
+"""The orders in which values are kept are chosen for the whole graph at once, so that few transposes are left.
+
+Every value is kept in some order of its axes. Transposes say which orders come into question; ops hand them on to what
+they read and make, as far as they can be computed on operands in another order. Which value is kept in which orders
+is then one problem of the kind that extraction solves: to *make* a value in an order by its op, from operands that
+are *had* in the orders that this takes, or to have it by transposing what was made. What is cheapest is found for
+all values together, so that no sequence of local steps has to lead there, and nothing is done where nothing is gained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs, Node, Value
+from graphopt.rewrite.cost import CostModel, stated_sizes
+from graphopt.rewrite.dag import Option, Problem, price
+from graphopt.rewrite.functions import moves_only_ones
+from graphopt.rewrite.orders import Form, Order, Spelling, compose, form_of, identity, inverse, moved_fact, turn
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder
+from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.workspace import Workspace
+from graphopt.target import PORTABLE
+
+MOST = 4
+"""Orders of one value that are considered, its own included."""
+
+GAIN = 1e-3
+"""By which part a graph must get cheaper at least for its orders to be changed."""
+
+FEW = 64
+"""Elements of a constant operand that forms may look at."""
+
+
+def choose_orders(space: Workspace) -> bool:
+    """Keep values in the orders that make the graph cheapest; whether that changed anything."""
+    if not any(node.op == "Transpose" for node in space.graph.nodes()):
+        return False
+    plan = _Choice(space).plan()
+    if plan is None:
+        return False
+    first = space.graph.next_id
+    try:
+        return reorder(space, plan)
+    except Misfit:
+        space.undo(first)
+        return False
+
+
+class _Choice:
+    """One look at one graph."""
+
+    def __init__(self, space: Workspace) -> None:
+        self.space, self.graph = space, space.graph
+        self.model = CostModel(PORTABLE, stated_sizes(space.graph))
+        self.forms: dict[int, Form | None] = {}
+        self.orders: dict[Value, list[Order]] = {}
+        self.waiting: deque[int] = deque()
+        self.made: dict[Value, dict[Order, tuple[Option, ...]]] = {}
+        """How values are made whose node has a choice."""
+        self.names: dict[object, int] = {}
+        self.keys: list[tuple[str, Value, Order]] = []
+        self.runs: dict[tuple[Value, Order], Option] = {}
+        """How nodes of several outputs are run: named by the first of these."""
+
+    def plan(self) -> Plan | None:
+        """What makes each value in each order in which it is had; None where nothing is gained."""
+        self.find_orders()
+        before = sum(map(self.make, self.graph.order()))
+        return self.solve(before) if self.made else None
+
+    # -- what is known
+
+    def facts(self, node: Node) -> list[Fact | None]:
+        """What is known of the operands of a node, with the elements of small constants."""
+        return [None if v is None else self.fact(v) for v in node.inputs]
+
+    def fact(self, value: Value) -> Fact:
+        """What is known of a value, with its elements where it is a small constant."""
+        fact = self.space.fact(value)
+        if fact.is_const and fact.constant is None and isinstance(fact.size, int) and fact.size <= FEW:
+            return replace(fact, constant=self.space.constant(value))
+        return fact
+
+    def form(self, node: Node) -> Form | None:
+        """The form of a node, found once."""
+        if node.id not in self.forms:
+            results = [self.space.fact(v) for v in node.outputs]
+            fits = all(f.shape is not None and f.dtype is not None and not f.is_const for f in results)
+            self.forms[node.id] = form_of(node, self.facts(node), results) if fits else None
+        return self.forms[node.id]
+
+    # -- which orders come into question
+
+    def find_orders(self) -> None:
+        """Hand on the orders that transposes make, up and down the graph."""
+        for node in self.graph.order():
+            perm = self.perm(node)
+            if perm is not None:
+                self.offer(node.inputs[0], perm)
+                self.offer(node.outputs[0], inverse(perm))
+        while self.waiting:
+            node = self.graph.node(self.waiting.popleft())
+            perm, form = self.perm(node), self.form(node)
+            if perm is not None:
+                for p in self.own(node.inputs[0]):
+                    self.offer(node.outputs[0], compose(inverse(perm), p))
+                for q in self.own(node.outputs[0]):
+                    self.offer(node.inputs[0], compose(perm, q))
+            elif form is not None:
+                for p, q in self.ways(node, form):
+                    for i, order in zip(form.carried, form.orders(self.facts(node), p), strict=True):
+                        self.offer(node.inputs[i], order)
+                    for value in node.outputs:
+                        self.offer(value, q)
+
+    def perm(self, node: Node) -> Order | None:
+        """The permutation of a Transpose of a value that is no constant; None of any other node.
+
+        One that the right side of a product needs is left to the product, which runtimes have transposed for nothing.
+        """
+        if node.op != "Transpose" or node.inputs[0] is None or self.space.fact(node.inputs[0]).is_const:
+            return None
+        if self.is_right_side(node):
+            return None
+        rank = self.space.fact(node.inputs[0]).rank
+        perm = None if rank is None else ops.attribute(node.op, node.attrs, "perm", rank)
+        return tuple(int(k) for k in perm) if isinstance(perm, tuple) else None  # type: ignore[arg-type]
+
+    def is_right_side(self, node: Node) -> bool:
+        """Whether a node transposes the right sides of products of two values, and nothing else."""
+        perm = node.attrs.get("perm")
+        if not isinstance(perm, tuple) or perm[:-2] != identity(len(perm) - 2):
+            return False
+        readers = [self.graph.node(user) for user, _ in self.graph.users(node.outputs[0])]
+        return bool(readers) and not self.graph.is_output(node.outputs[0]) and all(map(self.is_product, readers))
+
+    def is_product(self, node: Node) -> bool:
+        """Whether a node multiplies two matrices neither of which is constant."""
+        return node.op == "MatMul" and all(v is not None and not self.space.fact(v).is_const for v in node.inputs)
+
+    def offer(self, value: Value | None, order: Order | None) -> None:
+        """Let an order of a value come into question."""
+        if value is None or order is None:
+            return
+        fact = self.space.fact(value)
+        if fact.is_const or fact.rank != len(order):
+            return
+        own = self.orders.setdefault(value, [identity(len(order))])
+        if order not in own and len(own) < MOST:
+            own.append(order)
+            self.waiting.extend((value.node, *self.graph.readers(value.node)))
+
+    def own(self, value: Value | None) -> list[Order]:
+        """The orders of a value that come into question, its own first."""
+        if value is None:
+            return []
+        rank = self.space.fact(value).rank
+        return self.orders.get(value) or ([] if rank is None else [identity(rank)])
+
+    def ways(self, node: Node, form: Form) -> list[tuple[Order, Order]]:
+        """Orders of operands and results in which a node may be computed, its own first."""
+        offered = [identity(form.rank)]
+        for i in form.carried:
+            offered += [p for p in self.own(node.inputs[i]) if len(p) == form.rank]
+        for value in node.outputs:
+            offered += [p for q in self.own(value) if (p := form.backward(q)) is not None]
+        pairs = ((p, form.forward(p)) for p in dict.fromkeys(offered))
+        return [(p, q) for p, q in pairs if q is not None and self.spelling(node, form, p, q) is not None]
+
+    def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
+        """The call in an order, where the model's opset has it."""
+        found = form.spell(p, q)
+        if found is None or ops.refusal(found.op, found.attrs, self.operands(node, form, p, found), self.graph.opset):
+            return None
+        return found
+
+    def operands(self, node: Node, form: Form, p: Order, spelling: Spelling) -> list[Fact | None]:
+        """What is known of the operands of a call in an order."""
+        orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
+        found: list[Fact | None] = []
+        for operand in spelling.operands:
+            if isinstance(operand, int):
+                value = node.inputs[operand]
+                found.append(None if value is None else moved_fact(self.space.fact(value), orders.get(operand)))
+            else:
+                found.append(None if operand is None else fact_of(operand))
+        return found
+
+    # -- what there is to choose from
+
+    def make(self, node: Node) -> float:
+        """Note how the results of a node can be made, if there is a choice; what it costs as it is."""
+        perm, form = self.perm(node), self.form(node)
+        if perm is not None:
+            x, y = node.inputs[0], node.outputs[0]
+            assert x is not None
+            self.made[y] = {
+                q: (Option(0.0, (self.name("had", x, source),), Made(node.id, source)),)
+                for q in self.own(y)
+                for source in [compose(perm, q)]
+            }
+            return self.turning(x, identity(len(perm)), perm)
+        ways = [] if form is None else self.ways(node, form)
+        if form is None or len(ways) < 2:
+            return 0.0
+        for value in node.outputs:
+            self.made[value] = {}
+        for p, q in ways:
+            spelling = self.spelling(node, form, p, q)
+            assert spelling is not None
+            option = Option(self.cost(node, form, p, q), self.needs(node, form, p), Made(node.id, p, spelling))
+            if node.n_outputs > 1:
+                self.runs[node.outputs[0], p] = option
+                option = Option(0.0, (self.name("run", node.outputs[0], p),), option.meaning)
+            for value in node.outputs:
+                self.made[value][q] = (*self.made[value].get(q, ()), option)
+        return self.cost(node, form, *ways[0])
+
+    def needs(self, node: Node, form: Form, p: Order) -> tuple[int, ...]:
+        """What a node reads that is computed in an order of its operands."""
+        orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
+        found: list[int] = []
+        for i, value in enumerate(node.inputs):
+            if value is not None and not self.space.fact(value).is_const:
+                rank = self.space.fact(value).rank
+                found.append(self.name("had", value, orders.get(i) or identity(rank or 0)))
+        return tuple(dict.fromkeys(found))
+
+    def cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
+        """What a node costs in an order: no less than in its own, so that only transposes are worth a change."""
+        own = identity(form.rank)
+        found = self.call_cost(node, form, p, q)
+        return found if p == own else max(found, self.call_cost(node, form, own, form.forward(own) or own))
+
+    def call_cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
+        spelling = self.spelling(node, form, p, q)
+        assert spelling is not None
+        results = [moved_fact(self.space.fact(v), q) for v in node.outputs]
+        operands = self.operands(node, form, p, spelling)
+        return self.model.cost(spelling.op, spelling.attrs, operands, results).seconds
+
+    def name(self, kind: str, value: Value, order: Order) -> int:
+        """The class of the problem that stands for a value *had* or *made* in an order, or for a node *run* in it."""
+        key = kind, value, order
+        if key not in self.names:
+            self.names[key] = len(self.keys)
+            self.keys.append(key)
+        return self.names[key]
+
+    def having(self, value: Value, order: Order) -> tuple[Option, ...]:
+        """How a value is had in an order: as it was made, or transposed."""
+        if value not in self.made:  # it is there, in its own order
+            own = identity(self.space.fact(value).rank or 0)
+            cost = self.turning(value, own, order)
+            return (Option(cost, (), None if order == own else Turned(value, own, order)),)
+        made = self.made[value]
+        found = [Option(0.0, (self.name("made", value, order),))] if order in made else []
+        for other in made:
+            if other != order:
+                turned = Turned(value, other, order)
+                found.append(Option(self.turning(value, other, order), (self.name("made", value, other),), turned))
+        return tuple(found)
+
+    def turning(self, value: Value, made: Order, order: Order) -> float:
+        """What it costs to have a value in an order that was made in another."""
+        perm = turn(made, order)
+        if made == order or self.space.fact(value).is_const:
+            return 0.0
+        before = moved_fact(
+            self.space.fact(value), (*range(len(order) - len(made)), *(k + len(order) - len(made) for k in made))
+        )
+        if moves_only_ones(before.shape or (), perm):
+            return self.model.target.prices.node
+        after = moved_fact(before, perm)
+        return self.model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds
+
+    # -- the choice
+
+    def solve(self, before: float) -> Plan | None:
+        """The cheapest choice, where it is cheaper than the graph as it is."""
+        from graphopt.rewrite.extract import Limits, solve
+
+        wanted = dict.fromkeys(v for v in self.graph.outputs if v in self.made)
+        for node in self.graph.nodes():
+            if not self.made.keys() & set(node.outputs):
+                wanted.update(dict.fromkeys(v for v in node.inputs if v in self.made))
+        roots = tuple(self.name("had", v, identity(self.space.fact(v).rank or 0)) for v in wanted)
+        options: dict[int, tuple[Option, ...]] = {}
+        while len(options) < len(self.keys):  # options name what they need
+            kind, value, order = self.keys[len(options)]
+            if kind == "had":
+                own = self.having(value, order)
+            else:
+                own = (self.runs[value, order],) if kind == "run" else self.made[value][order]
+            options[len(options)] = own
+        found = solve(Problem(options, roots), Limits()).choice
+        if price(found) >= before * (1 - GAIN):
+            return None
+        made: dict[tuple[Value, Order], Made] = {}
+        turned: dict[tuple[Value, Order], Turned] = {}
+        for c, option in found.items():
+            kind, value, order = self.keys[c]
+            if isinstance(option.meaning, Turned):
+                turned[value, order] = option.meaning
+            elif isinstance(option.meaning, Made) and kind == "made":
+                made[value, order] = option.meaning
+        forms = {id: form for id, form in self.forms.items() if form is not None}
+        return Plan(made, turned, forms)
+
+
+ORDERS = Pass(
+    "axis-orders",
+    "values are kept in the orders of axes that leave the fewest and cheapest transposes in the whole graph",
+    "E2,E5,E8,E10,E12",
+    Soundness.REALS,
+    sweep=choose_orders,
+)
