@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from graphopt.delivery import deliver
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
-from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Attrs, Graph, Value
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import infer
 from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
+from graphopt.rewrite.alternatives import Alternatives
 from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
+from graphopt.rewrite.derive import derive
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.families import families
+from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
-from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
-from graphopt.rewrite.simplify import Applied, simplify
-from graphopt.rewrite.workspace import captured_facts
+from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.workspace import Workspace, captured_facts
 from graphopt.steps import Steps, count_ops
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
@@ -59,7 +60,7 @@ def optimize_graph(
         # from here equal graphs live side by side: nothing is lost by trying a rule
         graph = run.explore(graph)
         # one graph again; names, inputs and outputs are the caller's
-        graph = folded = run.step("fold", fold_within, graph, limit)
+        graph = folded = run.fold(graph, limit)
         graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
         if graph is folded and not run.is_worth_another_round(start_of_round, graph):
             break
@@ -75,24 +76,42 @@ class _Run:
         self.budget = budget
         self.step = step
         self.growth = growth
-        self.journal: list[Applied] = []
+        self.journal = Journal(_price(CostModel(target)))
+        self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
+        self.by_name = {r.name: r for r in rules.rules}
         self.explorations: list[Exploration] = []
+        self.lost: list[str] = []
         self.as_expected = True
         """Whether all that was chosen in this round costs what the search took it for."""
         self.fired: Counter[str] = Counter()
 
-    def explore(self, graph: Graph, known: Mapping[Value, Fact] | None = None) -> Graph:
+    def fold(self, graph: Graph, limit: int) -> Graph:
+        """The graph with everything computed that rests on constants alone, as far as it then stores so many bytes."""
+        folded = self.step("fold", fold_within, graph, limit)
+        if folded is not graph:
+            self.journal.fold(limit)
+        return folded
+
+    def explore(self, graph: Graph) -> Graph:
         """The cheapest of all graphs that the rules make equal to this one, bodies of its nodes first."""
-        facts = infer(graph, known)
-        graph = self._bodies(graph, facts)
-        if not len(graph):
-            return graph
+        mark = self.journal.open()
+        space = Workspace(graph.copy(), infer(graph))
+        self.explored(space)
+        self.journal.close(mark, space.edits > 0)
+        return space.graph if space.edits else graph
+
+    def explored(self, space: Workspace) -> None:
+        """Let the cheapest of all equal graphs take the place of the workspace's."""
+        self.explore_bodies(space)
+        if not len(space.graph):
+            return
+        start = space.graph.copy()
         rules = self.rules.rules  # those that always help too: what they lead to may be worth more than they are
-        saturated = self.step("explore", saturate, graph, facts, rules, self.budget, self.step.listen)
-        sizes = stated_sizes(graph)
+        saturated = self.step("explore", saturate, start, dict(space.facts), rules, self.budget, self.step.listen)
+        sizes = stated_sizes(start)
         found = self.step("choose", extract, saturated, CostModel(self.target, sizes), self.growth)
         self.step.listen(Event("choose", cost=found.cost.total.seconds))
-        self.growth -= max(0, found.nbytes - stored_bytes(graph))
+        self.growth -= max(0, found.nbytes - stored_bytes(start))
         self.as_expected &= found.as_expected
         self.explorations.append(
             Exploration(
@@ -104,8 +123,20 @@ class _Run:
             )
         )
         self.fired.update({name: rule.fired for name, rule in saturated.statistics.items()})
-        self.journal += saturated.applied(found.choice)
-        return to_graph(saturated, found.choice)
+        side = Alternatives(space)
+        self.lost += self.step("derive", derive, saturated, found.choice, self.by_name, side, self.journal)
+
+    def explore_bodies(self, space: Workspace) -> None:
+        """Explore the bodies of the graph's nodes, given what is known of the values that they capture."""
+        for node in [node for node in space.graph.order() if node.bodies]:
+            for name, body in node.bodies.items():
+                inner = Workspace(body.copy(), infer(body, captured_facts(node, body, space.facts)), is_body=True)
+                mark = self.journal.open(node.id, name)
+                self.explored(inner)
+                self.journal.close(mark, inner.edits > 0)
+                if inner.edits:
+                    attrs = space.graph.node(node.id).attrs
+                    space.update(node.id, attrs=attrs.with_(**{name: inner.graph}))
 
     def is_worth_another_round(self, before: Graph, after: Graph) -> bool:
         """Whether the round chose by prices that proved wrong, or made places for rules with several roots, which
@@ -117,25 +148,9 @@ class _Run:
         found = families(self.rules.explore, after)
         return bool(found) and not found <= families(self.rules.explore, before)
 
-    def _bodies(self, graph: Graph, facts: Mapping[Value, Fact]) -> Graph:
-        """The graph with the bodies of its nodes explored, given what is known of the values that they capture."""
-        owners = [node for node in graph.order() if node.bodies]
-        edited = graph.copy() if owners else graph
-        changed = False
-        for node in owners:
-            bodies: dict[str, Graph] = {}
-            for name, body in node.bodies.items():
-                explored = self.explore(body, captured_facts(node, body, facts))
-                if explored is not body:
-                    bodies[name] = explored
-            if bodies:
-                edited.update(node.id, attrs=Attrs({**node.attrs, **bodies}))
-                changed = True
-        return edited if changed else graph
-
     def _idle_rules(self) -> Iterator[str]:
         """Of the rules that do not come with graphopt: those that changed nothing, and why."""
-        acted = {a.rule for a in self.journal}
+        acted = {e.rule for e in self.journal}
         for rule in self.rules.rules:
             if rule.name not in acted and not rule.source.startswith("rules/"):
                 times = self.fired[rule.name]
@@ -144,7 +159,6 @@ class _Run:
 
     def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
         """What the run did."""
-        families = {r.name: r.family for r in self.rules.rules} | {p.name: p.family for p in self.rules.passes}
         cost_before = graph_cost(before, infer(before), self.target).total.seconds
         cost_after = graph_cost(after, infer(after), self.target).total.seconds if after is not before else cost_before
         return Report(
@@ -157,9 +171,19 @@ class _Run:
             cost_before=cost_before,
             cost_after=cost_after,
             exploration=_together(self.explorations),
-            rewrites=tuple(Rewrite(a.rule, families.get(a.rule, ""), a.site, a.before, a.after) for a in self.journal),
-            warnings=tuple(self._idle_rules()),
+            rewrites=tuple(Rewrite(e.rule, e.family, e.site, e.before, e.after) for e in self.journal.rewrites),
+            warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
         )
+
+
+def _price(model: CostModel) -> Callable[[Workspace, Node], float]:
+    """What a node of a workspace costs by itself, in modelled seconds."""
+
+    def price(space: Workspace, node: Node) -> float:
+        inputs = [None if v is None else space.fact(v) for v in node.inputs]
+        return model.cost(node.op, node.attrs, inputs, [space.fact(v) for v in node.outputs]).seconds
+
+    return price
 
 
 def _together(explorations: Sequence[Exploration]) -> Exploration | None:

@@ -104,7 +104,7 @@ def test_the_report_says_what_was_done(tmp_path: Path) -> None:
     assert report.ops_before == {"Relu": 2, "Add": 1, "Identity": 1}
     assert report.ops_after == {"Relu": 1, "Add": 1}
     assert report.by_rule() == {"identity": 1, "relu-holds": 1}
-    assert [s.name for s in report.steps] == ["read", "tidy", "explore", "choose", "fold", "write"]
+    assert [s.name for s in report.steps] == ["read", "tidy", "explore", "choose", "derive", "fold", "write"]
     assert {e.step for e in heard} == {s.name for s in report.steps}
     assert report.bytes_before == file.stat().st_size
     assert report.bytes_after == output.stat().st_size

@@ -273,6 +273,10 @@ class Graph:
         """The id that the next new node gets: a mark for ``since``."""
         return self._next
 
+    def rewind(self, first: int) -> None:
+        """Let new nodes have ids from ``first`` on again, from where on there is no node."""
+        self._next = first
+
     def is_used(self, id: int) -> bool:
         """Whether anybody reads the node: another node, or the caller as an output."""
         return bool(self._edges[id]) or any(v is not None and v.node == id for v in self.outputs)

@@ -8,12 +8,12 @@ what they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.build import Refused, element, family, replacements
@@ -51,9 +51,25 @@ def match(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id:
     return matches(rule, Workspace(graph, facts), graph.node(node_id))
 
 
-def matches(rule: Rule, space: Workspace, node: Node) -> Iterator[Match]:
-    """All matches of the rule in a workspace whose first root is the node."""
-    return _Matcher(rule, space).run(node)
+def matches(rule: Rule, space: Workspace, node: Node, roots: Collection[Value] | None = None) -> Iterator[Match]:
+    """All matches of the rule in a workspace whose first root is the node. Where ``roots`` are given, those are meant,
+    and no other value is looked at for one."""
+    return _Matcher(rule, space, roots=roots).run(node)
+
+
+def footprint(graph: Graph, found: Match) -> list[int]:
+    """The nodes of a match: those that its pattern names an op for, roots first."""
+    bound = [b for name, b in found.bindings.values.items() if name not in call_names(found.rule.lhs)]
+    leaves = {v for b in bound for v in (b if is_several(b) else (b,))}
+    inside: dict[int, None] = {}
+    waiting = [r for r in reversed(found.roots) if r not in leaves]
+    while waiting:
+        id = waiting.pop().node
+        if id in inside or graph.node(id).op in (CONSTANT, INPUT):
+            continue
+        inside[id] = None
+        waiting += [v for v in reversed(graph.node(id).inputs) if v is not None and v not in leaves]
+    return list(inside)
 
 
 def why_not(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id: int) -> str:
@@ -117,9 +133,16 @@ _GUARD = 1 << 20
 class _Matcher(TermMatcher):
     """One rule on one workspace."""
 
-    def __init__(self, rule: Rule, space: Workspace, reasons: list[tuple[int, str]] | None = None) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        space: Workspace,
+        reasons: list[tuple[int, str]] | None = None,
+        roots: Collection[Value] | None = None,
+    ) -> None:
         super().__init__(space, reasons)
         self.rule = rule
+        self.only = roots
 
     def run(self, node: Node) -> Iterator[Match]:
         first = self.rule.lhs[0]
@@ -134,7 +157,7 @@ class _Matcher(TermMatcher):
         """Matches of a root term at any output of a node that it can stand for."""
         for port in sorted({c.output for c in _heads(term)}):
             value = Value(node.id, port)
-            if port < node.n_outputs:
+            if port < node.n_outputs and (self.only is None or value in self.only):
                 for bound in self.term(term, value, found, index):
                     yield value, bound
 
@@ -149,7 +172,7 @@ class _Matcher(TermMatcher):
             self.fail("the roots share no variable")
             return
         for value in candidates:
-            if value not in roots:
+            if value not in roots and (self.only is None or value in self.only):
                 for bound in self.term(terms[0], value, found, None):
                     yield from self.others(terms[1:], [*roots, value], bound)
 
@@ -192,7 +215,7 @@ class _Matcher(TermMatcher):
                 return
             roots: list[Value] = []
             found = shared
-            for value in candidates:
+            for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
                 for bound in self.term(term, value, found, len(roots)):
                     if self.unfit(element(bound, starred_names(term), len(roots)), stars) is None:
                         roots.append(value)

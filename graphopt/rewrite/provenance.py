@@ -64,6 +64,19 @@ Reason: TypeAlias = Applied | Congruent
 
 
 @dataclass(frozen=True, slots=True)
+class Application:
+    """All of one application of a rule: its number is its position among them."""
+
+    rule: str
+    left: tuple[Spelling, ...]
+    """The roots, as they were matched."""
+    right: tuple[Spelling, ...]
+    """What was built for each."""
+    first: int
+    """Terms from this one on, up to the next application's, were made for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One rewrite within a term: ``before`` becomes ``after`` at ``site``, given by the positions of children."""
 
@@ -93,6 +106,8 @@ class Provenance:
     """For each term its symbol (an index into ``symbols``) and its children (terms)."""
     names: dict[int, str] = field(default_factory=dict)
     """What the graph calls its own terms."""
+    applications: list[Application] = field(default_factory=list)
+    """Applications of rules, in order."""
     _parent: dict[int, _Edge] = field(default_factory=dict)
 
     # -- recording
@@ -165,14 +180,28 @@ class Provenance:
         found += [(mine, other, (*site, i)) for i, (mine, other) in enumerate(zip(swapped, others, strict=True))]
         return found if forward else _reversed(found)
 
-    def _path(self, a: int, b: int, site: tuple[int, ...]) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
-        """The edges between two terms, each with what leads up to it."""
+    def path(self, a: int, b: int) -> list[tuple[int, int, Reason]]:
+        """The unions that make two terms equal, in order: the two terms of each and its reason, as they were given.
+
+        ValueError where they are not equal.
+        """
+        up, down = self._meet(a, b)
+        edges = [(term, self._parent[term]) for term in (*up[:-1], *reversed(down[:-1]))]
+        return [(t, e.to, e.reason) if e.forward else (e.to, t, e.reason) for t, e in edges]
+
+    def _meet(self, a: int, b: int) -> tuple[list[int], list[int]]:
+        """From each of two terms the way to the first one that both lead to."""
         up, down = self._to_root(a), self._to_root(b)
         while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
             up.pop()
             down.pop()
         if up[-1] != down[-1]:
             raise ValueError(f"terms {a} and {b} are not equal")
+        return up, down
+
+    def _path(self, a: int, b: int, site: tuple[int, ...]) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
+        """The edges between two terms, each with what leads up to it."""
+        up, down = self._meet(a, b)
         found: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
         for term in up[:-1]:
             edge = self._parent[term]

@@ -22,7 +22,7 @@ from graphopt.rewrite.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph import Row
 from graphopt.rewrite.instances import Instance, alone, independent, joined, shared
 from graphopt.rewrite.matching import Found, Matching
-from graphopt.rewrite.provenance import Applied, Spelling, term_of
+from graphopt.rewrite.provenance import Application, Applied, Spelling, term_of
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
 from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
 
@@ -251,20 +251,23 @@ class _Run:
             classes.undo(mark)
             return "nothing but constants would differ from what is known"
         left, right = instance.left(classes), [classes.spelling(m) for m in made]
-        changed = False
+        changed, why = False, None
         for before, term, after in zip(left, made, right, strict=True):
             reason = Applied(rule.name, self.matches, before, after)
             try:
                 changed |= classes.union(term_of(before), term, reason)
             except Contradiction as contradiction:
-                if not changed:
-                    classes.undo(mark)
-                return str(contradiction)
-        if len(instance.roots) > 1:
+                why = str(contradiction)
+                break
+        if changed:
+            classes.provenance.applications.append(Application(rule.name, tuple(left), tuple(right), mark))
+            self.matches += 1
+            self.statistics[rule.name].fired += 1
+        elif why is not None:
+            classes.undo(mark)
+        if why is None and len(instance.roots) > 1:
             self.rooted[index].update(map(term_of, left))
-        self.matches += changed
-        self.statistics[rule.name].fired += changed
-        return None
+        return why
 
     # -- the result
 

@@ -16,7 +16,6 @@ from functools import cached_property
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Value
 from graphopt.rewrite.provenance import Provenance
-from graphopt.rewrite.simplify import Applied
 
 PROJECTION = "<output>"
 """The op of an e-node that is one output (attribute ``index``) of the class that is its only child."""
@@ -103,27 +102,6 @@ class Saturated:
             if index < node.n_outputs:
                 found[index] = self.facts[projected]
         return tuple(found)
-
-    def applied(self, choice: Mapping[int, ENode]) -> list[Applied]:
-        """What turned the graph into what was chosen, in the order in which it was found.
-
-        Every application of a rule once, at the value of the graph whose class it changed.
-        """
-        names: dict[int, str] = {}
-        for value, name in self.values.items():
-            names.setdefault(name, self.graph.names.get(value, ""))
-        # what the outputs were, and what the chosen e-nodes were made from, became what was chosen in its place
-        pairs = [(r, self.terms.get(v, r)) for r, v in zip(self.roots, self.graph.outputs, strict=True) if r and v]
-        for name in self.chosen(choice):
-            spelled = self.provenance.terms[choice[name].id][1]
-            pairs += [(c, term) for c, term in zip(choice[name].children, spelled, strict=False) if c is not None]
-        found: dict[int, Applied] = {}
-        for name, term in dict.fromkeys(pairs):
-            for step in self.provenance.explain(term, choice[name].id) if term != choice[name].id else ():
-                if step.match >= 0:
-                    sides = self.provenance.text(step.before), self.provenance.text(step.after)
-                    found.setdefault(step.match, Applied(step.rule, names.get(name, ""), *sides))
-        return [found[match] for match in sorted(found)]
 
     def chosen(self, choice: Mapping[int, ENode]) -> list[int]:
         """The classes that the roots need under a choice, each after those that it reads. ValueError on a cycle."""

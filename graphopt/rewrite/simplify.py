@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from graphopt.errors import RuleError
 from graphopt.ir import infer
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.build import Refused, replacements
-from graphopt.rewrite.match import Match, depth, input_ops, matches, root_ops
+from graphopt.rewrite.describe import describe, leaves_of, name_of, show_call
+from graphopt.rewrite.journal import Action, Journal, sign
+from graphopt.rewrite.match import Match, depth, footprint, input_ops, matches, root_ops
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
-from graphopt.rewrite.rule import Rule, variables
+from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.workspace import Workspace, captured_facts
 
 log = logging.getLogger(__name__)
@@ -26,35 +26,38 @@ ROUNDS = 20
 """How often the whole-graph passes are repeated at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """One application of a rule or native pass: its name, the value it replaced, and both sides in call notation."""
-
-    rule: str
-    site: str
-    before: str
-    after: str
-
-
 def simplify(
     graph: Graph,
     rules: Iterable[Rule] = (),
     passes: Sequence[Pass] = PASSES,
     *,
     facts: Mapping[Value, Fact] | None = None,
-    journal: list[Applied] | None = None,
+    journal: Journal | None = None,
     limit: int | None = None,
 ) -> Graph:
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
     The graph itself is never changed, and it is what comes back where nothing applied. ``facts`` is
-    what is known of its inputs beyond their types; what is done is appended to ``journal``. Raises
+    what is known of its inputs beyond their types; what is done is noted in the ``journal``. Raises
     RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo each
     other, or make what they apply to.
     """
     space = Workspace(graph.copy(), infer.infer(graph, facts))
+    mark = 0 if journal is None else journal.open()
     _Simplifier(space, tuple(rules), passes, journal, limit).run()
+    if journal is not None:
+        journal.close(mark, space.edits > 0)
     return space.graph if space.edits else graph
+
+
+def replace_roots(space: Workspace, found: Match, made: Sequence[Value], first: int) -> None:
+    """Let what reads the roots of a match read what was made for them, by nodes from id ``first`` on."""
+    moved: dict[Value, Value] = {}
+    for old, new in zip(found.roots, made, strict=True):
+        new = moved.get(new, new)
+        if old != new:
+            space.replace(old, new, first)
+            moved[old] = new
 
 
 class _Simplifier:
@@ -65,7 +68,7 @@ class _Simplifier:
         space: Workspace,
         rules: Sequence[Rule],
         passes: Sequence[Pass],
-        journal: list[Applied] | None,
+        journal: Journal | None,
         limit: int | None,
     ) -> None:
         self.space = space
@@ -100,15 +103,15 @@ class _Simplifier:
         if UNUSED not in self.passes:
             return
         for node in reversed(self.graph.order()):
-            site, text = _name(self.graph, node), self.shown(node)
-            if remove_unused(self.space, node) and node.op != CONSTANT:
-                self.note(UNUSED.name, site, text, "")
+            site, text = name_of(self.graph, node), self.shown(node)
+            if remove_unused(self.space, node):
+                self.note(UNUSED.name, site, text, node.id)
 
     def sweep(self, name: str, act: Callable[[Workspace], bool]) -> None:
         """Let a pass go over the whole graph."""
-        before = self.space.edits
+        before, first = self.space.edits, self.graph.next_id
         if act(self.space):
-            self.note(name, self.graph.name, f"{self.space.edits - before} places", "")
+            self.note(name, self.graph.name, f"{self.space.edits - before} places", None, first)
 
     def settle(self) -> None:
         """Look at nodes until none is pending."""
@@ -134,17 +137,20 @@ class _Simplifier:
         """Apply the first pass or rule that changes something at the node."""
         if self.graph.functions and callee(node, self.graph.functions):
             return UNUSED in self.passes and remove_unused(self.space, node)
+        first = self.graph.next_id
         for native in self.passes:
             if native.visit is not None and native.visit(self.space, node):
-                if native is not UNUSED:
-                    self.note(native.name, _name(self.graph, node), self.shown(node), "")
+                self.note(native.name, name_of(self.graph, node), self.shown(node), node.id, first)
                 return True
         rules = self.rules_at(node.op)
         if not rules:
             return False
         around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
         return any(
-            self.apply(found) for rule, needed in rules if needed <= around for found in matches(rule, self.space, node)
+            self.apply(found, way)
+            for rule, needed in rules
+            if needed <= around
+            for way, found in enumerate(matches(rule, self.space, node))
         )
 
     def shown(self, node: Node) -> str:
@@ -161,8 +167,8 @@ class _Simplifier:
             self.by_op[op] = found
         return found
 
-    def apply(self, found: Match) -> bool:
-        """Replace the roots of a match; whether its right side fits."""
+    def apply(self, found: Match, way: int) -> bool:
+        """Replace the roots of a match, number ``way`` at its node; whether its right side fits."""
         if not all(map(self.space.uses, found.roots)):
             return False
         first = self.graph.next_id
@@ -175,19 +181,34 @@ class _Simplifier:
         if all(a == b for a, b in zip(found.roots, made, strict=True)):
             self.space.undo(first)
             return False
-        if self.journal is not None:
-            leaves = _leaves(found)
-            before, after = (", ".join(describe(self.graph, v, leaves) for v in side) for side in (found.roots, made))
-            self.note(found.rule.name, _name(self.graph, self.graph.node(found.roots[0].node)), before, after)
+        self.applied[found.rule.name] += 1
+        if self.journal is None:
+            replace_roots(self.space, found, made, first)
         else:
-            self.note(found.rule.name, "", "", "")
-        moved: dict[Value, Value] = {}
-        for old, new in zip(found.roots, made, strict=True):
-            new = moved.get(new, new)
-            if old != new:
-                self.space.replace(old, new, first)
-                moved[old] = new
+            self.journalled(self.journal, found, way, made, first)
+        if UNUSED in self.passes:
+            self.space.drop_orphans()
         return True
+
+    def journalled(self, journal: Journal, found: Match, way: int, made: Sequence[Value], first: int) -> None:
+        """Replace the roots of a match and write down that it was done."""
+        leaves, inside = leaves_of(found), footprint(self.graph, found)
+        before, after = (", ".join(describe(self.graph, v, leaves) for v in side) for side in (found.roots, made))
+        entry = journal.note(
+            self.space,
+            Action.REWRITE,
+            found.rule.name,
+            at=found.roots,
+            way=way,
+            site=name_of(self.graph, self.graph.node(found.roots[0].node)),
+            before=before,
+            after=after,
+            first=first,
+            footprint=inside,
+            changed=sorted({user for old in found.roots for user, _ in self.graph.users(old) if user < first}),
+        )
+        replace_roots(self.space, found, made, first)
+        sign(self.graph, entry.made, entry)
 
     def bodies(self) -> None:
         """Simplify the bodies of If, Loop and Scan, which know what they capture."""
@@ -196,7 +217,10 @@ class _Simplifier:
                 if id(body) in self.settled:
                     continue
                 known = captured_facts(node, body, self.space.facts)
+                mark = 0 if self.journal is None else self.journal.open(node.id, name)
                 result = self.body(body, known)
+                if self.journal is not None:
+                    self.journal.close(mark, result is not body)
                 self.settled[id(result)] = result
                 if result is not body:
                     current = self.graph.node(node.id)
@@ -208,45 +232,14 @@ class _Simplifier:
         _Simplifier(space, self.rules, self.passes, self.journal, self.limit).run()
         return space.graph if space.edits else body
 
-    def note(self, rule: str, site: str, before: str, after: str) -> None:
-        self.applied[rule] += 1
+    def note(self, name: str, site: str, text: str, node: int | None, first: int | None = None) -> None:
+        """A pass acted, at the node or on the whole graph; what it left unread goes with it."""
+        self.applied[name] += 1
         if self.journal is not None:
-            self.journal.append(Applied(rule, site, before, after))
-
-
-def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), depth: int = 8) -> str:
-    """The term that makes a value in call notation, down to the leaves (or to the depth), which stand by name."""
-    if value is None:
-        return "_"
-    if value.node not in graph:
-        return f"%{value.node}"
-    node = graph.node(value.node)
-    constant = graph.constant_of(value)
-    if constant is not None and constant.size <= 8 and value not in leaves:
-        return str(constant.array.tolist())
-    if value in leaves or depth == 0 or node.op in (INPUT, CONSTANT):
-        return _name(graph, node, value.port)
-    port = f"[{value.port}]" if value.port else ""
-    return show_call(graph, node, leaves, depth) + port
-
-
-def show_call(graph: Graph, node: Node, leaves: Sequence[Value] = (), depth: int = 1) -> str:
-    """A node in call notation, its operands as ``describe`` shows them."""
-    parts = [describe(graph, v, leaves, depth - 1) for v in node.inputs]
-    parts += [f"{name}={'{...}' if isinstance(a, Graph) else repr(a)}" for name, a in node.attrs.items()]
-    return f"{node.op}({', '.join(parts)})"
-
-
-def _leaves(found: Match) -> tuple[Value, ...]:
-    names = {v.name for term in found.rule.lhs for v in variables(term)}
-    bound = [b for name, b in found.bindings.values.items() if name in names and b is not None]
-    return tuple(v for b in bound for v in (b if is_several(b) else (b,)))
-
-
-def _name(graph: Graph, node: Node, port: int = 0) -> str:
-    value = Value(node.id, port)
-    if value in graph.names:
-        return graph.names[value]
-    if value in graph.outputs:
-        return graph.output_names[graph.outputs.index(value)]
-    return f"%{node.id}" if not port else f"%{node.id}.{port}"
+            at = () if node is None else (node,)
+            entry = self.journal.note(
+                self.space, Action.PASS, name, at=at, site=site, before=text, first=first, footprint=at, changed=at
+            )
+            sign(self.graph, entry.made, entry)
+        if UNUSED in self.passes:
+            self.space.drop_orphans()

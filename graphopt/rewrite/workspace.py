@@ -42,6 +42,7 @@ class Workspace:
         self._pending: deque[int] = deque()
         self._is_pending: set[int] = set()
         self._stale: deque[int] = deque()
+        self._orphans: list[int] = []
 
     # -- asking
 
@@ -69,6 +70,7 @@ class Workspace:
         """A new constant of the graph."""
         value = self.graph.add_constant(constant)
         self.facts[value] = fact_of(constant)
+        self._orphans.append(value.node)
         return value
 
     def call(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[Value, ...]:
@@ -79,6 +81,7 @@ class Workspace:
         node = self.graph.add(op, tuple(kept), attrs, len(facts))
         for value, fact in zip(node.outputs, facts, strict=True):
             self.facts[value] = fact
+        self._orphans.append(node.id)
         self.touch(node.id)
         return node.outputs
 
@@ -94,6 +97,7 @@ class Workspace:
         """The outputs of a new node whose facts are inferred here."""
         node = self.graph.add(op, tuple(inputs), attrs, n_outputs, captures=captures, origin=origin)
         self._stale.append(node.id)
+        self._orphans.append(node.id)
         self.touch(node.id)
         self._refresh()
         return node.outputs
@@ -122,6 +126,7 @@ class Workspace:
             self._touch_below(reader)
         self.touch(new.node)
         self.touch(old.node)
+        self._orphans.append(old.node)
         self._refresh()
 
     def update(self, id: int, **changes: object) -> Node:
@@ -135,6 +140,7 @@ class Workspace:
         for source in old.inputs:
             if source is not None:
                 self.touch(source.node)
+                self._orphans.append(source.node)
         self._touch_below(id)
         self._stale.append(id)
         self._refresh()
@@ -150,13 +156,22 @@ class Workspace:
         for source in dict.fromkeys(node.inputs):
             if source is not None:
                 self.touch(source.node)
+                self._orphans.append(source.node)
+
+    def drop_orphans(self) -> None:
+        """Delete the nodes that lost their last reader since this was last asked for, and what only they read."""
+        while self._orphans:
+            id = self._orphans.pop()
+            if id in self.graph and self.graph.node(id).op != INPUT and not self.graph.is_used(id):
+                self.remove(id)
 
     def undo(self, first: int) -> None:
-        """Take back all nodes from id ``first`` on: those of a right side that was refused."""
+        """Take back all nodes from id ``first`` on, which a right side was to be; their ids are free again."""
         for node in reversed(list(self.graph.since(first))):
             self.graph.remove(node.id)
             for value in node.outputs:
                 self.facts.pop(value, None)
+        self.graph.rewind(first)
 
     # -- what to look at
 
@@ -192,6 +207,12 @@ class Workspace:
             level = below
 
     # -- facts
+
+    def learn(self, value: Value, fact: Fact) -> None:
+        """Take in a fact, and what follows from it."""
+        if self._learn(value, fact):
+            self._stale.extend(self.graph.readers(value.node))
+            self._refresh()
 
     def _learn(self, value: Value, fact: Fact) -> bool:
         """Take in a fact; whether anything was not known before."""

@@ -16,10 +16,10 @@ from graphopt.ir.graph import Value
 from graphopt.ir.types import TensorType, symbol
 from graphopt.progress import Event
 from graphopt.rewrite import saturate as module
-from graphopt.rewrite.rebuild import to_graph
 from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.saturated import ENode, Saturated
 from tests.rewrite.small_graphs import ALGEBRA, Maker, random_graph, rules
+from tests.rewrite.test_derive import derived
 
 SHARED = """
 shared: MatMul(x, a*) => Split(MatMul(x, Concat(a*, axis=1)), {[each a.shape[1]]}, axis=-1)
@@ -50,7 +50,7 @@ def test_whatever_is_chosen_computes_the_same(seed: int) -> None:
     given = {f"x{i}": np.random.default_rng(i).standard_normal((3, 3)).astype(np.float32) for i in range(3)}
     wanted = run(graph, given)
     for other in range(4):
-        rebuilt = to_graph(saturated, random_choice(saturated, other))
+        rebuilt = derived(saturated, random_choice(saturated, other), rules(ALGEBRA))
         assert rebuilt.output_names == graph.output_names
         for name, array in run(rebuilt, given).items():
             np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-4)
@@ -74,7 +74,7 @@ def test_a_rule_may_give_back_what_it_was_given() -> None:
     graph = m.done(y)
     saturated = saturate(graph, None, rules(ALGEBRA))
     assert saturated.values[y] == saturated.values[x]
-    assert list(to_graph(saturated, saturated.originals).nodes()) == list(graph.nodes())[:1]
+    assert list(derived(saturated, saturated.originals, rules(ALGEBRA)).nodes()) == list(graph.nodes())[:1]
 
 
 def test_congruence_reaches_what_is_above() -> None:
@@ -89,7 +89,7 @@ def test_choosing_the_originals_gives_the_graph_itself() -> None:
     m = Maker()
     x = m.input("x", 2)
     graph = m.done(m("Add", m("Exp", x), x))
-    assert to_graph(saturate(graph, None, []), saturate(graph, None, []).originals) is graph
+    assert derived(saturate(graph, None, []), saturate(graph, None, []).originals, []) is graph
 
 
 @pytest.mark.parametrize("limit", [20, 33, 50])
@@ -205,7 +205,7 @@ def test_all_calls_of_a_kind_become_one() -> None:
     saturated = saturate(graph, None, rules(SHARED))
     assert saturated.stop == "saturated"
     assert [ops_of(saturated, p) for p in (*products, other)] == [{"MatMul", "<output>"}] * 3 + [{"MatMul"}]
-    rebuilt = to_graph(saturated, {c: n[-1] for c, n in saturated.classes.items()})
+    rebuilt = derived(saturated, {c: n[-1] for c, n in saturated.classes.items()}, rules(SHARED))
     assert [n.op for n in rebuilt.nodes() if n.op in ("MatMul", "Split")] == ["MatMul", "MatMul", "Split"]
     given = {"x": np.ones((4, 8), np.float32), "w": np.ones((8, 2), np.float32)}
     wanted = run(graph, given)
@@ -244,6 +244,7 @@ def test_two_roots_apply_once_to_terms_of_the_graph() -> None:
 # -- the same in every run
 
 SCRIPT = """
+from tests.rewrite.test_derive import derived
 from tests.rewrite.small_graphs import *
 from graphopt.rewrite.saturate import *
 saturated = saturate(random_graph(3), None, rules(ALGEBRA), Budget(nodes=200))

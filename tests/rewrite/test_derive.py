@@ -1,15 +1,22 @@
-"""What was chosen as it was stays as it was; the rest is new, and nothing else is touched."""
+"""What was chosen is reached by rule instances one by one; what was chosen as it was stays as it was."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Origin, Value
-from graphopt.rewrite.rebuild import to_graph
+from graphopt.rewrite.alternatives import Alternatives
+from graphopt.rewrite.derive import derive
+from graphopt.rewrite.journal import Action, Journal
+from graphopt.rewrite.replay import replay
+from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.saturate import saturate
 from graphopt.rewrite.saturated import ENode, Saturated
+from graphopt.rewrite.workspace import Workspace
 from tests.rewrite.small_graphs import ALGEBRA, Maker, rules
 
 
@@ -19,6 +26,22 @@ def choose(saturated: Saturated, *ops: str) -> dict[int, ENode]:
         c: next((n for n in nodes if n.op in ops), saturated.originals.get(c, nodes[0]))
         for c, nodes in saturated.classes.items()
     }
+
+
+def derived(
+    saturated: Saturated, choice: Mapping[int, ENode], used: Sequence[Rule], journal: Journal | None = None
+) -> Graph:
+    """The chosen graph, reached by a derivation that replays."""
+    journal = Journal() if journal is None else journal
+    graph, by_name = saturated.graph, {r.name: r for r in used}
+    mark = journal.open()
+    space = Workspace(graph.copy())
+    assert derive(saturated, choice, by_name, Alternatives(space), journal) == []
+    journal.close(mark, space.edits > 0)
+    again = replay(graph, journal, by_name, {})
+    assert again.lost == ()
+    assert list(again.graph.nodes()) == list((space.graph if space.edits else graph).nodes())
+    return space.graph if space.edits else graph
 
 
 def factored() -> tuple[Graph, Value]:
@@ -35,7 +58,9 @@ def factored() -> tuple[Graph, Value]:
 def test_nodes_that_were_not_rewritten_stay() -> None:
     graph, total = factored()
     before = list(graph.nodes())
-    rebuilt = to_graph(saturate(graph, None, rules(ALGEBRA)), choose(saturate(graph, None, rules(ALGEBRA)), "Mul"))
+    rebuilt = derived(
+        saturate(graph, None, rules(ALGEBRA)), choose(saturate(graph, None, rules(ALGEBRA)), "Mul"), rules(ALGEBRA)
+    )
     assert list(graph.nodes()) == before
     (top,) = (n for n in rebuilt.nodes() if n.op == "Neg")
     assert (top.id, top.origin.name) == (graph.outputs[0].node, "last")  # type: ignore[union-attr]
@@ -48,7 +73,7 @@ def test_nodes_that_were_not_rewritten_stay() -> None:
 def test_new_values_have_types() -> None:
     graph, _ = factored()
     saturated = saturate(graph, None, rules(ALGEBRA))
-    rebuilt = to_graph(saturated, choose(saturated, "Mul"))
+    rebuilt = derived(saturated, choose(saturated, "Mul"), rules(ALGEBRA))
     new = [v for n in rebuilt.nodes() if n.id not in graph for v in n.outputs]
     assert all(str(rebuilt.types[v]) == "float32[2]" for v in new)
 
@@ -58,7 +83,7 @@ def test_equal_nodes_are_shared() -> None:
     x = m.input("x", 2)
     graph = m.done(m("Add", m("Exp", x), m("Exp", x)))
     saturated = saturate(graph, None, [])
-    rebuilt = to_graph(saturated, saturated.originals)
+    rebuilt = derived(saturated, saturated.originals, rules(ALGEBRA))
     assert [n.op for n in rebuilt.nodes()] == ["Input", "Exp", "Add"]
 
 
@@ -67,7 +92,7 @@ def test_an_output_may_become_an_input_of_the_graph() -> None:
     x = m.input("x", 2)
     graph = m.done(m("Neg", m("Neg", x)), x)
     saturated = saturate(graph, None, rules(ALGEBRA))
-    rebuilt = to_graph(saturated, saturated.originals)
+    rebuilt = derived(saturated, saturated.originals, rules(ALGEBRA))
     assert rebuilt.outputs == [x, x]
     assert rebuilt.output_names == ["y0", "y1"]
     assert rebuilt.names == {x: "x"}
@@ -77,7 +102,7 @@ def test_inputs_nobody_reads_stay() -> None:
     m = Maker()
     x, unused = m.input("x", 2), m.input("unused", 2)
     saturated = saturate(m.done(m("Neg", x)), None, [])
-    assert to_graph(saturated, saturated.originals).inputs == [x, unused]
+    assert derived(saturated, saturated.originals, rules(ALGEBRA)).inputs == [x, unused]
 
 
 def test_bodies_and_what_they_capture_stay() -> None:
@@ -95,7 +120,7 @@ def test_bodies_and_what_they_capture_stay() -> None:
     )
     graph = m.done(Value(node.id))
     saturated = saturate(graph, None, rules(ALGEBRA))
-    rebuilt = to_graph(saturated, saturated.originals)
+    rebuilt = derived(saturated, saturated.originals, rules(ALGEBRA))
     assert rebuilt.node(node.id).inputs == (condition, x)
     assert rebuilt.node(node.id).bodies == node.bodies
 
@@ -107,31 +132,53 @@ def test_a_node_with_several_outputs_is_made_once() -> None:
     split = m.graph.add("Split", (m("Relu", m("Relu", x)), sizes), n_outputs=2)
     graph = m.done(m("Add", *split.outputs))
     saturated = saturate(graph, None, rules(ALGEBRA))
-    rebuilt = to_graph(saturated, saturated.originals)
+    rebuilt = derived(saturated, saturated.originals, rules(ALGEBRA))
     assert [n.op for n in rebuilt.nodes() if n.op not in ("Input", "Constant")] == ["Relu", "Split", "Add"]
 
 
 def test_a_choice_with_a_cycle_is_refused() -> None:
     m = Maker()
-    y = m("Relu", m("Relu", m.input("x", 2)))
-    saturated = saturate(m.done(y), None, rules(ALGEBRA))
-    circular = {c: nodes[-1] for c, nodes in saturated.classes.items()}
+    x = m.input("x", 2)
+    inner = m("Relu", x)
+    outer = m("Relu", inner)
+    side = Alternatives(Workspace(m.done(outer)))
+    side.unite(inner, outer)
+    side.unite(inner, x)
     with pytest.raises(ValueError, match="cycle"):
-        to_graph(saturated, circular)
+        side.choose([outer])
 
 
 def test_what_was_applied_is_told_with_both_sides() -> None:
     graph, _ = factored()
     saturated = saturate(graph, None, rules(ALGEBRA))
-    (applied,) = saturated.applied(choose(saturated, "Mul"))
-    assert (applied.rule, applied.site) == ("factor", "total")
-    assert applied.before == "Add(Mul(a, Exp(b)), Mul(a, c))"
-    assert applied.after == "Mul(a, Add(Exp(b), c))"
-    assert saturated.applied(saturated.originals) == []
+    journal = Journal()
+    derived(saturated, choose(saturated, "Mul"), rules(ALGEBRA), journal)
+    (applied,) = journal.rewrites
+    assert (applied.rule, applied.site, applied.action) == ("factor", "total", Action.EQUAL)
+    assert applied.before == "Add(Mul(a, %3), Mul(a, c))"
+    assert applied.after == "Mul(a, Add(%3, c))"
+    assert applied.nodes == (3, 2)
+
+
+def test_nothing_is_applied_where_the_graph_itself_was_chosen() -> None:
+    graph, _ = factored()
+    saturated = saturate(graph, None, rules(ALGEBRA))
+    journal = Journal()
+    assert derived(saturated, saturated.originals, rules(ALGEBRA), journal) is graph
+    assert list(journal) == []
 
 
 def test_rewrites_that_only_joined_values_of_the_graph_are_told_too() -> None:
     m = Maker()
     graph = m.done(m("Exp", m("Neg", m("Neg", m.input("x", 2)))))
     saturated = saturate(graph, None, rules(ALGEBRA))
-    assert [a.rule for a in saturated.applied(saturated.originals)] == ["double-neg"]
+    journal = Journal()
+    derived(saturated, saturated.originals, rules(ALGEBRA), journal)
+    assert [e.rule for e in journal.rewrites] == ["double-neg"]
+
+
+def test_the_nodes_that_were_made_say_by_what() -> None:
+    graph, _ = factored()
+    saturated = saturate(graph, None, rules(ALGEBRA))
+    made = derived(saturated, choose(saturated, "Mul"), rules(ALGEBRA))
+    assert [n.origin.metadata for n in made.nodes() if n.op == "Mul"] == [(("graphopt", "factor #1"),)]
