@@ -86,6 +86,15 @@ def optimize(
     ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to write what was done, for explain and revert; default: OUT.journal.json beside it.",
+            show_default=False,
+        ),
+    ] = None,
+    no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as JSON (- is stdout).", show_default=False)
     ] = None,
@@ -99,6 +108,7 @@ def optimize(
     import tempfile
 
     from graphopt.cli import files, progress, tables
+    from graphopt.derivation import journal_path
     from graphopt.optimize import optimize as run
     from graphopt.rewrite.saturate import Budget
 
@@ -108,7 +118,8 @@ def optimize(
         raise UsageError(f"{written} is the input itself: give another -o, or --in-place to write over it")
     is_replaced = in_place and _is_model(written, model)
     read = [*([] if is_replaced else [model]), *(rules or ()), *arrays]
-    files.check_written({"-o": written, "--json": json}, read)
+    kept = None if no_journal or dry_run else journal or journal_path(written)
+    files.check_written({"-o": written, "--json": json, "--journal": kept}, read)
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(quiet, verbose) as listener,
@@ -129,6 +140,7 @@ def optimize(
             budget=None if budget is None else Budget(**values.budget(budget)),
             verify=values.draws(verify),
             inputs=values.inputs(input or ()),
+            journal=kept,
             return_report=True,
             listener=listener,
         )
@@ -250,4 +262,4 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import coverage, rules_check  # noqa: E402, F401
+from graphopt.cli import coverage, rules_check, rules_fmt  # noqa: E402, F401

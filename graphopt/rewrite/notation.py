@@ -61,10 +61,15 @@ def show_term(term: Term) -> str:
 
 def show_rule(rule: Rule) -> str:
     """The rule as it is written in a rule file, its reason above it."""
-    head = f"{rule.name}:  {_terms(rule.lhs)}"
-    where = f"\n    where {' and '.join(_within(g, _NOT) for g in rule.where)}" if rule.where else ""
-    joint = "  =>  " if len(head) + len(_terms(rule.rhs)) < 110 else "\n    =>  "
-    return f"{_reason(rule)}{head}{joint}{_terms(rule.rhs)}{where}\n"
+    left, right, where = show_body(rule)
+    head = f"{rule.name}:  {left}"
+    joint = "  =>  " if len(head) + len(right) < 110 else "\n    =>  "
+    return f"{_reason(rule)}{head}{joint}{right}" + (f"\n    where {where}\n" if where else "\n")
+
+
+def show_body(rule: Rule) -> tuple[str, str, str]:
+    """The left side, the right side and the guards of a rule as they are written; no guards are empty."""
+    return _terms(rule.lhs), _terms(rule.rhs), " and ".join(_within(g, _NOT) for g in rule.where)
 
 
 def show_number(value: int | float | str | bool | None) -> str:

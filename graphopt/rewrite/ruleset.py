@@ -125,13 +125,17 @@ def _policy(policy: Soundness | str) -> Soundness:
 
 
 def _read(path: Path, strict: bool) -> list[Rule]:
+    return parse_rules(read_text(path), str(path), strict)
+
+
+def read_text(path: Path) -> str:
+    """The text of a rule file. Raises ReadError where it cannot be read, or is not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ReadError(f"{path}: cannot be read as a rule file: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ReadError(f"{path}: is not a rule file: byte {error.start} is not UTF-8 text") from None
-    return parse_rules(text, str(path), strict)
 
 
 def standard_folder() -> Path:
