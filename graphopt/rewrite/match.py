@@ -54,7 +54,7 @@ def match(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id:
 def matches(rule: Rule, space: Workspace, node: Node, roots: Collection[Value] | None = None) -> Iterator[Match]:
     """All matches of the rule in a workspace whose first root is the node. Where ``roots`` are given, those are meant,
     and no other value is looked at for one."""
-    return _Matcher(rule, space, roots=roots).run(node)
+    return Matcher(rule, space, roots=roots).run(node)
 
 
 def footprint(graph: Graph, found: Match) -> list[int]:
@@ -78,7 +78,7 @@ def why_not(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_i
     Of several ways in which it fails, the one that came furthest through the pattern is told.
     """
     space = Workspace(graph.copy(), facts)
-    matcher = _Matcher(rule, space, reasons=[])
+    matcher = Matcher(rule, space, reasons=[])
     for found in matcher.run(graph.node(node_id)):
         try:
             replacements(rule, found.bindings, found.roots, space)
@@ -130,7 +130,7 @@ _GUARD = 1 << 20
 """How far a match has come that fails only in its guards."""
 
 
-class _Matcher(TermMatcher):
+class Matcher(TermMatcher):
     """One rule on one workspace."""
 
     def __init__(
