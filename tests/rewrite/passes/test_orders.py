@@ -1,0 +1,98 @@
+"""Transposes vanish where values can be kept in other orders, all over the graph, and stay where nothing is gained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
+from graphopt.rewrite.check import compute
+from graphopt.rewrite.passes.dead import UNUSED
+from graphopt.rewrite.passes.fold import FOLD
+from graphopt.rewrite.passes.orders import ORDERS
+from graphopt.rewrite.simplify import simplify
+
+
+def turned(text: str) -> Graph:
+    """The graph of a text with the orders chosen; it computes the same."""
+    graph = parse(text)
+    made = simplify(graph, passes=(UNUSED, FOLD, ORDERS))
+    random = np.random.default_rng(1)
+    inputs = {
+        graph.names[v]: random.random([n if isinstance(n, int) else 2 for n in graph.types[v].shape]).astype(np.float32)
+        for v in graph.inputs
+    }
+    for want, got in zip(compute(graph, inputs), compute(made, inputs), strict=True):
+        np.testing.assert_allclose(want, got, rtol=1e-5, atol=1e-6)
+    return made
+
+
+def left(text: str) -> int:
+    """How many transposes are left."""
+    return sum(node.op == "Transpose" for node in turned(text).nodes())
+
+
+LAST, FIRST = "perm=[0, 2, 3, 1]", "perm=[0, 3, 1, 2]"
+W = "w = float32[4, 4, 1, 1] {" + ", ".join(["0.5", "0.25"] * 8) + "} "
+X = "x: float32[1, 4, 6, 6] " + W
+ISLANDS = {
+    "a bias and an activation": "b = [1.0, 2.0, 3.0, 4.0] "
+    f"y = Conv(Transpose(Relu(Add(Transpose(Conv(x, w), {LAST}), b)), {FIRST}), w)",
+    "a pad": f"y = Conv(Transpose(Pad(Transpose(x, {LAST}), [0, 1, 1, 0, 0, 1, 1, 0]), {FIRST}), w)",
+    "a concatenation": f"t = Transpose(x, {LAST}) y = Transpose(Concat(t, Relu(t), axis=-1), {FIRST})",
+    "a split": f"a, b = Split(Transpose(x, {LAST}), [1, 3], axis=3) y = Transpose(Concat(b, a, axis=3), {FIRST})",
+    "a mean that scales": f"t = Transpose(x, {LAST}) y = Transpose(Mul(t, Sigmoid(ReduceMean(t, [1, 2]))), {FIRST})",
+    "a softmax": f"y = Transpose(Softmax(Transpose(x, {LAST})), {FIRST})",
+    "a squeeze": f"y = Squeeze(Transpose(ReduceMax(x, [2, 3]), {LAST}), [1, 2])",
+    "a reshape of positions": f"y = Transpose(Reshape(Transpose(x, {LAST}), [1, 36, 4]), perm=[0, 2, 1])",
+    "a slice": f"y = Transpose(Slice(Transpose(x, {LAST}), [0, 1], [2, 3], [1, 3]), {FIRST})",
+    "an extreme's place": f"y = ArgMax(Transpose(x, {LAST}), axis=-1, keepdims=0)",
+    "quantization": f"q = QuantizeLinear(Transpose(x, {LAST}), [0.1, 0.2, 0.1, 0.2], axis=3) "
+    f"y = Transpose(DequantizeLinear(q, [0.1, 0.2, 0.1, 0.2], axis=3), {FIRST})",
+    "a norm by channel": "y = Transpose(BatchNormalization(Transpose(x, perm=[0, 1, 3, 2]), [1.0, 2.0, 1.0, 2.0], "
+    "[0.0, 1.0, 0.0, 1.0], [0.5, 0.0, 0.5, 0.0], [1.0, 1.0, 2.0, 2.0]), perm=[0, 1, 3, 2])",
+    "tokens": "x3 = Reshape(x, [1, 36, 4]) m = float32[36, 36] {" + ", ".join(["0.1", "0.2", "0.3"] * 432) + "} "
+    "y = Transpose(Relu(MatMul(Transpose(x3, perm=[0, 2, 1]), m)), perm=[0, 2, 1])",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ISLANDS.values(), ids=ISLANDS)
+def test_islands_vanish(text: str) -> None:
+    assert left(X + text + " return y") == 0
+
+
+def test_open_sizes() -> None:
+    text = f"y = Transpose(Relu(Add(Transpose(x, {LAST}), [1.0, 2.0, 3.0, 4.0])), {FIRST}) return y"
+    assert left("x: float32[n, 4, h, w] " + text) == 0
+
+
+def test_what_needs_the_order_keeps_its_transpose() -> None:
+    assert left(f"{X} y = Reshape(Transpose(x, {LAST}), [-1]) return y") == 1
+    assert left(f"{X} y = Relu(Transpose(x, {LAST})) return y") == 1
+    assert left(f"{X} y = LayerNormalization(Transpose(x, {LAST}), [1.0, 1.0, 2.0, 2.0]) return y") == 1
+
+
+def test_one_transpose_serves_two_readers() -> None:
+    text = f"{X} t = Transpose(x, {LAST}) a = Flatten(Relu(t), axis=0) b = Flatten(Neg(t), axis=0) return a, b"
+    assert left(text) == 1
+
+
+def test_nothing_gained_is_nothing_done() -> None:
+    graph = parse(f"{X} y = Relu(Transpose(x, {LAST})) return y")
+    assert simplify(graph, passes=(ORDERS,)) is graph
+    graph = parse(f"{X} y = Relu(x) return y")
+    assert simplify(graph, passes=(ORDERS,)) is graph
+
+
+def test_keys_of_attention_are_left_to_the_product() -> None:
+    made = turned(
+        "q: float32[2, 3, 4, 5] k: float32[2, 3, 4, 5] "
+        "t = Transpose(Relu(k), perm=[0, 1, 3, 2]) y = Softmax(MatMul(q, t)) return y"
+    )
+    assert [n.op for n in made.order() if n.op not in ("Input", "Constant")] == [
+        "Relu",
+        "Transpose",
+        "MatMul",
+        "Softmax",
+    ]
