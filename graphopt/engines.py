@@ -1,10 +1,17 @@
-"""What runs a model to see what it computes: ONNX Runtime where it is installed, else ONNX's reference evaluator."""
+"""What runs a model, to see what it computes or how long it takes: ONNX Runtime where it is installed, else, for what
+it computes, ONNX's reference evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from graphopt.errors import MissingDependencyError
 
 Feeds: TypeAlias = Mapping[str, Any]
 """Inputs by name: arrays, lists of arrays for sequences, None for what is absent."""
@@ -18,6 +25,113 @@ REFERENCE = "ONNX's reference evaluator"
 
 class EngineError(Exception):
     """The engine does not run the model, or not on these inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One thing that a runtime did in a run: for which node of the model as it optimized it, which op, how long."""
+
+    name: str
+    op: str
+    seconds: float
+
+
+class Profiler(Protocol):
+    """A runtime that tells what it did, and how long each of it took."""
+
+    @property
+    def runtime(self) -> str:
+        """Its name, as targets call it, and its version."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads it uses."""
+
+    def profile(
+        self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
+    ) -> list[list[Kernel]]:
+        """The kernels of each run, in order, of runs that together take some seconds, but are of some number at least
+        and at most; the first few are left out. Raises EngineError where the runtime refuses the model."""
+
+
+@dataclass(frozen=True)
+class OnnxRuntimeProfiler:
+    """ONNX Runtime on the CPU, all its optimizations on. Raises MissingDependencyError where it is not installed."""
+
+    threads: int = 1
+
+    @property
+    def runtime(self) -> str:
+        """``ONNX Runtime 1.31.1``."""
+        return onnxruntime_version()
+
+    def profile(
+        self, model: bytes, feeds: Feeds, seconds: float, runs: tuple[int, int], warm: int
+    ) -> list[list[Kernel]]:
+        """See ``Profiler``."""
+        import onnxruntime as ort
+
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            options = ort.SessionOptions()
+            options.intra_op_num_threads, options.log_severity_level = self.threads, 4
+            options.enable_profiling, options.profile_file_prefix = True, f"{folder}/profile"
+            try:
+                session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            except Exception as error:  # ONNX Runtime raises many types, none of them public
+                raise EngineError(_brief(error)) from None
+            try:
+                _run_often(_bound(ort, session, feeds), seconds, runs, warm)
+            except Exception as error:
+                raise EngineError(_brief(error)) from None
+            finally:
+                file = session.end_profiling()
+            events = json.loads(Path(file).read_text())
+        return [kernels for kernels in _by_run(events) if kernels][warm:]
+
+
+def onnxruntime_version() -> str:
+    """``ONNX Runtime`` and the version that is installed. Raises MissingDependencyError where none is."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise MissingDependencyError(
+            "measuring needs ONNX Runtime, which is not installed: pip install graphopt[ort]"
+        ) from None
+    return f"{ONNX_RUNTIME} {ort.__version__}"
+
+
+def _bound(ort: Any, session: Any, feeds: Feeds) -> Callable[[], None]:
+    """A run with inputs that are copied once and outputs that are not copied at all."""
+    binding = session.io_binding()
+    for name, value in feeds.items():
+        held = _ort_value(ort, value)
+        held = held if isinstance(held, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(held)
+        binding.bind_ortvalue_input(name, held)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def _run_often(run: Callable[[], None], seconds: float, runs: tuple[int, int], warm: int) -> None:
+    for _ in range(warm):
+        run()
+    start = time.perf_counter()
+    for done in range(runs[1]):
+        if done >= runs[0] and time.perf_counter() - start > seconds:
+            return
+        run()
+
+
+def _by_run(events: list[dict[str, Any]]) -> Iterator[list[Kernel]]:
+    """The kernels between the marks that a profile sets at the end of each run."""
+    suffix, kernels = "_kernel_time", list[Kernel]()
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "Node" and name.endswith(suffix):
+            kernels.append(Kernel(name.removesuffix(suffix), event["args"]["op_name"], event["dur"] * 1e-6))
+        elif name == "model_run":
+            yield kernels
+            kernels = []
 
 
 def open_model(path: str | Path, engine: str | None = None) -> tuple[Runner, str]:

@@ -100,6 +100,10 @@ class Target:
     tags: frozenset[str] = frozenset()
     layout: Layout | None = field(default=None, hash=False)
     fusions: str = ""
+    runtime: str = ""
+    """The engine (``engines``) in which its prices can be measured, where there is one."""
+    measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
+    """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
 
     def allows(self, op: str) -> bool:
         """Whether results may use the op (``domain::Name``, or a name of ONNX's own)."""
@@ -214,6 +218,7 @@ ORT = Target(
         "com.microsoft": ops("BiasGelu FastGelu FusedConv FusedGemm FusedMatMul Gelu QuickGelu SkipLayerNormalization"),
     },
     tags=frozenset({"ort"}),
+    runtime="ONNX Runtime",
     layout=Layout(
         block=16,
         multiple=4,

@@ -19,6 +19,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.rewrite.workload import FEW, workload
 from graphopt.rewrite.workspace import captured_facts
 from graphopt.target import Target, ops
 
@@ -149,13 +150,29 @@ class CostModel:
         blocked: bool = False,
     ) -> Cost:
         """What one call of the op costs, in the target's blocked layout or in the plain one."""
-        if op == "Pow" or op.startswith("Reduce"):  # these look at elements
-            return self._cost(op, attrs, inputs, outputs, blocked)
-        types = (*(x and (x.type, x.is_const) for x in inputs), None, *(x and x.type for x in outputs))
+        types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
         found = self._costs.get((op, attrs, types, blocked))
         if found is None:
-            found = self._costs[op, attrs, types, blocked] = self._cost(op, attrs, inputs, outputs, blocked)
+            found = self._cost(op, attrs, inputs, outputs, blocked)
+            if self.target.measured is not None and found.bytes:
+                found = self._as_measured(found, op, attrs, inputs, len(outputs), blocked)
+            self._costs[op, attrs, types, blocked] = found
         return found
+
+    def _as_measured(
+        self, computed: Cost, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool
+    ) -> Cost:
+        """The cost with the seconds that were measured for this call, where some were.
+
+        What was measured ran again and again, so that its weights were in the caches.
+        """
+        assert self.target.measured is not None
+        call = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
+        seconds = None if call is None else self.target.measured.get(call.text())
+        if seconds is None:
+            return computed
+        loading = self._loading(inputs) if op in PRODUCTS else 0.0
+        return Cost(self.target.prices.node + seconds + loading, computed.flops, computed.bytes)
 
     def _cost(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
@@ -288,6 +305,15 @@ class CostModel:
         lanes, n = self.target.prices.lanes, max(n, 1)
         return (-(-n // lanes) * lanes + edge) / n
 
+    def kind_of_product(self, op: str, inputs: Sequence[Fact | None]) -> str:
+        """Which of ``KINDS_OF_PRODUCT`` a call of one of ``PRODUCTS`` is."""
+        name = op.rpartition("::")[2]
+        if name in ("LSTM", "GRU", "RNN"):
+            return "recurrent"
+        if "Conv" not in name or len(inputs) < 2:
+            return "matmul"
+        return self._kind_of_convolution(self.shape(inputs[0]), self.shape(inputs[1]))
+
     def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:
         if len(a) < 2 or len(weights) < 2:
             return "dense"
@@ -302,6 +328,14 @@ class CostModel:
                 for letter, n in zip(term, self.shape(fact), strict=False):
                     sizes[letter] = max(n, sizes.get(letter, 1))
         return float(product(tuple(sizes.values())))
+
+
+def _looked_at(fact: Fact | None) -> Hashable:
+    """What costs depend on of an operand: of its elements, no more than a few."""
+    if fact is None:
+        return None
+    constant = fact.constant
+    return fact.type, fact.is_const, constant if constant is not None and constant.size <= FEW else None
 
 
 def product(sizes: Sequence[int]) -> int:

@@ -1,0 +1,181 @@
+"""Prices of a roofline, fitted to what was measured, for the calls that were not.
+
+Every number of a target's ``Prices`` that some measurement depends on is moved to where the priced
+seconds are nearest to the measured ones, in ratio: least squares of logarithms, with a loss that a few
+wild measurements do not bend, and a little inertia for what hardly any measurement depends on. Numbers
+that depend on different measurements are fitted apart from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf, log
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.facts import Fact
+from graphopt.ir.infer import infer_node
+from graphopt.rewrite.cost import PRODUCTS, CostModel
+from graphopt.rewrite.workload import Workload
+from graphopt.target import Prices, Target
+
+SWEEPS = 2
+INERTIA = 0.1
+"""How much a change of a number by a factor of e weighs, against an error by that factor in one measurement."""
+
+SLOW = 5e-6
+"""Measurements far below so many seconds count little: nothing depends on them."""
+
+START = 1e-10
+"""Where a price begins that the target does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measurement: the call, what is known of its inputs and outputs, and what it took."""
+
+    call: Workload
+    inputs: tuple[Fact | None, ...]
+    outputs: tuple[Fact, ...]
+    seconds: float
+
+
+def rows(times: Mapping[str, float]) -> list[Row]:
+    """The measurements, by workload, that can be priced: those whose outputs can be inferred."""
+    found: list[Row] = []
+    for text, seconds in sorted(times.items()):
+        call = Workload.parse(text)
+        inputs = tuple(None if x is None else x.fact() for x in call.inputs)
+        try:
+            outputs = tuple(infer_node(call.op, call.attrs, inputs, call.n_outputs, ops.LATEST))
+        except GraphoptError:
+            continue
+        found.append(Row(call, inputs, outputs, seconds))
+    return found
+
+
+def priced(target: Target, prices: Prices, row: Row) -> float:
+    """What the prices say that the call takes, its weights in the caches."""
+    model = CostModel(replace(target, prices=replace(prices, weights=inf), measured=None))
+    call = row.call
+    return model.cost(call.op, call.attrs, row.inputs, row.outputs, call.blocked).seconds
+
+
+def apply(prices: Prices, numbers: Mapping[str, float]) -> Prices:
+    """The prices with some numbers replaced: by the name of a field, or of a field and an entry in it."""
+    changes: dict[str, object] = {}
+    for name, number in numbers.items():
+        field, dot, entry = name.partition(".")
+        before: Any = changes.get(field, getattr(prices, field))
+        if not dot:
+            changes[field] = number
+        elif isinstance(before, tuple):
+            changes[field] = tuple(number if str(i) == entry else n for i, n in enumerate(before))
+        else:
+            changes[field] = {**before, float(entry) if field == "powers" else entry: number}
+    return replace(prices, **changes)  # type: ignore[arg-type]
+
+
+def _number(prices: Prices, name: str) -> float:
+    field, dot, entry = name.partition(".")
+    value = getattr(prices, field)
+    if not dot:
+        return float(value)
+    if isinstance(value, tuple):
+        return float(value[int(entry)])
+    return float(value.get(float(entry) if field == "powers" else entry, 0.0))
+
+
+def fit(target: Target, found: Sequence[Row]) -> dict[str, float]:
+    """The numbers of the target's prices that fit the measurements better than its own do, by name (``apply``)."""
+    prices = target.prices
+    fitted: dict[str, float] = {}
+    for _ in range(SWEEPS):
+        for names, own in _groups(target, found):
+            fitted |= _solve(target, apply(prices, fitted), names, own)
+    return {name: float(f"{number:.4g}") for name, number in sorted(fitted.items())}
+
+
+def _groups(target: Target, found: Sequence[Row]) -> Iterator[tuple[list[str], list[Row]]]:
+    """Numbers to fit together, and the measurements that depend on them."""
+    moving = [row for row in found if row.call.op not in PRODUCTS]
+    if len(moving) > 4:
+        yield ["bandwidth.0", "bandwidth.1"], moving
+    kinds: dict[str, list[Row]] = {}
+    by_op: dict[str, list[Row]] = {}
+    for row in found:
+        if row.call.op in PRODUCTS:
+            model = CostModel(target)
+            kind = model.kind_of_product(row.call.op, row.inputs)
+            kinds.setdefault("blocked " * row.call.blocked + kind, []).append(row)
+        else:
+            by_op.setdefault(row.call.op, []).append(row)
+    for kind, own in sorted(kinds.items()):
+        extra = ["store", "edge", "matrix"] if kind == "matmul" and len(own) > 8 else []
+        if kind in target.prices.efficiency:
+            yield [f"efficiency.{kind}", *extra], own
+    for op, own in sorted(by_op.items()):
+        names = list(_numbers_of(op, own, target.prices))
+        if len(own) > 1:
+            yield names, own
+
+
+def _numbers_of(op: str, own: Sequence[Row], prices: Prices) -> Iterator[str]:
+    """The numbers that the prices of an op depend on, and nothing else does."""
+    yield f"elements.{op}"
+    yield f"movement.{op}"
+    if op == "Pow":
+        for power in prices.powers:
+            if sum(row.call.inputs[1] is not None and row.call.inputs[1].elements == (power,) for row in own) > 1:
+                yield f"powers.{power}"
+    if op in prices.strided:
+        yield f"strided.{op}"
+    if op == "Transpose":
+        yield from ("scattered", "run")
+
+
+def _solve(target: Target, prices: Prices, names: list[str], own: Sequence[Row]) -> dict[str, float]:
+    from scipy.optimize import least_squares
+
+    start = np.array([log(_number(prices, name) or START) for name in names])
+    weights = [(row.seconds / (row.seconds + SLOW)) ** 0.5 for row in own]
+    wanted = [log(prices.node + row.seconds) for row in own]
+
+    def errors(logs: np.ndarray) -> np.ndarray:
+        tried = apply(prices, {name: exp(x) for name, x in zip(names, logs, strict=True)})
+        model = CostModel(replace(target, prices=replace(tried, weights=inf), measured=None))
+        off = [
+            weight * (log(model.cost(r.call.op, r.call.attrs, r.inputs, r.outputs, r.call.blocked).seconds) - goal)
+            for r, weight, goal in zip(own, weights, wanted, strict=True)
+        ]
+        return np.array([*off, *(INERTIA * (logs - start))])
+
+    if not any(weight > 0.3 for weight in weights):
+        return {}
+    solution = least_squares(errors, start, loss="soft_l1", f_scale=0.2, diff_step=1e-2, max_nfev=30)
+    before, after = np.sum(np.abs(errors(start))), np.sum(np.abs(errors(solution.x)))
+    if not after < before:
+        return {}
+    return {name: exp(x) for name, x in zip(names, solution.x, strict=True)}
+
+
+def quality(target: Target, prices: Prices, found: Sequence[Row]) -> dict[str, float]:
+    """How well prices predict measurements: the rank correlation, the median ratio of predicted to measured, and the
+    part that is within a factor of 1.5."""
+    from scipy.stats import spearmanr
+
+    if len(found) < 3:
+        return {}
+    predicted = np.array([priced(target, prices, row) for row in found])
+    measured = np.array([prices.node + row.seconds for row in found])
+    ratio = predicted / measured
+    return {
+        "workloads": len(found),
+        "rank correlation": round(float(spearmanr(predicted, measured).statistic), 4),
+        "median ratio": round(float(np.median(ratio)), 4),
+        "within 1.5x": round(float(np.mean(np.abs(np.log(ratio)) < log(1.5))), 4),
+    }

@@ -1,0 +1,84 @@
+"""A target priced by what was measured on this machine, where something was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from graphopt.calibration.fit import apply
+from graphopt.calibration.machine import machine
+from graphopt.calibration.store import Setting, Store, default_path
+from graphopt.errors import GraphoptError, ReadError, UsageError
+from graphopt.target import Target
+
+ANALYTIC, MEASURED, AUTO = "analytic", "measured", "auto"
+COSTS = (AUTO, ANALYTIC, MEASURED)
+"""Which prices to go by: those that the target comes with, measured ones, or measured ones where there are some."""
+
+PACKAGES = {"ONNX Runtime": "onnxruntime"}
+"""The package that a runtime comes in."""
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A target with the prices to go by, in words that say which, and a warning where others were wanted."""
+
+    target: Target
+    prices: str
+    warning: str = ""
+
+
+def setting(runtime: str, threads: int = 1) -> Setting | None:
+    """This machine, and the version of the runtime that is installed; None where none is."""
+    try:
+        return Setting(machine(), f"{runtime} {version(PACKAGES[runtime])}", threads)
+    except (PackageNotFoundError, KeyError):
+        return None
+
+
+def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced:
+    """The target under the prices that are wanted: one of ``COSTS``, or the path of a database.
+
+    Raises UsageError where measured prices are demanded and there are none.
+    """
+    plain = Priced(target, ANALYTIC)
+    if costs == ANALYTIC or (costs == AUTO and not target.runtime):
+        return plain
+    if not target.runtime:
+        raise UsageError(f"prices of the target {target.name} are not measured in any runtime: say --costs {ANALYTIC}")
+    path = default_path() if costs in COSTS else Path(costs)
+    if costs == AUTO and not path.exists():
+        return plain
+    found = setting(target.runtime, threads)
+    why = f"{target.runtime} is not installed"
+    if found is not None:
+        try:
+            with Store(path) as store:
+                measured = _measured(store, found, target)
+        except GraphoptError as error:
+            if costs != AUTO:
+                raise
+            return replace(plain, warning=f"{error}; analytic prices are used")
+        if measured is not None:
+            return measured
+        why = f"it holds none of {found.runtime} on this machine with {threads} thread{'s' * (threads > 1)}"
+    if costs == AUTO:
+        return plain
+    raise UsageError(f"{path}: no measured times to go by: {why}; run graphopt calibrate")
+
+
+def _measured(store: Store, found: Setting, target: Target) -> Priced | None:
+    seconds = {text: time.seconds for text, time in store.times(found).items() if time.seconds is not None}
+    if not seconds:
+        return None
+    fitted = store.fit(found, target.name)
+    numbers = {} if fitted is None else {name: float(str(n)) for name, n in fitted.prices.items()}
+    try:
+        prices = apply(target.prices, numbers)
+    except (AttributeError, TypeError, ValueError):
+        raise ReadError(f"{store.path}: holds prices that this graphopt does not know; calibrate again") from None
+    digest = sha256(repr((sorted(seconds.items()), sorted(numbers.items()))).encode()).hexdigest()[:12]
+    words = f"{MEASURED}: {len(seconds)} times of {found.runtime} at {found.threads} thread, digest {digest}"
+    return Priced(replace(target, prices=prices, measured=seconds), words)

@@ -1,0 +1,99 @@
+"""``graphopt calibrate``: measure what ops take on this machine, and show what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli.app import EPILOG, app
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.calibrate import Calibration, Summary
+
+
+@app.command("calibrate", epilog=EPILOG)
+def calibrate(
+    models: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
+    ] = None,
+    target: Annotated[str, typer.Option(metavar="ort", help="Whose prices to measure.")] = "ort",
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="How many threads an op may use.")] = 1,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="When to stop measuring; default: when done.", show_default=False)
+    ] = None,
+    database: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the times are; default: the user's.", show_default=False)
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show what is there, and measure nothing.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+) -> None:
+    """Measure what the ops of models (default: a corpus) take on this machine, for ``optimize`` to go by."""
+    from graphopt.calibrate import calibrate as run
+    from graphopt.calibrate import clear as forget
+    from graphopt.calibrate import summary
+    from graphopt.calibration.store import default_path
+    from graphopt.cli import progress
+    from graphopt.coverage import find_models
+    from graphopt.target import target as target_named
+
+    path = database or default_path()
+    if show and clear:
+        raise UsageError("--show and --clear exclude each other")
+    if clear:
+        print(f"{forget(path)} times forgotten: {path}")
+        return
+    if show:
+        _show(summary(path))
+        return
+    found = find_models(models or ())
+    if models and not found:
+        raise UsageError("no models: name ONNX files or folders that hold some, or none for a corpus of common ops")
+    with progress.counted(quiet) as told:
+        done = run(found, target_named(target), path, threads=threads, seconds=seconds, told=told)
+    if not quiet:
+        _report(done, path)
+
+
+def _report(done: Calibration, path: Path) -> None:
+    print(f"machine    {done.setting.machine}")
+    print(f"runtime    {done.setting.runtime}, {done.setting.threads} thread(s)")
+    print(
+        f"workloads  {done.measured} measured, {done.known} known before, {done.refused} not measurable"
+        + (f", {done.left} left for want of time" if done.left else "")
+    )
+    for label, quality in (("prices as they come", done.before), ("prices fitted", done.after)):
+        print(f"{label}: {_words(quality)}")
+    print(f"kept in    {path}")
+
+
+def _words(quality: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in quality.items()) or "too few to tell"
+
+
+def _show(found: Summary) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{found.path}", markup=False)
+    for part in found.parts:
+        s = part.setting
+        console.print(f"\n{s.machine}\n{s.runtime}, {s.threads} thread(s)", markup=False)
+        table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
+        for row in part.rows:
+            cells = (f"{row.fastest * 1e6:.1f} us", f"{row.slowest * 1e6:.1f} us", f"{row.spread:.0%}")
+            table.add_row(row.op, str(row.measured), str(row.refused or ""), *(cells if row.measured else ("", "", "")))
+        console.print(table)
+        for target, quality in part.fits.items():
+            before = {n.removeprefix("before: "): v for n, v in quality.items() if n.startswith("before: ")}
+            after = {n: v for n, v in quality.items() if not n.startswith("before: ")}
+            console.print(f"prices of {target} as they come: {_words(before)}", markup=False)
+            console.print(f"prices of {target} fitted: {_words(after)}", markup=False)
+    if not found.parts:
+        console.print("no times yet: run graphopt calibrate")
