@@ -19,22 +19,23 @@ from typing import Any
 IMAGE = (1, 3, 224, 224)
 
 
-def torchvision_net(name: str, dynamo: bool, opset: int, shape: tuple[int, ...] = IMAGE) -> Callable[[], bytes]:
+def torchvision_net(name: str, dynamo: bool, opset: int, **options: Any) -> Callable[[], bytes]:
     def make() -> bytes:
         import torch
         import torchvision
 
-        return from_torch(torchvision.models.get_model(name, weights=None), (torch.rand(shape),), dynamo, opset)
+        net = torchvision.models.get_model(name, weights=None, **options)
+        return from_torch(net, (torch.rand(IMAGE),), dynamo, opset)
 
     return make
 
 
-def timm_net(name: str, dynamo: bool, opset: int, shape: tuple[int, ...] = IMAGE) -> Callable[[], bytes]:
+def timm_net(name: str, dynamo: bool, opset: int) -> Callable[[], bytes]:
     def make() -> bytes:
         import timm
         import torch
 
-        return from_torch(timm.create_model(name, pretrained=False), (torch.rand(shape),), dynamo, opset)
+        return from_torch(timm.create_model(name, pretrained=False), (torch.rand(IMAGE),), dynamo, opset)
 
     return make
 
@@ -119,7 +120,7 @@ MODELS: dict[str, dict[str, Callable[[], bytes]]] = {
         "swin_tiny": torchvision_net("swin_t", True, 18),
         "mobilevit_xs": timm_net("mobilevit_xs", True, 18),
         "hrnet_w18_small": timm_net("hrnet_w18_small", True, 18),
-        "deeplab_mobilenet": torchvision_net("deeplabv3_mobilenet_v3_large", False, 17),
+        "deeplab_mobilenet": torchvision_net("deeplabv3_mobilenet_v3_large", False, 17, weights_backbone=None),
         "bert_mini": transformer(
             "Bert", 128, True, 18, vocab_size=8000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
             intermediate_size=1024,
