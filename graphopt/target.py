@@ -215,7 +215,11 @@ ORT = Target(
     ),
     ops={
         "": None,
-        "com.microsoft": ops("BiasGelu FastGelu FusedConv FusedGemm FusedMatMul Gelu QuickGelu SkipLayerNormalization"),
+        "com.microsoft": ops(
+            "Attention BiasGelu EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul Gelu "
+            "GroupQueryAttention MultiHeadAttention QuickGelu RotaryEmbedding SkipLayerNormalization "
+            "SkipSimplifiedLayerNormalization"
+        ),
     },
     tags=frozenset({"ort"}),
     runtime="ONNX Runtime",

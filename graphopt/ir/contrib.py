@@ -27,8 +27,22 @@ _CONV: Mapping[str, int | float | str | type] = {
 }  # fmt: skip
 _FLOATS = ("float32", "float64", "float16")
 
+_CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
+
 CONTRIB: dict[str, Contrib] = {
+    "com.microsoft::Attention": Contrib(
+        "input weights bias? mask_index? past? attention_bias? past_sequence_length?",
+        "output present?",
+        {"num_heads": int, "qkv_hidden_sizes": tuple, "scale": float, "unidirectional": 0},
+        typed={"mask_index": ("int32",), "past_sequence_length": ("int32",)},
+    ),
     "com.microsoft::BiasGelu": Contrib("A B", "C"),
+    "com.microsoft::EmbedLayerNormalization": Contrib(
+        "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask? position_ids?",
+        "output mask_index? embedding_sum?",
+        {"epsilon": 1e-12, "mask_index_type": 0},
+        typed=dict.fromkeys(("input_ids", "segment_ids", "mask", "position_ids", "mask_index"), ("int32",)),
+    ),
     "com.microsoft::FastGelu": Contrib("X bias?", "Y", dtypes=("float32", "float16")),
     "com.microsoft::FusedConv": Contrib(
         "X W B? Z?", "Y", {**_CONV, "activation": str, "activation_params": tuple}, ("float32", "float16")
@@ -51,7 +65,34 @@ CONTRIB: dict[str, Contrib] = {
         "A B", "Y", {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
     ),
     "com.microsoft::Gelu": Contrib("X", "Y"),
+    "com.microsoft::GroupQueryAttention": Contrib(
+        "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? "
+        "attention_bias? head_sink? k_scale? v_scale? q_norm_weight? k_norm_weight?",
+        "output present_key? present_value? output_qk?",
+        {"num_heads": int, "kv_num_heads": int, "scale": float, "causal": 1, "local_window_size": -1, "softcap": 0.0},
+        typed={
+            "seqlens_k": ("int32",),
+            "total_sequence_length": ("int32",),
+            "position_ids": ("int64",),
+            "past_key": ("float32",),
+            "past_value": ("float32",),
+            **_CACHE,
+        },
+    ),
+    "com.microsoft::MultiHeadAttention": Contrib(
+        "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length? "
+        "cache_indirection?",
+        "output present_key? present_value? qk?",
+        {"num_heads": int, "scale": float, "unidirectional": 0, "mask_filter_value": -10000.0},
+        typed=dict.fromkeys(("key_padding_mask", "past_sequence_length", "cache_indirection"), ("int32",)),
+    ),
     "com.microsoft::QuickGelu": Contrib("X", "Y", {"alpha": 1.702}, ("float32", "float16")),
+    "com.microsoft::RotaryEmbedding": Contrib(
+        "input position_ids cos_cache sin_cache",
+        "output",
+        {"interleaved": 0, "num_heads": 0, "rotary_embedding_dim": 0, "is_packed_batching": 0, "scale": 1.0},
+        typed={"position_ids": ("int64",)},
+    ),
     "com.microsoft::SkipLayerNormalization": Contrib(
         "input skip gamma beta? bias?",
         "output mean? inv_std_var? input_skip_bias_sum?",

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphopt.ir import contrib_attention as attention
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
@@ -107,13 +108,18 @@ def _simplified_norm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> t
 
 MEANINGS: dict[str, Meaning] = {
     "SimplifiedLayerNormalization": _simplified_norm,
+    "com.microsoft::Attention": attention.packed_attention,
     "com.microsoft::BiasGelu": _bias_gelu,
+    "com.microsoft::EmbedLayerNormalization": attention.embed_layer_normalization,
     "com.microsoft::FastGelu": _fast_gelu,
     "com.microsoft::FusedConv": _fused_conv,
     "com.microsoft::FusedGemm": _fused_gemm,
     "com.microsoft::FusedMatMul": _fused_matmul,
     "com.microsoft::Gelu": _gelu,
+    "com.microsoft::GroupQueryAttention": attention.group_query_attention,
+    "com.microsoft::MultiHeadAttention": attention.multi_head_attention,
     "com.microsoft::QuickGelu": _quick_gelu,
+    "com.microsoft::RotaryEmbedding": attention.rotary_embedding,
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
 }

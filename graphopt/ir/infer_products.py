@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphopt.ir import contrib_attention
 from graphopt.ir.call import Call
 from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, same, spell
 from graphopt.ir.types import Shape, Size, TensorType, broadcast
@@ -325,8 +326,12 @@ PRODUCTS: dict[str, Inference] = {
     "RNN": recurrent,
     "Resize": resize,
     "SpaceToDepth": space_to_depth,
+    "com.microsoft::Attention": contrib_attention.infer_packed_attention,
+    "com.microsoft::EmbedLayerNormalization": contrib_attention.infer_embed_layer_normalization,
     "com.microsoft::FusedConv": conv,
     "com.microsoft::FusedGemm": gemm,
     "com.microsoft::FusedMatMul": matmul,
+    "com.microsoft::GroupQueryAttention": contrib_attention.infer_group_query_attention,
+    "com.microsoft::MultiHeadAttention": contrib_attention.infer_multi_head_attention,
 }
 """How to infer the types of an op's outputs."""

@@ -165,7 +165,7 @@ UNARY = _set(
     "LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not RMSNormalization Reciprocal Relu "
     "ReverseSequence RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
     "Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu com.microsoft::FastGelu "
-    "com.microsoft::Gelu com.microsoft::QuickGelu"
+    "com.microsoft::Gelu com.microsoft::QuickGelu com.microsoft::RotaryEmbedding"
 )
 """Ops whose output has the shape of their first input."""
 

@@ -40,6 +40,11 @@ PRODUCTS = ops(
 )
 """Ops that multiply and add along an axis."""
 
+ATTENTIONS = ops(
+    "Attention com.microsoft::MultiHeadAttention com.microsoft::Attention com.microsoft::GroupQueryAttention"
+)
+"""Ops that are two products with a softmax between them."""
+
 BROADCASTING = ops(
     "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
 )
@@ -186,7 +191,9 @@ class CostModel:
         written = sum(map(self.nbytes, outputs))
         read = written if op in PARTIAL else sum(map(self.nbytes, inputs))
         moved = self.moving(read + written) * prices.movement.get(op, 1.0)
-        if op in PRODUCTS and len(inputs) > 1:
+        if op in ATTENTIONS:
+            flops, compute = self._attending(op, attrs, inputs, outputs)
+        elif op in PRODUCTS and len(inputs) > 1:
             flops, waste, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
             compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, inputs, outputs, kind))
@@ -286,6 +293,33 @@ class CostModel:
         else:
             together = b[0] if kind == "depthwise" or len(a) < 2 or len(b) < 2 else b[0] * b[1] // max(a[1], 1)
         return 2.0 * out * product(b[1:]), self._fill(together), kind
+
+    def _attending(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> tuple[float, float]:
+        """Multiplications of an attention, and the seconds that they and its softmax take.
+
+        Keys that the past adds, and masks, are not looked at: the same are read where attention is written out.
+        """
+        prices = self.target.prices
+        q, k, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        heads = attrs.get("num_heads", attrs.get("q_num_heads"))
+        n = heads if isinstance(heads, int) else q[1] if len(q) == 4 else 1
+        width, rows = y[-1] * (n if len(q) == 4 else 1), q[-2]
+        depth = max(width // n, 1)
+        packed = op == "com.microsoft::Attention"
+        columns = rows if packed or len(k) < 3 else k[-2]
+        batch = q[0] if len(q) > 2 else 1
+        flops = 4.0 * batch * rows * columns * width
+        waste = (self._fill(columns, prices.edge) * (depth + prices.store) / depth
+                 + self._fill(depth, prices.edge) * (columns + prices.store) / columns) / 2  # fmt: skip
+        seconds = flops * waste / (prices.flops * prices.efficiency["matmul"]) + 2 * batch * n * prices.matrix
+        seconds += batch * n * rows * columns * prices.elements.get("Softmax", 0.0)
+        if packed:
+            product_flops = 2.0 * batch * rows * q[-1] * (k[-1] if k else 1)
+            flops += product_flops
+            seconds += product_flops / (prices.flops * prices.efficiency["matmul"]) + self._loading(inputs)
+        return flops, seconds
 
     def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:
         """Seconds to copy the windows of an image to the columns of a matrix, where convolutions are such products."""

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import convolutions, merging, weights
+from graphopt.rewrite import attention, convolutions, merging, weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -624,6 +624,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "toom_cook_kernel": convolutions.toom_cook_kernel, "toom_cook_output": convolutions.toom_cook_output,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group,
+    # attention
+    "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
+    "rows_attend": attention.rows_attend,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

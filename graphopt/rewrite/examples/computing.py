@@ -117,6 +117,19 @@ def matmul(s: Sample) -> list[Want]:
     return [Want(a), Want(b)]
 
 
+def attention(s: Sample) -> list[Want]:
+    """Queries, and keys and values with as many heads or fewer; a mask."""
+    heads, rows, width, columns = s.size(), s.size(), s.size(), s.size()
+    batch, groups = s.size(), s.pick((1, heads))
+    wanted = s.want.shape if s.want.shape is not None and len(s.want.shape) == 4 else (batch, heads, rows, width)
+    q = s.bound(0) or (*wanted[:3], width)
+    s.attr("scale", None, lambda: s.pick((None, 0.5, 1.0)))
+    s.attr("is_causal", 0, lambda: s.pick((0, 0, 1)))
+    k = s.bound(1) or (q[0], groups if groups == 1 else q[1], columns, q[-1])
+    v = s.bound(2) or (*k[:3], wanted[3])
+    return [Want(q), Want(k), Want(v), Want((q[-2], k[-2]))][: len(s.inputs)]
+
+
 def gemm(s: Sample) -> list[Want]:
     """Two matrices, transposed or not, and what is added."""
     m, n = s.shape(2)

@@ -46,7 +46,7 @@ def reshape(s: Sample) -> list[Want]:
     s.attr("allowzero", 0, lambda: 0)
     target = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape() if target is None else tuple(n if n > 0 else s.size() for n in ints(target))
-    before = s.bound(0) or refactored(s, shape)
+    before = s.bound(0) or (in_two(s, shape) if s.chance(0.2) else refactored(s, shape))
     if s.bound(0) is not None and target is None:
         shape = refactored(s, before)
     written = [*shape]
@@ -56,6 +56,16 @@ def reshape(s: Sample) -> list[Want]:
     if written and 0 not in shape and s.chance(0.3):
         written[s.number(0, len(written) - 1)] = -1
     return [Want(before), Want((len(shape),), "int64", tuple(written))]
+
+
+def in_two(s: Sample, shape: Shape) -> Shape:
+    """The shape with one axis in two, as groups of heads or of channels are."""
+    if not shape:
+        return shape
+    axis = s.number(0, len(shape) - 1)
+    divisors = [n for n in range(1, shape[axis] + 1) if shape[axis] % n == 0] or [1]
+    part = s.pick(divisors)
+    return (*shape[:axis], part, shape[axis] // part, *shape[axis + 1 :])
 
 
 def flatten(s: Sample) -> list[Want]:
@@ -203,12 +213,18 @@ def pad(s: Sample) -> list[Want]:
 def expand(s: Sample) -> list[Want]:
     """A tensor that is repeated to a shape."""
     shape = s.shape()
-    before = shape if s.chance(0.3) else narrower(s, shape)
+    before = shape if s.chance(0.3) else repeated(s, shape) if s.chance(0.3) else narrower(s, shape)
     written = tuple(
         1 if n == m and s.chance(0.2) else n
         for n, m in zip(shape, (0,) * (len(shape) - len(before)) + before, strict=True)
     )
     return [Want(before), Want((len(shape),), "int64", written)]
+
+
+def repeated(s: Sample, shape: Shape) -> Shape:
+    """A shape of which one axis is repeated to this one."""
+    axis = s.number(0, max(len(shape) - 1, 0))
+    return tuple(1 if i == axis else n for i, n in enumerate(shape))
 
 
 def tile(s: Sample) -> list[Want]:

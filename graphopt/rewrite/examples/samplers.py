@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from graphopt.rewrite.examples.computing import (
     along_axis,
+    attention,
     batch_norm,
     broadcasting,
     cast,
@@ -67,7 +68,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "MatMul": matmul, "FusedMatMul": matmul, "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
+    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
     "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,
     "BatchNormalization": batch_norm, "LayerNormalization": layer_norm, "RMSNormalization": layer_norm,
