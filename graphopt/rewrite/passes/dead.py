@@ -12,8 +12,8 @@ from graphopt.rewrite.workspace import Workspace
 
 
 def remove_unused(space: Workspace, node: Node) -> bool:
-    """Remove the node where nobody reads it; inputs of the graph stay."""
-    if node.op == INPUT or space.graph.is_used(node.id):
+    """Remove the node where it is there still and nobody reads it; inputs of the graph stay."""
+    if node.op == INPUT or node.id not in space.graph or space.graph.is_used(node.id):
         return False
     space.remove(node.id)
     return True
