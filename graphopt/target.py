@@ -58,6 +58,12 @@ class Prices:
     """Seconds for each element of a Pow whose exponent is one of these."""
     stored_byte: float = 1e-13
     """For each byte of constants that an op reads: decides between equals in favour of the smaller file."""
+    processors: int = 1
+    """How many tiles of a product are computed at a time,"""
+    tile: int = 1
+    """each of so many rows and columns of its result."""
+    free: frozenset[str] = frozenset()
+    """Ops for which nothing is called: what they make is looked at where it is."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +280,7 @@ T4 = Target(
         flops=8.1e12,
         bandwidth=(320e9, 320e9),
         cache=4e6,
-        lanes=32,  # threads of a warp
+        lanes=1,
         efficiency=dict.fromkeys(("matmul", "dense", "narrow", "grouped", "depthwise", "recurrent"), 1.0),
         elements={"DepthToSpace": 0.0, "Pow": 0.0},
         movement={},
@@ -287,6 +293,11 @@ T4 = Target(
         edge=0.0,
         scattered=0.0,
         powers={},
+        # 40 multiprocessors; the smallest tile that NVIDIA's guide to matrix products lists for cuBLAS is 64 x 64
+        processors=40,
+        tile=64,
+        # as TASO, and TENSAT after it, assume of splits; runtimes of strided tensors need no copy for the others either
+        free=ops("Split Reshape Flatten Squeeze Unsqueeze Identity"),
     ),
     ops={
         "": None,

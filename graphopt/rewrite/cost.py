@@ -186,6 +186,8 @@ class CostModel:
             return Cost()
         prices = self.target.prices
         op = op.partition("@")[0]  # an op of an older version is priced like the newest
+        if op in prices.free:
+            return Cost()
         if op in VIEWS:
             return Cost(prices.node)
         written = sum(map(self.nbytes, outputs))
@@ -195,6 +197,7 @@ class CostModel:
             flops, compute = self._attending(op, attrs, inputs, outputs)
         elif op in PRODUCTS and len(inputs) > 1:
             flops, waste, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
+            waste *= self._idling(op, attrs, outputs)
             compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, inputs, outputs, kind))
         else:
@@ -328,6 +331,24 @@ class CostModel:
         a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         window = product(b[2:])
         return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
+
+    def _idling(self, op: str, attrs: Attrs, outputs: Sequence[Fact | None]) -> float:
+        """How many times as long a product takes as its tiles would, because the last round of them leaves processors
+        idle."""
+        prices = self.target.prices
+        if prices.processors == 1 or not outputs or op.rpartition("::")[2] in ("LSTM", "GRU", "RNN"):
+            return 1.0
+        y = self.shape(outputs[0])
+        if "Conv" in op and len(y) > 2:
+            groups = attrs.get("group", 1)
+            apart = groups if isinstance(groups, int) else 1
+            rows, columns = y[0] * product(y[2:]), -(-y[1] // apart)
+        else:
+            apart, rows, columns = product(y[:-2]), y[-2] if len(y) > 1 else 1, y[-1] if y else 1
+        tiles = apart * -(-rows // prices.tile) * -(-columns // prices.tile)
+        size = min(rows, prices.tile) * min(columns, prices.tile)
+        rounds = -(-tiles // prices.processors)
+        return max(rounds * prices.processors * size / max(apart * rows * columns, 1), 1.0)
 
     def _loading(self, inputs: Sequence[Fact | None]) -> float:
         """Seconds to load weights, which other weights have driven out of the caches since the last run."""

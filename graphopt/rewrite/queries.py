@@ -16,7 +16,7 @@ from itertools import chain, combinations_with_replacement, islice, permutations
 from graphopt.ir import ops
 from graphopt.rewrite.build import family
 from graphopt.rewrite.egraph import ABSENT, Atom
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Literal, Ref, Rule, Term, Var, variables
+from graphopt.rewrite.rule import AnyOf, Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, variables
 
 ARRANGEMENTS = 64
 """A call of a variadic op is written out in at most this many ways."""
@@ -246,6 +246,8 @@ class _Writer:
             match guard:
                 case Apply("in", (Ref(name), Ref(kind))) if name == variable and kind in ops.KINDS:
                     found &= ops.KINDS[kind]
+                case Apply("in", (Ref(name), Series(items))) if name == variable:
+                    found &= {item.value for item in items if isinstance(item, Lit) and isinstance(item.value, str)}
         return found
 
     def call(self, state: _State, call: Call, form: Form, member: int | None) -> Iterator[tuple[_State, str]]:

@@ -10,7 +10,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph
 from graphopt.ir.types import Size, TensorType, symbol, unranked
 from graphopt.rewrite.cost import UNKNOWN, Breakdown, Cost, CostModel, graph_cost, stated_sizes
-from graphopt.target import PORTABLE
+from graphopt.target import PORTABLE, T4
 
 
 def tensor(*shape: Size, dtype: str = "float32") -> Fact:
@@ -140,3 +140,17 @@ def test_parts_sum_up() -> None:
     found = Breakdown.of([("A", Cost(1, 2, 3)), ("B", Cost(5)), ("A", Cost(1))])
     assert found.total == Cost(7, 2, 3)
     assert list(found.by_op.items()) == [("B", (1, Cost(5))), ("A", (2, Cost(2, 2, 3)))]
+
+
+def test_the_last_tiles_of_a_product_leave_processors_idle() -> None:
+    def product(rows: int) -> float:
+        a, b, y = tensor(rows, 4096), tensor(4096, 64), tensor(rows, 64)
+        return CostModel(T4).cost("MatMul", NO_ATTRS, [a, b], [y]).seconds - T4.prices.node
+
+    assert product(64 * 40) == pytest.approx(product(64 * 21), rel=1e-6)
+    assert product(64 * 41) == pytest.approx(2 * product(64 * 40), rel=1e-6)
+
+
+def test_views_are_free_where_the_target_says_so() -> None:
+    x = tensor(8, 64)
+    assert CostModel(T4).cost("Split", NO_ATTRS, [x], [tensor(4, 64)] * 2) == Cost()
