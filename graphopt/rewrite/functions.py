@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import attention, convolutions, merging, weights
+from graphopt.rewrite import attention, convolutions, einsums, integers, merging, weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
