@@ -7,18 +7,21 @@ in the same way. It either looks at one node, wherever something changed, or goe
 from __future__ import annotations
 
 from graphopt.rewrite.passes.bodies import OWN
+from graphopt.rewrite.passes.branches import HEADS, TAILS
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.demand import DEMAND
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
-from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
+from graphopt.rewrite.passes.fold import FOLD, fold_within
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.passes.hoist import HOIST, STATES
 from graphopt.rewrite.passes.initializers import INITIALIZERS
+from graphopt.rewrite.passes.known import KNOWN
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
+from graphopt.rewrite.passes.sizes import SIZES, TAKEN
 
 __all__ = ["PASSES", "Pass", "fix_dims", "fold_within", "freeze_defaults"]
 
@@ -26,11 +29,14 @@ PASSES: tuple[Pass, ...] = (
     INLINE,
     UNUSED,
     OUTPUTS,
-    KNOWN,
+    *KNOWN,
     FOLD,
-    FIXED,
+    *FIXED,
+    TAKEN,
     DECIDED,
     DEMAND,
+    HEADS,
+    TAILS,
     UNROLL,
     CARRIED,
     STATES,
@@ -40,6 +46,7 @@ PASSES: tuple[Pass, ...] = (
     DUPLICATES,
     COMMON,
     SAME,
+    SIZES,
     ORDERS,
     FUNCTIONS,
     INITIALIZERS,

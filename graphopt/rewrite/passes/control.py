@@ -28,12 +28,21 @@ def decide_if(space: Workspace, node: Node) -> bool:
     condition = None if node.inputs[0] is None else space.constant(node.inputs[0])
     if condition is not None and condition.size == 1:
         branch = yes if bool(condition.array.reshape(-1)[0]) else no
-    elif len(yes) == len(no) and yes.key() == no.key():
+    elif len(yes) == len(no) and body_key(yes) == body_key(no):
         branch = yes
     else:
         return False
     _become(space, node, splice(space, branch, node.inputs[1:]))
     return True
+
+
+def body_key(body: Graph) -> bytes:
+    """A hash of what a body does: equal for bodies that differ in names alone, those of their results included."""
+    unnamed = body.copy()
+    unnamed.output_names = [""] * len(body.outputs)
+    unnamed.names = {}
+    unnamed.types = {}
+    return unnamed.key()
 
 
 def unroll_loop(space: Workspace, node: Node) -> bool:

@@ -24,7 +24,7 @@ def cut_outputs(space: Workspace, node: Node) -> bool:
     if node.n_outputs == 1 or (node.op, node.origin.overload) in space.graph.functions:
         return False
     schema = ops.schema(node.op)
-    if schema is None:
+    if schema is None or node.attrs.get("training_mode"):  # a BatchNormalization that trains has all its outputs
         return False
     kept = node.n_outputs
     while kept > schema.min_outputs and kept > 1:

@@ -317,10 +317,4 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
                 space.replace(value, space.make_constant(results[value]))
 
 
-KNOWN = Pass(
-    "known-elements",
-    "shapes, and what is computed from them, are known before the model runs",
-    "A19,B1,B8",
-    visit=fold_known,
-)
 FOLD = Pass("constant-folding", "what rests on constants alone is computed once, now", "A17,A18,D9", visit=fold)

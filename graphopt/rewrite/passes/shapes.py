@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Node, Value
 from graphopt.ir.types import Size
@@ -17,7 +16,7 @@ END = (1 << 63) - 1
 """The end of a slice that goes on to the end of the axis, whatever its size."""
 
 
-def fix_shape(space: Workspace, node: Node) -> bool:
+def fix_shape(space: Workspace, node: Node, accepts: Callable[[Sequence[int]], bool]) -> bool:
     """Make the shape operand of a Reshape, Expand or Slice a constant where that is provably the same."""
     if node.op not in _OPERANDS or len(node.inputs) <= _OPERANDS[node.op]:
         return False
@@ -25,13 +24,14 @@ def fix_shape(space: Workspace, node: Node) -> bool:
     if operand is None or space.graph.node(operand.node).op == CONSTANT or space.fact(operand).is_const:
         return False
     elements = _ELEMENTS[node.op](space, node)
-    if elements is None:
+    if elements is None or not accepts(elements if node.op == "Reshape" else ()):
         return False
     dtype = space.fact(operand).dtype or "int64"
     constant = Constant.of(np.array(elements, dtype=dtype), dtype)
     inputs = list(node.inputs)
     inputs[_OPERANDS[node.op]] = space.make_constant(constant)
-    space.update(node.id, inputs=tuple(inputs))
+    attrs = node.attrs.with_(allowzero=None) if node.op == "Reshape" else node.attrs
+    space.update(node.id, inputs=tuple(inputs), attrs=attrs)
     return True
 
 
@@ -41,7 +41,7 @@ def reshape_elements(space: Workspace, node: Node) -> list[int] | None:
     With -1 all others must be positive numbers: nothing can be told of a -1 beside a size that may be 0.
     """
     source, target = space.fact(_first(node)).shape, space.fact(Value(node.id)).shape
-    if target is None or ops.attribute(node.op, node.attrs, "allowzero"):
+    if target is None:
         return None
     if source is not None:
         copied: list[Size | None] = [
@@ -53,10 +53,29 @@ def reshape_elements(space: Workspace, node: Node) -> list[int] | None:
             c != 0 or not isinstance(t, int) for c, t in zip(found, target, strict=True)
         ):
             return found
+    aligned = _aligned(space, node, source)
+    if aligned is not None:
+        return aligned
     numbers = [s for s in target if isinstance(s, int)]
     if len(numbers) == len(target) - 1 and all(n > 0 for n in numbers):
         return [s if isinstance(s, int) else -1 for s in target]
     return None
+
+
+def _aligned(space: Workspace, node: Node, source: tuple[Size, ...] | None) -> list[int] | None:
+    """The sizes that the model itself asks for, one of them -1, with 0 where a size is the input's at the same place.
+
+    The -1 is the model's own, so that it fails on empty tensors already.
+    """
+    asked = space.fact(node.inputs[1]).elements  # type: ignore[arg-type]
+    if asked is None or source is None or -1 not in asked or 0 in asked:
+        return None
+    found = [
+        size if isinstance(size, int) else 0 if i < len(source) and source[i] == size else None
+        for i, size in enumerate(asked)
+    ]
+    known = [f for f in found if f is not None]
+    return known if len(known) == len(found) else None
 
 
 def expand_elements(space: Workspace, node: Node) -> list[int] | None:
@@ -124,11 +143,38 @@ def share_reshapes(space: Workspace) -> bool:
     return space.edits != before
 
 
-FIXED = Pass(
-    "known-shape",
-    "a shape that is known but for one size, or for sizes of the input, is a constant",
-    "B9,B10",
-    visit=fix_shape,
+def _fixing(accepts: Callable[[Sequence[int]], bool]) -> Callable[[Workspace, Node], bool]:
+    def visit(space: Workspace, node: Node) -> bool:
+        return fix_shape(space, node, accepts)
+
+    return visit
+
+
+FIXED = (
+    Pass(
+        "known-target",
+        "a target shape, or the end of a slice, is a constant where the sizes are known",
+        "B10",
+        visit=_fixing(lambda elements: 0 not in elements and -1 not in elements),
+    ),
+    Pass(
+        "aligned-target",
+        "sizes of a target shape are matched with the input's one by one; the model's own -1 is the rest",
+        "B11",
+        visit=_fixing(lambda elements: 0 in elements and -1 in elements),
+    ),
+    Pass(
+        "reshape-as",
+        "a target shape that repeats sizes of the input is a constant with 0 in their place",
+        "B9",
+        visit=_fixing(lambda elements: 0 in elements),
+    ),
+    Pass(
+        "open-size",
+        "the one size of a target shape that is open is -1",
+        "D8",
+        visit=_fixing(lambda elements: -1 in elements),
+    ),
 )
 SAME = Pass(
     "common-reshape",

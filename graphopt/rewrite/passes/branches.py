@@ -1,0 +1,183 @@
+"""What both branches of an If do is done once: before it where they begin alike, after it where they end alike.
+
+One of the two branches runs whatever the condition is, so nothing is computed that was not computed before,
+and what stands outside can be rewritten together with its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from graphopt.ir import ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.types import Type
+from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.workspace import Workspace, captured_facts
+
+
+def hoist_heads(space: Workspace, node: Node) -> bool:
+    """Compute in front of an If what both branches compute from the same captured values and constants."""
+    yes, no = _branches(node)
+    if yes is None or no is None or not node.captures:
+        return False
+    twins = _twins(node, yes, no)
+    if not twins:
+        return False
+    outer: dict[Value, Value | None] = dict(zip(yes.inputs, node.inputs[1:], strict=True))
+    for mine in twins:
+        inputs = [_outside(space, yes, outer, v) for v in mine.inputs]
+        outer.update(zip(mine.outputs, space.add(mine.op, inputs, mine.attrs, mine.n_outputs), strict=True))
+    edited = {"then_branch": yes.copy(), "else_branch": no.copy()}
+    added: list[Value | None] = []
+    for mine, its in twins.items():
+        for a, b in zip(mine.outputs, its.outputs, strict=True):
+            for body, value in ((edited["then_branch"], a), (edited["else_branch"], b)):
+                body.replace(value, body.add_input(f"captured {len(body.inputs)}", body.types.get(value)))
+            added.append(outer[a])
+    for mine, its in reversed(twins.items()):
+        edited["then_branch"].remove(mine.id)
+        edited["else_branch"].remove(its.id)
+    space.update(
+        node.id,
+        inputs=node.inputs + tuple(added),
+        attrs=node.attrs.with_(**edited),
+        captures=node.captures + len(added),
+    )
+    return True
+
+
+def _branches(node: Node) -> tuple[Graph | None, Graph | None]:
+    yes, no = (node.attrs.get(name) for name in ("then_branch", "else_branch"))
+    return (yes, no) if node.op == "If" and isinstance(yes, Graph) and isinstance(no, Graph) else (None, None)
+
+
+def _twins(node: Node, yes: Graph, no: Graph) -> dict[Node, Node]:
+    """Nodes of the first branch that compute what nodes of the second do, from what both know, in order."""
+    known: list[dict[Value, Hashable]] = [
+        {v: ("captured", outer) for v, outer in zip(body.inputs, node.inputs[1:], strict=True)} for body in (yes, no)
+    ]
+    found: dict[Hashable, Node] = {}
+    twins: dict[Node, Node] = {}
+    for inner in yes.order():
+        key = _key(yes, inner, known[0])
+        if key is not None:
+            found.setdefault(key, inner)
+            known[0].update({v: (key, v.port) for v in inner.outputs})
+    for inner in no.order():
+        key = _key(no, inner, known[1])
+        twin = None if key is None else found.pop(key, None)
+        if twin is not None:
+            twins[twin] = inner
+            known[1].update({v: (key, v.port) for v in inner.outputs})
+    order = {id: i for i, id in enumerate(n.id for n in yes.order())}
+    return dict(sorted(twins.items(), key=lambda pair: order[pair[0].id]))
+
+
+def _key(body: Graph, node: Node, known: dict[Value, Hashable]) -> Hashable:
+    """What a node computes, in terms of captured values and constants; None where it reads something else."""
+    if node.op in (INPUT, CONSTANT) or node.bodies or not ops.is_pure(node.op, node.attrs):
+        return None
+    read = [None if v is None else known.get(v) or _constant_key(body, v) for v in node.inputs]
+    if any(r is None and v is not None for r, v in zip(read, node.inputs, strict=True)):
+        return None
+    if all(v is None or v not in known for v in node.inputs):
+        return None
+    return node.op, ops.canonical(node.op, node.attrs), tuple(read), node.n_outputs, node.origin.overload
+
+
+def _constant_key(body: Graph, value: Value) -> Hashable:
+    constant = body.constant_of(value)
+    return None if constant is None else ("constant", constant.dtype, constant.shape, constant.digest)
+
+
+def _outside(space: Workspace, body: Graph, outer: dict[Value, Value | None], value: Value | None) -> Value | None:
+    """The value in front of the If that a value of the branch stands for."""
+    if value is not None and value not in outer:
+        constant = body.constant_of(value)
+        assert isinstance(constant, Constant)
+        outer[value] = space.make_constant(constant)
+    return None if value is None else outer[value]
+
+
+def sink_tails(space: Workspace, node: Node) -> bool:
+    """Do after an If what both branches do last to one of their results."""
+    yes, no = _branches(node)
+    if yes is None or no is None:
+        return False
+    for port, (a, b) in enumerate(zip(yes.outputs, no.outputs, strict=True)):
+        if a is None or b is None or not space.uses(node.outputs[port]):
+            continue
+        last, its = yes.node(a.node), no.node(b.node)
+        at = _differs(node, yes, no, last, its)
+        if at is None or yes.n_uses(a) != 1 or no.n_uses(b) != 1:
+            continue
+        if _type(space, node, yes, last.inputs[at]) == _type(space, node, no, its.inputs[at]) is not None:
+            _sink(space, node, port, at, last, its)
+            return True
+    return False
+
+
+def _type(space: Workspace, node: Node, body: Graph, value: Value | None) -> Type | None:
+    """What is known of the type of a value of a branch: behind the If nothing more is known than of both."""
+    facts = infer(body, captured_facts(node, body, space.facts))
+    return None if value is None or value not in facts else facts[value].type
+
+
+def _differs(node: Node, yes: Graph, no: Graph, last: Node, its: Node) -> int | None:
+    """The one input in which the last nodes of two branches differ, where they are alike in all else."""
+    if last.n_outputs > 1 or last.op in (INPUT, CONSTANT) or last.bodies or not ops.is_pure(last.op, last.attrs):
+        return None
+    if (last.op, last.origin.overload, len(last.inputs)) != (its.op, its.origin.overload, len(its.inputs)):
+        return None
+    if ops.canonical(last.op, last.attrs) != ops.canonical(its.op, its.attrs):
+        return None
+    captured = [dict(zip(body.inputs, node.inputs[1:], strict=True)) for body in (yes, no)]
+    differing = [
+        i
+        for i, (v, w) in enumerate(zip(last.inputs, its.inputs, strict=True))
+        if _shared(yes, captured[0], v) is None or _shared(yes, captured[0], v) != _shared(no, captured[1], w)
+    ]
+    if len(differing) != 1 or last.inputs[differing[0]] is None or its.inputs[differing[0]] is None:
+        return None
+    return differing[0]
+
+
+def _shared(body: Graph, captured: dict[Value, Value | None], value: Value | None) -> Hashable:
+    """A captured value or constant, in terms that hold outside; None for what the branch computes."""
+    if value is None:
+        return "absent"
+    return ("captured", captured[value]) if value in captured else _constant_key(body, value)
+
+
+def _sink(space: Workspace, node: Node, port: int, at: int, last: Node, its: Node) -> None:
+    """Move the last node of both branches behind the If; ``at`` is the input that the branches still compute."""
+    edited: dict[str, Graph] = {}
+    for name, end in (("then_branch", last), ("else_branch", its)):
+        body = node.bodies[name].copy()
+        body.outputs[port] = end.inputs[at]
+        body.output_names[port] = f"{body.output_names[port]} before"
+        body.remove(end.id)
+        edited[name] = body
+    yes = node.bodies["then_branch"]
+    outer: dict[Value, Value | None] = dict(zip(yes.inputs, node.inputs[1:], strict=True))
+    made = space.add("If", node.inputs, node.attrs.with_(**edited), node.n_outputs, node.captures, node.origin)
+    inputs = [made[port] if i == at else _outside(space, yes, outer, v) for i, v in enumerate(last.inputs)]
+    result = space.add(last.op, inputs, last.attrs, origin=last.origin)[0]
+    for i, old in enumerate(node.outputs):
+        space.replace(old, result if i == port else made[i])
+
+
+HEADS = Pass(
+    "common-head",
+    "what both branches compute from the same values is computed once, in front of them",
+    "O2",
+    visit=hoist_heads,
+)
+TAILS = Pass(
+    "common-tail",
+    "what both branches do last is done once, behind them, where its neighbours can take it up",
+    "O2",
+    visit=sink_tails,
+)

@@ -1,0 +1,67 @@
+"""What both branches do stands outside of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.evaluate import run
+from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
+from graphopt.rewrite.simplify import simplify
+
+X = np.array([[1.0, -2.0], [3.0, 0.5]], dtype=np.float32)
+
+
+def same(text: str) -> Graph:
+    """The simplified graph, which computes what the original does, whichever branch is taken."""
+    graph = parse(f"x: float32[2, 2] c: bool[] {text}")
+    made = simplify(graph)
+    for flag in (True, False):
+        inputs = {"x": X, "c": np.array(flag)}
+        for a, b in zip(run(graph, inputs).values(), run(made, inputs).values(), strict=True):
+            np.testing.assert_array_equal(a, b)
+    return made
+
+
+def ops(graph: Graph) -> list[str]:
+    return sorted(n.op for n in graph.nodes() if n.op not in ("Input", "Constant"))
+
+
+def bodies(graph: Graph) -> list[list[str]]:
+    return [ops(b) for n in graph.nodes() for b in n.bodies.values()]
+
+
+def test_a_common_head() -> None:
+    yes = "q: ? t = Transpose(q, perm=[1, 0]) u = Exp(t) r = Neg(u) return r"
+    no = "q: ? t = Transpose(q, perm=[1, 0]) r = Abs(t) return r"
+    made = same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    assert ops(made) == ["If", "Transpose"]
+    assert bodies(made) == [["Abs"], ["Exp", "Neg"]]
+
+
+def test_a_common_tail_meets_its_neighbours() -> None:
+    yes = "q: ? u = Exp(q) r = Transpose(u, perm=[1, 0]) return r"
+    no = "q: ? u = Abs(q) r = Transpose(u, perm=[1, 0]) return r"
+    made = same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    assert ops(made) == ["If", "Transpose"]
+    assert bodies(made) == [["Abs"], ["Exp"]]
+
+
+def test_a_common_tail_with_a_constant() -> None:
+    yes = "q: ? k = 2.0 u = Exp(q) r = Mul(u, k) return r, u"
+    no = "q: ? k = 2.0 u = Abs(q) r = Mul(u, k) return r, q"
+    made = same(f"y, z = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y, z")
+    assert ops(made) == ["If", "Mul"]
+
+
+@pytest.mark.parametrize("no", ["k = 3.0 u = Abs(q) r = Mul(u, k)", "k = 2.0 u = Abs(q) r = Div(u, k)"])
+def test_different_tails_stay(no: str) -> None:
+    yes = "q: ? k = 2.0 u = Exp(q) r = Mul(u, k) return r"
+    made = same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ q: ? {no} return r }}) return y")
+    assert ops(made) == ["If"]
+
+
+def test_branches_that_differ_in_the_names_of_their_results_are_equal() -> None:
+    yes, no = "q: ? a = Exp(q) return a", "q: ? b = Exp(q) return b"
+    assert ops(same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")) == ["Exp"]
