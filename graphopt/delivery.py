@@ -26,10 +26,12 @@ def deliver(
     output: str | Path | None,
     verify: int | str,
     inputs: Mapping[str, Given] | None,
+    beside: Mapping[Path, str] | None = None,
 ) -> tuple[Any, Verification, tuple[int | None, int | None]]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
     of both models on disk where they are there.
 
+    Files that go ``beside`` it (text by path) are in their places before the model is.
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
     Raises VerificationError where the two differ, ReadError where the result cannot be written.
     """
@@ -49,6 +51,8 @@ def deliver(
                 source = original if isinstance(original, Path) else _saved(original, Path(name))
                 verified = step("verify", verify_as_asked, source, written, verify, inputs)
             sizes = (Path(model).stat().st_size if isinstance(model, str | Path) else None, _bytes(written.parent))
+            for path, text in (beside or {}).items():
+                _write_text(path, text)
             if place is not None:
                 _move(written, place)
     except OSError as error:
@@ -67,6 +71,24 @@ def _like(model: Any, graph: Graph) -> Any:
     if isinstance(model, bytes):
         return onnx_io.to_bytes(graph)
     return onnx_io.to_ir(graph) if type(model).__module__.startswith("onnx_ir") else onnx_io.to_proto(graph)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".graphopt-", delete=False, encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.close()
+            os.chmod(file.name, 0o666 & ~_umask())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _bytes(folder: Path) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphopt.delivery import deliver
+from graphopt.derivation import Derivation, Preparation, digest_of
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph, Node
@@ -21,7 +22,7 @@ from graphopt.rewrite.derive import derive
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.families import families
 from graphopt.rewrite.journal import Journal
-from graphopt.rewrite.passes import fix_dims, fold_within, freeze_defaults
+from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
@@ -51,7 +52,7 @@ def optimize_graph(
 ) -> tuple[Graph, Report]:
     """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed."""
     chosen = (rules or standard()).select(policy=policy, target=target)
-    run = _Run(chosen, target, budget or Budget(), step or Steps(), growth=allowance(stored_bytes(graph)))
+    run = _Run(graph, chosen, target, budget or Budget(), step or Steps())
     start = graph
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
     graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
@@ -70,13 +71,13 @@ def optimize_graph(
 class _Run:
     """One optimization: its settings, and what is collected on the way for the report."""
 
-    def __init__(self, rules: Ruleset, target: Target, budget: Budget, step: Steps, growth: int) -> None:
+    def __init__(self, graph: Graph, rules: Ruleset, target: Target, budget: Budget, step: Steps) -> None:
         self.rules = rules
         self.target = target
         self.budget = budget
         self.step = step
-        self.growth = growth
-        self.journal = Journal(_price(CostModel(target)))
+        self.growth = allowance(stored_bytes(graph))
+        self.journal = Journal(_price(CostModel(target, stated_sizes(graph))))
         self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
         self.by_name = {r.name: r for r in rules.rules}
         self.explorations: list[Exploration] = []
@@ -157,6 +158,14 @@ class _Run:
                 why = f"applies {times} times, but never makes the graph cheaper" if times else "applies nowhere"
                 yield f"the rule {rule.name} {why}"
 
+    def derivation(self, policy: Soundness) -> Derivation:
+        """What was done, and what it takes to do it again."""
+        entries = tuple(self.journal)
+        applied = {e.rule for e in entries}
+        rules = tuple(r for r in self.rules.rules if r.name in applied)
+        passes = tuple(p.name for p in self.rules.passes)
+        return Derivation(entries, rules, passes, target=self.target.name, policy=policy.value)
+
     def report(self, before: Graph, after: Graph, policy: Soundness) -> Report:
         """What the run did."""
         cost_before = graph_cost(before, infer(before), self.target).total.seconds
@@ -171,7 +180,11 @@ class _Run:
             cost_before=cost_before,
             cost_after=cost_after,
             exploration=_together(self.explorations),
-            rewrites=tuple(Rewrite(e.rule, e.family, e.site, e.before, e.after) for e in self.journal.rewrites),
+            rewrites=tuple(
+                Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
+                for e in self.journal.rewrites
+            ),
+            derivation=self.derivation(policy),
             warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
         )
 
@@ -216,6 +229,7 @@ def optimize(
     budget: Budget | None = None,
     verify: int | str = 1,
     inputs: Mapping[str, Given] | None = None,
+    journal: str | Path | None = None,
     return_report: bool = False,
     listener: Listener | None = None,
 ) -> Any:
@@ -225,6 +239,7 @@ def optimize(
     and gives it back. ``rules`` are a ``Ruleset``, or rule files that are added to the standard set;
     ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
     inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
+    ``journal`` is where to write what was done, from which ``graphopt.explanation`` tells, and takes back.
     ``verify`` is a number of random inputs on which original and result are compared, ``"off"``, or
     ``"require"``; ``inputs`` says what some of them hold. With ``return_report`` the report comes too.
 
@@ -236,17 +251,21 @@ def optimize(
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
-    graph = original = read = step("read", onnx_io.load, model)
-    if opset is not None:
-        graph = step("convert opset", onnx_io.convert_opset, graph, opset)
-    if freeze:
-        original, graph = freeze_defaults(original), step("freeze", freeze_defaults, graph)
-    if shapes or dims:
-        original = fix_dims(original, shapes or {}, dims or {})
-        graph = step("fix dimensions", fix_dims, graph, shapes or {}, dims or {})
+    preparation = Preparation(opset, freeze, shapes or {}, dims or {})
+    read = step("read", onnx_io.load, model)
+    graph = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
+    original = preparation.fixed(read)
     graph, report = optimize_graph(graph, chosen, place, weakest, budget, step)
+    assert report.derivation is not None
+    derivation = replace(
+        report.derivation,
+        preparation=preparation,
+        model=Path(model).name if isinstance(model, str | Path) else graph.name,
+        digest=digest_of(model) if isinstance(model, str | Path) else "",
+    )
     source = Path(model) if original is read and isinstance(model, str | Path) else original
-    result, verified, sizes = deliver(step, model, source, graph, output, verify, inputs)
+    beside = {} if journal is None else {Path(journal): derivation.to_json()}
+    result, verified, sizes = deliver(step, model, source, graph, output, verify, inputs, beside)
     report = replace(
         report,
         model=str(model) if isinstance(model, str | Path) else graph.name,
@@ -255,6 +274,7 @@ def optimize(
         bytes_before=sizes[0],
         bytes_after=sizes[1],
         verification=verified,
+        derivation=derivation,
     )
     return (result, report) if return_report else result
 

@@ -8,10 +8,6 @@ exit code as at first (Zeller and Hildebrandt, "Simplifying and isolating failur
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +20,11 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.types import TensorType
+from graphopt.judge import check_can_run, exit_code
 from graphopt.progress import Event, Listener
 from graphopt.steps import count_ops
 
 T = TypeVar("T")
-
-NOT_RUN: dict[int | None, str] = {126: "the file may not be executed", 127: "there is no such command"}
-"""The exit codes by which a shell says that it could not run a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +47,23 @@ def reduce_file(
     """
     from graphopt.ir.onnx_io import load, save
 
-    if not check.strip():
-        raise UsageError("--check is empty: give a command that fails on the model")
     graph = load(model)
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         candidate = Path(folder) / "candidate.onnx"
-        wanted = _exit_code(check, Path(model), timeout)
-        if wanted in NOT_RUN:
-            raise UsageError(f"--check {check!r} cannot be run ({NOT_RUN[wanted]})")
+        wanted = exit_code(check, Path(model), timeout)
+        check_can_run(check, wanted)
         if wanted == 0:
             raise UsageError(f"--check {check!r} succeeds on {model}: give a command that fails on it")
 
         def fails(graph: Graph) -> bool:
             save(graph, candidate)
-            return _exit_code(check, candidate, timeout) == wanted
+            return exit_code(check, candidate, timeout) == wanted
 
         if not fails(graph):
             raise UsageError(f"--check {check!r} does not fail on {model} once it was read and written again")
         reduced, tries = reduce(graph, fails, listener)
     save(reduced, output)
     return Reduction(len(graph), len(reduced), tries, count_ops(reduced))
-
-
-def _exit_code(command: str, file: Path, timeout: float) -> int | None:
-    """What the command returns on the file; None where it takes too long."""
-    name = shlex.quote(str(file))
-    line = command.replace("{}", name) if "{}" in command else f"{command} {name}"
-    process = subprocess.Popen(
-        line,
-        shell=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def reduce(graph: Graph, fails: Callable[[Graph], bool], listener: Listener | None = None) -> tuple[Graph, int]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from graphopt.verify import Verification
+
+if TYPE_CHECKING:
+    from graphopt.derivation import Derivation
 
 SCHEMA = 1
 """The version of the report's JSON: grows when a field changes its meaning or goes away."""
@@ -30,6 +34,14 @@ class Rewrite:
     site: str
     before: str
     after: str
+    id: int = 0
+    """Its number in the journal."""
+    nodes: tuple[int, int] = (0, 0)
+    """How many ops the two sides are."""
+    gain: float | None = None
+    """What the right side is cheaper by: modelled seconds."""
+    needs: tuple[int, ...] = ()
+    """The rewrites that made or changed what this one matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,8 @@ class Report:
     rewrites: tuple[Rewrite, ...] = ()
     verification: Verification | None = None
     warnings: tuple[str, ...] = ()
+    derivation: Derivation | None = None
+    """What was done, so that it can be done again; not part of the JSON."""
 
     @property
     def seconds(self) -> float:
@@ -77,4 +91,6 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON, with the version of its schema."""
-        return json.dumps({"schema": SCHEMA, **asdict(self), "seconds": self.seconds}, indent=2, default=dict) + "\n"
+        found = asdict(replace(self, derivation=None))
+        del found["derivation"]
+        return json.dumps({"schema": SCHEMA, **found, "seconds": self.seconds}, indent=2, default=dict) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,10 +33,22 @@ def root(
 
 @app.command(epilog=EPILOG)
 def optimize(
-    model: Model,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL|FOLDER|PATTERN...",
+            help="An ONNX file. Several, a folder or a quoted pattern ('nets/*.onnx') give one summary.",
+            show_default=False,
+        ),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.opt.onnx beside it."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT.onnx|FOLDER",
+            help="Where to write; default: MODEL.opt.onnx beside it. Several models need a folder.",
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option(metavar="portable|ort", help="Who will run it: any runtime, or ONNX Runtime on CPU.")
@@ -96,24 +108,66 @@ def optimize(
     ] = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report as JSON (- is stdout).", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report, or the summary, as JSON (- is stdout).", show_default=False
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
+    ] = None,
+    fail_if_slower: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 9 where a result is slower by more than this than in the baseline, or else its original.",
+            show_default=False,
+        ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="List each rewrite: rule, site, before, after.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
     ] = False,
-) -> None:
+) -> int:
     """Write an equivalent model that runs faster, and a table of what changed."""
     import tempfile
 
-    from graphopt.cli import files, progress, tables
+    from graphopt.cli import batch, files, progress, tables
     from graphopt.derivation import journal_path
     from graphopt.optimize import optimize as run
     from graphopt.rewrite.saturate import Budget
 
-    written = output or (model if in_place else model.with_name(f"{model.stem}.opt.onnx"))
     arrays = [Path(value) for value in values.inputs(input or ()).values()]
+    options: dict[str, Any] = {
+        "rules": rules or None,
+        "only": only or (),
+        "without": without or (),
+        "target": target,
+        "policy": policy,
+        "opset": opset,
+        "freeze": freeze,
+        "shapes": values.shapes(shape or ()),
+        "dims": values.dims(dim or ()),
+        "budget": None if budget is None else Budget(**values.budget(budget)),
+        "verify": values.draws(verify),
+        "inputs": values.inputs(input or ()),
+    }
+    if batch.is_asked(models, baseline, fail_if_slower):
+        return batch.optimize_several(
+            batch.jobs(models, output, in_place),
+            options,
+            json=json,
+            baseline=baseline,
+            fail_if_slower=fail_if_slower,
+            keeps_journals=not no_journal,
+            dry_run=dry_run,
+            quiet=quiet,
+            verbose=verbose,
+        )
+    (model,) = models
+    written = output or (model if in_place else model.with_name(f"{model.stem}.opt.onnx"))
     if not in_place and _is_model(written, model):
         raise UsageError(f"{written} is the input itself: give another -o, or --in-place to write over it")
     is_replaced = in_place and _is_model(written, model)
@@ -125,25 +179,8 @@ def optimize(
         progress.shown(quiet, verbose) as listener,
         _named(model),
     ):
-        _, report = run(
-            model,
-            output=Path(scratch) / written.name if dry_run else written,
-            rules=rules or None,
-            only=only or (),
-            without=without or (),
-            target=target,
-            policy=policy,
-            opset=opset,
-            freeze=freeze,
-            shapes=values.shapes(shape or ()),
-            dims=values.dims(dim or ()),
-            budget=None if budget is None else Budget(**values.budget(budget)),
-            verify=values.draws(verify),
-            inputs=values.inputs(input or ()),
-            journal=kept,
-            return_report=True,
-            listener=listener,
-        )
+        place = Path(scratch) / written.name if dry_run else written
+        _, report = run(model, output=place, journal=kept, return_report=True, listener=listener, **options)
     to_stdout = json is not None and str(json) == "-"
     if to_stdout:
         print(report.to_json(), end="")
@@ -151,6 +188,7 @@ def optimize(
         files.write_text(json, report.to_json())
     if not quiet:
         tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
+    return 0
 
 
 @contextmanager
@@ -262,4 +300,4 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import calibrate, coverage, rules_check, rules_fmt, rules_try  # noqa: E402, F401
+from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_try  # noqa: E402, F401

@@ -1,0 +1,149 @@
+"""``explain``, ``bisect`` and ``revert``: what the journal of a run is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import values
+from graphopt.cli.app import EPILOG, Repeated, app
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.rewrite.journal import Entry
+
+_TARGET = Annotated[str, typer.Option(metavar="portable|ort", help="Who will run it.")]
+_POLICY = Annotated[str, typer.Option(metavar="exact|finite|reals|approx", help="How equal the result must be.")]
+_JOURNAL = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The journal; default: OUT.journal.json beside OUT.", show_default=False),
+]
+_RULES = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)]
+
+
+@app.command(epilog=EPILOG)
+def explain(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="An optimized model; with --rule, any.", show_default=False)
+    ],
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="A node, by its name or that of a value it makes.", show_default=False),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where this rule acts, and what it lacks elsewhere.")
+    ] = None,
+    target: _TARGET = "portable",
+    policy: _POLICY = "reals",
+    rules: _RULES = None,
+    journal: _JOURNAL = None,
+) -> None:
+    """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does."""
+    from graphopt import explanation
+    from graphopt.target import target as named
+
+    if (node is None) == (rule is None):
+        raise UsageError("say which node to explain, or which rule: graphopt explain OUT.onnx NODE, or --rule NAME")
+    if node is not None:
+        origins = explanation.explain_node(model, node, journal)
+        if not origins.chain:
+            print(f"{node} ({origins.op}) is as it was in the original")
+        for entry in origins.chain:
+            _print_entry(entry)
+        return
+    assert rule is not None
+    found = explanation.explain_rule(model, rule, rules or None, named(target), policy)
+    print(f"{found.rule}: acts at {len(found.fired)} places")
+    for entry in found.fired:
+        _print_entry(entry)
+    for why, sites in sorted(found.misses.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = ", ".join(sites[:3]) + (", …" if len(sites) > 3 else "")
+        print(f"  not at {len(sites)}: {why}" + (f"  ({shown})" if sites else ""))
+
+
+@app.command(epilog=EPILOG)
+def bisect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)],
+    check: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            help="A shell command that fails on the result; {} in it is the file, else the file comes last.",
+            show_default=False,
+        ),
+    ],
+    target: _TARGET = "portable",
+    policy: _POLICY = "reals",
+    rules: _RULES = None,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that CMD may take; more is a failure.")] = 60,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
+    from graphopt import explanation
+    from graphopt.cli import progress
+    from graphopt.optimize import ruleset
+    from graphopt.target import target as named
+
+    with progress.shown(quiet, False) as listener:
+        found = explanation.bisect(
+            model,
+            check,
+            rules=ruleset(rules or None),
+            target=named(target),
+            policy=policy,
+            timeout=timeout,
+            listener=listener,
+        )
+    print(f"{check!r} begins to fail with this rewrite, one of {found.rewrites} (tried {found.tries} models):")
+    _print_entry(found.entry)
+    print(f"without it: graphopt optimize {model} --without {found.entry.rule}")
+
+
+@app.command(epilog=EPILOG)
+def revert(
+    model: Annotated[Path, typer.Argument(metavar="IN.onnx", help="The original.", show_default=False)],
+    result: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The optimized model.", show_default=False)],
+    rewrites: Annotated[
+        Repeated, typer.Argument(metavar="REWRITE...", help="Numbers (12), or names of rules.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="NEW.onnx", help="Where to write; default: OUT.reverted.onnx."),
+    ] = None,
+    journal: _JOURNAL = None,
+    verify: Annotated[str, typer.Option(metavar="N|off|require", help="Compare outputs on N random inputs.")] = "1",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+) -> None:
+    """Write the optimized model without some of its rewrites, and without what needed them."""
+    from graphopt import explanation
+    from graphopt.cli import files, progress, tables
+    from graphopt.derivation import journal_path
+
+    written = output or result.with_name(f"{result.stem}.reverted.onnx")
+    files.check_written(
+        {"-o": written, "its journal": journal_path(written)}, [model, result, *([journal] if journal else [])]
+    )
+    with progress.shown(quiet, False) as listener:
+        found = explanation.revert(
+            model, result, rewrites, written, journal=journal, verify=values.draws(verify), listener=listener
+        )
+    if not quiet:
+        print(f"{written}: without {len(found.taken_back)} rewrites, and {len(found.lost)} that needed them")
+        for entry in (*found.taken_back, *found.lost):
+            _print_entry(entry)
+        tables.show_verification("outputs", found.verification)
+
+
+def _print_entry(entry: Entry) -> None:
+    family = f" [{entry.family}]" if entry.family else ""
+    gain = f"  ({_microseconds(entry.gain)} modelled)" if entry.gain is not None else ""
+    needs = f"  needs {' '.join(f'#{n}' for n in entry.needs)}" if entry.needs else ""
+    print(f"#{entry.id} {entry.rule}{family} at {entry.site or 'the graph'}{gain}{needs}")
+    if entry.before:
+        print(f"    {entry.before}" + (f"\n    => {entry.after}" if entry.after else ""))
+
+
+def _microseconds(gain: float) -> str:
+    return f"{-gain * 1e6:+.1f} µs"
