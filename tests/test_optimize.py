@@ -190,7 +190,7 @@ def test_initializers_that_callers_may_override_are_folded_where_that_is_asked_f
 def test_another_opset_comes_first() -> None:
     found, report = graphopt.optimize(model(), opset=20, return_report=True)
     assert found.opset_import[0].version == 20
-    assert [s.name for s in report.steps][:2] == ["read", "convert opset"]
+    assert [s.name for s in report.steps][:2] == ["read", "prepare"]
 
 
 def test_a_budget_stops_exploring() -> None:
