@@ -19,9 +19,11 @@ from graphopt.rewrite.passes.initializers import INITIALIZERS
 from graphopt.rewrite.passes.known import KNOWN
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.orders import ORDERS
+from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
 from graphopt.rewrite.passes.sizes import SIZES, TAKEN
+from graphopt.rewrite.passes.views import NORMAL
 
 __all__ = ["PASSES", "Pass", "fix_dims", "fold_within", "freeze_defaults"]
 
@@ -33,6 +35,8 @@ PASSES: tuple[Pass, ...] = (
     FOLD,
     *FIXED,
     TAKEN,
+    *SLABS,
+    NORMAL,
     DECIDED,
     DEMAND,
     HEADS,
