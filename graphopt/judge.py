@@ -16,6 +16,12 @@ NOT_RUN: dict[int | None, str] = {126: "the file may not be executed", 127: "the
 """The exit codes by which a shell says that it could not run a command."""
 
 
+def check_is_command(command: str) -> None:
+    """UsageError where there is no command."""
+    if not command.strip():
+        raise UsageError("--check is empty: give a command that fails on the model")
+
+
 def check_can_run(command: str, code: int | None) -> None:
     """UsageError where the exit code says that the shell could not run the command."""
     if code in NOT_RUN:
@@ -42,8 +48,7 @@ def failing(command: str, candidate: Path, timeout: float) -> Callable[[Graph], 
 
 def exit_code(command: str, file: Path, timeout: float) -> int | None:
     """What the command returns on the file; None where it takes too long."""
-    if not command.strip():
-        raise UsageError("--check is empty: give a command that fails on the model")
+    check_is_command(command)
     name = shlex.quote(str(file))
     line = command.replace("{}", name) if "{}" in command else f"{command} {name}"
     process = subprocess.Popen(

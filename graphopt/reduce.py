@@ -20,7 +20,7 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.types import TensorType
-from graphopt.judge import check_can_run, exit_code
+from graphopt.judge import check_can_run, check_is_command, exit_code
 from graphopt.progress import Event, Listener
 from graphopt.steps import count_ops
 
@@ -47,6 +47,7 @@ def reduce_file(
     """
     from graphopt.ir.onnx_io import load, save
 
+    check_is_command(check)
     graph = load(model)
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         candidate = Path(folder) / "candidate.onnx"

@@ -47,6 +47,7 @@ PARTS = {
         "verify",
     },
     "calibrate": {"calibration", "engines", "ir", "optimize", "rewrite", "target"},
+    "batch": {"report"},
     "coverage": {"ir", "optimize", "rewrite", "target"},
     "drop_in": {"inputs", "ir", "optimize"},
     "inspection": {"ir", "steps"},
@@ -66,6 +67,7 @@ PARTS = {
         "verify",
     },
     "cli": {
+        "batch",
         "calibrate",
         "calibration",
         "coverage",

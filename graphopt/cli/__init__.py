@@ -20,6 +20,7 @@ EXIT_CODES = {
     6: "verification failed, or `diff` found different outputs",
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "something that is needed is not installed",
+    9: "a result is slower than --fail-if-slower allows",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
 }
 """What the exit codes mean."""
@@ -62,15 +63,21 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if isinstance(error, ImportError) and _package(error) != "graphopt":
             return _fail(_missing(error), MissingDependencyError.exit_code)
-        return _fail(f"internal error, please report it with the file {_store_traceback()}", 1)
+        import traceback
+
+        return _fail(f"internal error, please report it with the file {store_traceback(traceback.format_exc())}", 1)
     return code if isinstance(code, int) else 0
 
 
 def _fail(message: str, code: int) -> int:
     """Print the message as one line, whatever names from a model it holds; the code comes back."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-    print(f"graphopt: {line}", file=sys.stderr)
+    print(f"graphopt: {printable(message)}", file=sys.stderr)
     return code
+
+
+def printable(message: str) -> str:
+    """The message as one line that any terminal shows."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
 
 
 def _missing(error: ImportError) -> str:
@@ -82,10 +89,10 @@ def _package(error: ImportError) -> str:
     return (error.name or "graphopt").partition(".")[0]
 
 
-def _store_traceback() -> str:
+def store_traceback(trace: str) -> str:
+    """The name of a new file that holds the traceback and how graphopt was called."""
     import tempfile
-    import traceback
 
     with tempfile.NamedTemporaryFile("w", prefix="graphopt-error-", suffix=".txt", delete=False) as file:
-        file.write(f"{sys.argv}\n{sys.version}\n{traceback.format_exc()}")
+        file.write(f"{sys.argv}\n{sys.version}\n{trace}")
     return file.name

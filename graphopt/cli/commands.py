@@ -155,6 +155,8 @@ def optimize(
         "inputs": values.inputs(input or ()),
     }
     if batch.is_asked(models, baseline, fail_if_slower):
+        if explain or journal:
+            raise UsageError(f"{'--explain' if explain else '--journal'} takes one model")
         return batch.optimize_several(
             batch.jobs(models, output, in_place),
             options,
@@ -172,6 +174,7 @@ def optimize(
         raise UsageError(f"{written} is the input itself: give another -o, or --in-place to write over it")
     is_replaced = in_place and _is_model(written, model)
     read = [*([] if is_replaced else [model]), *(rules or ()), *arrays]
+    files.check_written({"-o": written}, read)
     kept = None if no_journal or dry_run else journal or journal_path(written)
     files.check_written({"-o": written, "--json": json, "--journal": kept}, read)
     with (
@@ -300,4 +303,4 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_try  # noqa: E402, F401
+from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_prove, rules_try  # noqa: E402, F401

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool) -> None:
     """The table at the end of a run; warnings go to stderr."""
-    talk = _console(stderr=True)
+    talk = console(stderr=True)
     for warning in report.warnings:
         talk.print(f"[yellow]warning:[/] {escape(warning)}")
-    out = _console(stderr=on_stderr)
+    out = console(stderr=on_stderr)
     where = "nothing written (dry run)" if dry_run else f"-> {escape(report.output or '')}"
     out.print(f"[bold]{escape(report.model)}[/] {where}", soft_wrap=True)
     out.print(_changes(report))
@@ -102,7 +102,7 @@ def _verified(found: Verification) -> str:
 
 def show_inspection(found: Inspection) -> None:
     """What a model holds."""
-    out = _console()
+    out = console()
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
     made = f", made by {escape(found.producer)}" if found.producer else ""
     out.print(
@@ -124,7 +124,7 @@ def show_inspection(found: Inspection) -> None:
 
 def show_difference(found: Difference | None) -> None:
     """How the structures of two models differ."""
-    out = _console()
+    out = console()
     if found is None:
         out.print("structure   equal")
         return
@@ -140,12 +140,12 @@ def show_difference(found: Difference | None) -> None:
 
 def show_verification(title: str, found: Verification) -> None:
     """What verification found, in one line."""
-    _console().print(f"{title:<11} {_verified(found)}", soft_wrap=True)
+    console().print(f"{title:<11} {_verified(found)}", soft_wrap=True)
 
 
 def show_reduction(found: Reduction, output: Path) -> None:
     """What reducing left."""
-    out = _console()
+    out = console()
     out.print(
         f"{found.nodes_before} nodes -> {found.nodes_after}, in {found.tries} tries: {escape(str(output))}",
         soft_wrap=True,
@@ -187,7 +187,7 @@ def size(count: float) -> str:
     return f"{count:.3g} GB"
 
 
-def _console(stderr: bool = False) -> Console:
+def console(stderr: bool = False) -> Console:
     """A console as wide as the terminal; what goes into a file or a pipe is not broken into lines."""
     plain = os.environ.get("NO_COLOR") or not (sys.stderr if stderr else sys.stdout).isatty()
     console = Console(stderr=stderr, highlight=False, color_system=None if plain else "auto")

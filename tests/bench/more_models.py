@@ -126,7 +126,7 @@ MODELS: dict[str, dict[str, Callable[[], bytes]]] = {
             intermediate_size=1024,
         ),
         "gpt2_small": transformer(
-            "GPT2", 128, False, 17, vocab_size=8000, n_embd=384, n_layer=4, n_head=6, n_positions=256
+            "GPT2", 128, True, 20, vocab_size=8000, n_embd=384, n_layer=4, n_head=6, n_positions=256
         ),
         "llama_mini": transformer(
             "Llama", 64, True, 18, vocab_size=8000, hidden_size=384, num_hidden_layers=4, num_attention_heads=6,

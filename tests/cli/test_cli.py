@@ -106,6 +106,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "budget": Budget(10, 2, 1.5),
         "verify": "require",
         "inputs": {"x": "0..9"},
+        "journal": tmp_path / "out.journal.json",
         "return_report": True,
     }
 
@@ -221,7 +222,7 @@ def test_no_color_is_no_bold_either(
     [
         ([], "Missing command"),
         (["optimise"], "No such command 'optimise'"),
-        (["optimize"], "Missing argument 'MODEL'"),
+        (["optimize"], "Missing argument 'MODEL"),
         (["optimize", "m", "--nonsense"], "No such option: --nonsense"),
         (["optimize", "m", "--opset", "x"], "Invalid value for '--opset'"),
         (["optimize", "m", "-o", "no/such/folder/x.onnx"], "the folder no/such/folder does not exist"),
