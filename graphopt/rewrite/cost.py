@@ -266,6 +266,8 @@ class CostModel:
         if op in ("Transpose", "Slice", "Pad") and inputs and outputs:
             a, out = self.shape(inputs[0]), self.shape(outputs[0])
             return prices.run * product(out) / _run(a, out, attrs.get("perm") if op == "Transpose" else None)
+        if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
+            return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
         if op in ("MatMul", "com.microsoft::FusedMatMul"):
             return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
         return 0.0

@@ -623,7 +623,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "winograd_pads": convolutions.winograd_pads, "toom_cook_input": convolutions.toom_cook_input,
     "toom_cook_kernel": convolutions.toom_cook_kernel, "toom_cook_output": convolutions.toom_cook_output,
     "holds_numbers": integers.holds_numbers, "running_sum": integers.running_sum,
-    "running_sum_right": integers.running_sum_right, "einsum_left": einsums.einsum_left,
+    "triangle": integers.triangle, "einsum_left": einsums.einsum_left,
     "einsum_right": einsums.einsum_right, "einsum_out": einsums.einsum_out, "einsum_rows": einsums.einsum_rows,
     "einsum_columns": einsums.einsum_columns, "einsum_made": einsums.einsum_made,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,

@@ -8,6 +8,9 @@ import numpy as np
 
 from graphopt.rewrite.comparison import Unknown
 
+LARGEST = 64
+"""Rows of a matrix that is looked at."""
+
 
 def holds_numbers(dtype: str, *numbers: float) -> bool:
     """Whether these numbers, bounds of integers say, are far from overflow in a dtype of integers."""
@@ -15,21 +18,22 @@ def holds_numbers(dtype: str, *numbers: float) -> bool:
     return all(info.min / 2 <= n <= info.max / 2 for n in numbers)
 
 
-def running_sum(matrix: Sequence[Sequence[float]]) -> tuple[int, int]:
-    """Whether the running sum that a product with this matrix from the left is leaves out the element itself, and
-    whether it goes backwards. Unknown where the product is none."""
-    found = np.asarray(matrix)
-    n = len(found)
-    if found.shape != (n, n) or n < 2:
-        raise Unknown("the matrix is not square")
+def triangle(n: int, exclusive: int, reverse: int) -> tuple[tuple[float, ...], ...]:
+    """The matrix by which a product from the left sums up what comes before (after), the element itself included.
+
+    ``reverse`` says after, ``exclusive`` without the element itself.
+    """
+    if not isinstance(n, int) or n > LARGEST:
+        raise Unknown("the number of rows is not known, or large")
     ones = np.ones((n, n))
+    made = np.triu(ones, exclusive) if reverse else np.tril(ones, -exclusive)
+    return tuple(map(tuple, made.tolist()))
+
+
+def running_sum(matrix: Sequence[Sequence[float]]) -> tuple[int, int]:
+    """Whether a ``triangle`` leaves out the element itself, and whether it goes backwards."""
     for exclusive in (0, 1):
-        for reverse, made in ((0, np.tril(ones, -exclusive)), (1, np.triu(ones, exclusive))):
-            if np.array_equal(found, made):
+        for reverse in (0, 1):
+            if tuple(map(tuple, matrix)) == triangle(len(matrix), exclusive, reverse):
                 return exclusive, reverse
     raise Unknown("the matrix does not sum up")
-
-
-def running_sum_right(matrix: Sequence[Sequence[float]]) -> tuple[int, int]:
-    """The same of a product with this matrix from the right."""
-    return running_sum(np.asarray(matrix).T.tolist())

@@ -248,7 +248,7 @@ class Grams(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gram = torch.matmul(x.transpose(1, 2), y.transpose(1, 2))
         flat = x.reshape(-1, x.shape[-1])
-        return gram, torch.mm(flat.t(), y.reshape(flat.shape[0], -1)), torch.mm(self.weight, flat.t()).t()
+        return gram, torch.mm(flat.t(), 2 * y.reshape(flat.shape[0], -1)), torch.mm(self.weight, flat.t()).t()
 
 
 class Einsums(nn.Module):
@@ -337,7 +337,8 @@ class Masks(nn.Module):
         kept = torch.where(both, torch.tensor(True), torch.tensor(False)) & short & short
         low = torch.maximum(x, torch.tensor(0.25))
         band = torch.minimum(torch.maximum(x, torch.tensor(-1.0)), torch.tensor(1.0))
-        return scores + bias, first, kept, torch.maximum(low, torch.tensor(0.5)), F.hardtanh(F.relu(band), -2.0, 0.5)
+        far, near = ~(x < 0.5), ~(scores >= 0.5)
+        return scores + bias, first, kept, far & near, torch.maximum(low, torch.tensor(0.5)), F.hardtanh(F.relu(band), -2.0, 0.5)
 
 
 class Buckets(nn.Module):
@@ -377,8 +378,8 @@ class Reductions(nn.Module):
         flat = (v @ self.weight).sum(-1)
         spread = v.unsqueeze(1).expand(-1, 5, -1).sum(1)
         joined = torch.cat([v, v * 2], 1).sum(1)
-        best, where = v.max(-1), v.argmax(-1)
-        return total, pooled, flat, spread, joined, best[0], where
+        best, where = v.max(-1, keepdim=True), (v * 2.0).min(-1)
+        return total, pooled, flat, spread, joined, *best, *where
 
 
 class Norms(nn.Module):
