@@ -41,3 +41,11 @@ def rows_attend(mask: Any) -> bool:
     if mask and not isinstance(mask[0], tuple):
         return bool(max(mask) > BLANK)
     return all(map(rows_attend, mask))
+
+
+def trailing(axes: Sequence[int], rank: int) -> int:
+    """The axis, counted from the end, from which these are all to the last. ValueError where they are not."""
+    wanted = sorted(a % rank for a in axes)
+    if not wanted or wanted != list(range(rank - len(wanted), rank)):
+        raise ValueError(f"{tuple(axes)} are not the last axes")
+    return -len(wanted)
