@@ -7,6 +7,7 @@ and in all that rules make of it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from graphopt.calibration.corpus import corpus
 from graphopt.calibration.fit import apply, fit, quality, rows
 from graphopt.calibration.machine import machine
 from graphopt.calibration.store import Fit, Setting, Store, Time
-from graphopt.calibration.timing import measure, overhead
+from graphopt.calibration.timing import Stopwatch
 from graphopt.engines import OnnxRuntimeProfiler, Profiler
 from graphopt.errors import UsageError
 from graphopt.ir.onnx_io import load
@@ -23,8 +24,10 @@ from graphopt.optimize import optimize_graph
 from graphopt.rewrite.workload import Workload
 from graphopt.target import TARGETS, Target
 
-Told = Callable[[int], None]
-"""Called with how many workloads there are, and with 0 after each."""
+Told = Callable[["str | int"], None]
+"""Called with how many workloads of a model there are, and then with what each is."""
+
+CORPUS = "common ops"
 
 
 class Asked(Mapping[str, float]):
@@ -137,7 +140,7 @@ def calibrate(
     profiler: Profiler | None = None,
     threads: int = 1,
     seconds: float | None = None,
-    told: Told = lambda n: None,
+    told: Told = lambda what: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Calibration:
     """Measure the workloads of models, or of a corpus of generated ones where there are none, that the database lacks,
@@ -147,22 +150,33 @@ def calibrate(
     engine = profiler or OnnxRuntimeProfiler(threads)
     setting = Setting(machine(), engine.runtime, engine.threads)
     with Store(database, write=True) as store:
-        floor = overhead(engine)
-        wanted = dict.fromkeys(text for path in models for text in asked(path, target)) or dict.fromkeys(corpus())
-        known = store.times(setting)
-        missing = [text for text in wanted if text not in known]
-        told(len(missing))
-        start, done, refused = clock(), 0, 0
-        for text in missing:
-            if seconds is not None and clock() - start > seconds:
-                break
-            found = measure(Workload.parse(text), engine, floor)
-            store.put(setting, text, found)
-            done += 1
-            refused += found.seconds is None
-            told(0)
+        stopwatch = Stopwatch(engine)
+        start = clock()
+        count: Counter[str] = Counter()
+        for name, wanted in _wanted(models, target):
+            known = store.times(setting)
+            missing = [text for text in wanted if text not in known]
+            count["known"] += len(wanted) - len(missing)
+            told(len(missing))
+            for text in missing:
+                if seconds is not None and clock() - start > seconds:
+                    count["left"] += 1
+                    continue
+                call = Workload.parse(text)
+                told(f"{name}: {call.op}")
+                found = stopwatch.measure(call)
+                store.put(setting, text, found)
+                count["refused" if found.seconds is None else "measured"] += 1
         before, after = _fit(store, setting, target)
-    return Calibration(setting, done - refused, len(wanted) - len(missing), refused, len(missing) - done, before, after)
+    return Calibration(setting, count["measured"], count["known"], count["refused"], count["left"], before, after)
+
+
+def _wanted(models: Sequence[Path], target: Target) -> Iterator[tuple[str, list[str]]]:
+    """What to measure, with a name of what it is for."""
+    if not models:
+        yield CORPUS, corpus()
+    for path in models:
+        yield path.stem, asked(path, target)
 
 
 def _fit(store: Store, setting: Setting, target: Target) -> tuple[Mapping[str, float], Mapping[str, float]]:

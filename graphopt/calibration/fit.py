@@ -30,8 +30,8 @@ INERTIA = 0.1
 SLOW = 5e-6
 """Measurements far below so many seconds count little: nothing depends on them."""
 
-START = 1e-10
-"""Where a price begins that the target does not have."""
+UNSAID = {"elements": 1e-11, "movement": 1.0, "strided": 1e-11, "powers": 1e-11, "efficiency": 1.0}
+"""What a price that the target does not have counts as, by table: next to nothing, or no more than others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _number(prices: Prices, name: str) -> float:
         return float(value)
     if isinstance(value, tuple):
         return float(value[int(entry)])
-    return float(value.get(float(entry) if field == "powers" else entry, 0.0))
+    return float(value.get(float(entry) if field == "powers" else entry, UNSAID[field]))
 
 
 def fit(target: Target, found: Sequence[Row]) -> dict[str, float]:
@@ -113,21 +113,21 @@ def _groups(target: Target, found: Sequence[Row]) -> Iterator[tuple[list[str], l
             kind = model.kind_of_product(row.call.op, row.inputs)
             kinds.setdefault("blocked " * row.call.blocked + kind, []).append(row)
         else:
-            by_op.setdefault(row.call.op, []).append(row)
+            by_op.setdefault("Reduce" if row.call.op.startswith("Reduce") else row.call.op, []).append(row)
     for kind, own in sorted(kinds.items()):
         extra = ["store", "edge", "matrix"] if kind == "matmul" and len(own) > 8 else []
         if kind in target.prices.efficiency:
             yield [f"efficiency.{kind}", *extra], own
     for op, own in sorted(by_op.items()):
-        names = list(_numbers_of(op, own, target.prices))
         if len(own) > 1:
-            yield names, own
+            yield list(_numbers_of(op, own, target.prices)), own
 
 
 def _numbers_of(op: str, own: Sequence[Row], prices: Prices) -> Iterator[str]:
     """The numbers that the prices of an op depend on, and nothing else does."""
-    yield f"elements.{op}"
-    yield f"movement.{op}"
+    for name in sorted({row.call.op for row in own}):
+        yield f"elements.{name}"
+        yield f"movement.{name}"
     if op == "Pow":
         for power in prices.powers:
             if sum(row.call.inputs[1] is not None and row.call.inputs[1].elements == (power,) for row in own) > 1:
@@ -141,7 +141,7 @@ def _numbers_of(op: str, own: Sequence[Row], prices: Prices) -> Iterator[str]:
 def _solve(target: Target, prices: Prices, names: list[str], own: Sequence[Row]) -> dict[str, float]:
     from scipy.optimize import least_squares
 
-    start = np.array([log(_number(prices, name) or START) for name in names])
+    start = np.array([log(_number(prices, name) or UNSAID["elements"]) for name in names])
     weights = [(row.seconds / (row.seconds + SLOW)) ** 0.5 for row in own]
     wanted = [log(prices.node + row.seconds) for row in own]
 
@@ -173,6 +173,8 @@ def quality(target: Target, prices: Prices, found: Sequence[Row]) -> dict[str, f
     predicted = np.array([priced(target, prices, row) for row in found])
     measured = np.array([prices.node + row.seconds for row in found])
     ratio = predicted / measured
+    if np.ptp(measured) == 0 or np.ptp(predicted) == 0:  # nothing to rank
+        return {}
     return {
         "workloads": len(found),
         "rank correlation": round(float(spearmanr(predicted, measured).statistic), 4),

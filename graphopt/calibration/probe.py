@@ -1,8 +1,10 @@
 """A tiny model around one call of an op, in which a runtime's profiler can see how long it takes.
 
-The call stands alone, or, where it is to be measured in a blocked layout that it would not enter by
-itself, between two pools over single pixels, which compute in that layout and hold it inside. Small
-calls come in several copies with inputs of their own, as a profiler counts whole microseconds.
+The call stands between others that cost little, so that memory is as warm as in a network, and is
+written in place where networks would: between two absolute values, or, where it is to be measured in
+a blocked layout that it would not enter by itself, between two pools over single pixels, which compute
+in that layout and hold it inside. Small calls come in several copies with inputs of their own, as a
+profiler counts whole microseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from graphopt.errors import GraphoptError
 from graphopt.inputs import draw, ranges
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
-from graphopt.ir.graph import Attrs, Graph, Header, Origin, Value
+from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Header, Origin, Value
 from graphopt.ir.onnx_io import to_bytes
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.workload import Operand, Workload
@@ -39,7 +41,14 @@ ENTER, LEAVE = "enter", "leave"
 ENTERING = ops_named("Conv com.microsoft::FusedConv MaxPool AveragePool GlobalMaxPool GlobalAveragePool")
 """Ops that enter a blocked layout by themselves."""
 
+TELLING = ops_named(
+    "Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf ArgMax ArgMin NonZero Cast CastLike QuantizeLinear "
+    "DynamicQuantizeLinear Shape Size"
+)
+"""Ops that make of floating-point numbers something else."""
+
 BLOCK = 16
+"""Channels of a block, as runtimes have it on processors with wide vectors."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,17 @@ def probe(call: Workload) -> Probe | None:
     opset = next((n for n in OPSETS if ops.refusal(call.op, call.attrs, facts, n) is None), None)
     if opset is None:
         return None
-    wrap = call.blocked and call.op not in ENTERING
-    if wrap and not all(_fills_blocks(x) for x in call.inputs if x is not None and not x.is_const):
-        return None
+    around = "Abs" if nbytes >= SMALL and not call.blocked else ""
+    if call.blocked and call.op not in ENTERING:
+        around = "MaxPool"
+        if not all(_fills_blocks(x) for x in call.inputs if x is not None and not x.is_const):
+            return None
     graph = Graph(header=Header(10 if opset < 22 else 11, (("", opset), ("com.microsoft", 1))))
     copies = COPIES if nbytes < SMALL else 1
-    constants = [_constant(graph, call, i) for i in range(len(call.inputs))]
     try:
+        constants = [_constant(graph, call, i) for i in range(len(call.inputs))]
         for copy in range(copies):
-            _add(graph, call, constants, copy, wrap)
+            _add(graph, call, constants, copy, around)
         return Probe(to_bytes(graph), _feeds(graph), copies)
     except (GraphoptError, ValueError, TypeError):
         return None
@@ -79,23 +90,28 @@ def _fills_blocks(x: Operand) -> bool:
     return x.dtype == "float32" and len(x.shape) == 4 and x.shape[1] % BLOCK == 0
 
 
-def _add(graph: Graph, call: Workload, constants: Sequence[Value | None], copy: int, wrap: bool) -> None:
+def _add(graph: Graph, call: Workload, constants: Sequence[Value | None], copy: int, around: str) -> None:
     inputs: list[Value | None] = []
     for i, x in enumerate(call.inputs):
         if x is None or x.is_const:
             inputs.append(constants[i])
             continue
         value = graph.add_input(f"x{copy}_{i}", TensorType(x.dtype, x.shape))
-        inputs.append(_pool(graph, value, f"{ENTER}{copy}_{i}") if wrap else value)
+        is_wrapped = around and x.dtype == "float32" and x.size
+        inputs.append(_wrap(graph, around, value, f"{ENTER}{copy}_{i}") if is_wrapped else value)
     node = graph.add(call.op, tuple(inputs), call.attrs, call.n_outputs)
+    is_float = all(x is None or x.dtype == "float32" for x in call.inputs[:1]) and call.op not in TELLING
     for port, value in enumerate(node.outputs):
-        result = _pool(graph, value, f"{LEAVE}{copy}_{port}") if wrap else value
+        result = _wrap(graph, around, value, f"{LEAVE}{copy}_{port}") if around and is_float else value
         graph.add_output(f"y{copy}_{port}", result)
 
 
-def _pool(graph: Graph, x: Value, name: str) -> Value:
-    """A pool over single pixels, whose name is that of its value: runtimes name nodes without one by theirs."""
-    return graph.add("MaxPool", (x,), Attrs(kernel_shape=(1, 1)), origin=Origin(name=name)).outputs[0]
+def _wrap(graph: Graph, op: str, x: Value, name: str) -> Value:
+    """An op around the call, with a name by which a profile tells it."""
+    attrs = Attrs(kernel_shape=(1, 1)) if op == "MaxPool" else NO_ATTRS
+    value = graph.add(op, (x,), attrs, origin=Origin(name=name)).outputs[0]
+    graph.names[value] = name  # in a blocked layout, nodes are called by what they make
+    return value
 
 
 def _constant(graph: Graph, call: Workload, index: int) -> Value | None:

@@ -51,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """What a workload took: the lower quartile of some runs, and how far the upper one is from it.
+    """What a workload took: that of the fastest tenth of some runs, and how far the upper quartile is from it.
 
     ``seconds`` is None for a workload that the runtime does not run, or not as the target expects.
     """
@@ -137,24 +137,31 @@ class Store:
 
     def _check(self, write: bool) -> None:
         self._connection.execute("PRAGMA foreign_keys = ON")
-        version, application = self._pragma("user_version"), self._pragma("application_id")
-        if version > VERSION and application == APPLICATION:
-            raise ReadError(
-                f"{self.path}: written by a newer graphopt (its tables have version {version}, not "
-                f"{VERSION}); update graphopt, or name another database"
-            )
-        if version == VERSION and application == APPLICATION:
-            self._connection.execute("SELECT count(*) FROM setting").fetchone()
+        if self._is_ours():
             return
-        is_empty = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if not write or not is_empty:
+        if not write:
             raise sqlite3.DatabaseError("it holds something else")
         with self._writing():
-            if self._pragma("user_version") == 0:  # nobody else was faster
-                for statement in TABLES.split(";\n"):
-                    self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            if self._is_ours():  # another process was faster
+                return
+            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise sqlite3.DatabaseError("it holds something else")
+            for statement in TABLES.split(";\n"):
+                self._connection.execute(statement)
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _is_ours(self) -> bool:
+        """Whether the tables are there. Raises ReadError for those of a newer version."""
+        version = self._pragma("user_version")
+        if self._pragma("application_id") != APPLICATION:
+            return False
+        if version > VERSION:
+            raise ReadError(
+                f"{self.path}: written by a newer graphopt (its tables have version {version}, not {VERSION}); "
+                "update graphopt, or name another database"
+            )
+        return version == VERSION
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])

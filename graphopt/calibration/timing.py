@@ -1,12 +1,13 @@
 """Measuring workloads: each in a tiny model under a runtime's profiler, many runs.
 
-The time of a workload is the lower quartile of its runs: other processes make some runs slower, and
+The time of a workload is that of the fastest tenth of its runs: other processes make runs slower, and
 nothing makes any faster. What the profiler itself takes, seen on one addition of two numbers, is subtracted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from graphopt.calibration.probe import ENTER, LEAVE, probe
 from graphopt.calibration.store import Time
@@ -20,6 +21,9 @@ SECONDS, RUNS, WARM = 0.04, (9, 200), 3
 REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 """What a runtime calls its changes of layout."""
 
+POOL = "MaxPool"
+"""What stands around calls that are to compute in the blocked layout."""
+
 BLOCKED = "_nchwc"
 """What the names of nodes end in that compute in the blocked layout."""
 
@@ -29,42 +33,72 @@ RESOLUTION = 1e-6
 UNMEASURABLE = Time(None)
 
 
-TRIES, STEADY = 3, 0.1
-"""A workload is measured again, a few times, where less than a quarter of its runs are this near to the fastest."""
+TRIES, STEADY = 4, 0.1
+"""A workload is measured again, a few times, where less than a tenth of its runs are this near to the fastest, or where
+the machine is slower by so much than it was."""
 
 NOTHING = Workload("Add", NO_ATTRS, (Operand("float32", (1,)), Operand("float32", (1,))))
 """A workload that takes a runtime next to no time."""
 
+YARDSTICK = Workload("MatMul", NO_ATTRS, (Operand("float32", (128, 128)), Operand("float32", (128, 512), True)))
+"""A workload by which to see how fast the machine is now."""
 
-def overhead(profiler: Profiler) -> float:
-    """Seconds by which the profiler makes each kernel seem longer. Raises EngineError where it runs nothing."""
-    found = measure(NOTHING, profiler)
-    if found.seconds is None:
-        raise EngineError(f"{profiler.runtime} does not run an addition")
-    return found.seconds
+YARDSTICK_SECONDS = 0.005
 
 
-def measure(call: Workload, profiler: Profiler, overhead: float = 0.0) -> Time:
-    """What the call takes; no seconds where the runtime does not run it, or in another layout."""
+class Stopwatch:
+    """Measures workloads in a runtime, and knows when the machine is busy with something else.
+
+    Raises EngineError where the runtime runs nothing.
+    """
+
+    def __init__(self, profiler: Profiler) -> None:
+        self.profiler = profiler
+        empty = _seconds(NOTHING, profiler)
+        if empty is None:
+            raise EngineError(f"{profiler.runtime} does not run an addition")
+        self.overhead = empty[0]
+        """Seconds by which the profiler makes each kernel seem longer."""
+        self.pace = inf
+        """The least seconds that the yardstick took so far."""
+
+    def measure(self, call: Workload) -> Time:
+        """What the call takes; no seconds where the runtime does not run it, or in another layout."""
+        best = UNMEASURABLE
+        for _ in range(TRIES):
+            seconds = _seconds(call, self.profiler, self.overhead)
+            if seconds is None:
+                return best
+            n = len(seconds)
+            found = Time(max(seconds[n // 10], 0.0), seconds[-1 - n // 4] - seconds[n // 10], n)
+            if best.seconds is None or (found.seconds or 0.0) < best.seconds:
+                best = found
+            if seconds[n // 10] - seconds[0] <= STEADY * seconds[n // 10] + RESOLUTION and not self._is_busy():
+                break
+        return best
+
+    def _is_busy(self) -> bool:
+        """Whether the machine is slower now than it was before."""
+        seconds = _seconds(YARDSTICK, self.profiler)
+        if seconds is None:
+            return False
+        now = seconds[len(seconds) // 10]
+        self.pace = min(self.pace, now)
+        return now > (1 + STEADY) * self.pace + RESOLUTION
+
+
+def _seconds(call: Workload, profiler: Profiler, overhead: float = 0.0) -> list[float] | None:
+    """What each of some runs of the call took, the fastest first; None where it does not run as it should."""
     made = probe(call)
     if made is None:
-        return UNMEASURABLE
-    best = UNMEASURABLE
-    for _ in range(TRIES):
-        try:
-            runs = profiler.profile(made.model, made.feeds, SECONDS, RUNS, WARM)
-        except EngineError:
-            return UNMEASURABLE
-        if not runs or not any(map(_is_own, runs[0])) or _is_blocked(runs[0]) != call.blocked:
-            return UNMEASURABLE
-        seconds = sorted(sum(k.seconds - overhead for k in run if _is_own(k)) / made.copies for run in runs)
-        quarter = len(seconds) // 4
-        found = Time(max(seconds[quarter], 0.0), seconds[-1 - quarter] - seconds[quarter], len(seconds))
-        if best.seconds is None or (found.seconds or 0.0) < best.seconds:
-            best = found
-        if seconds[quarter] - seconds[0] <= STEADY * seconds[quarter] + RESOLUTION:
-            break
-    return best
+        return None
+    try:
+        runs = profiler.profile(made.model, made.feeds, YARDSTICK_SECONDS if call is YARDSTICK else SECONDS, RUNS, WARM)
+    except EngineError:
+        return None
+    if not runs or not any(map(_is_own, runs[0])) or _is_blocked(runs[0]) != call.blocked:
+        return None
+    return sorted(sum(k.seconds - overhead for k in run if _is_own(k)) / made.copies for run in runs)
 
 
 def _is_own(kernel: Kernel) -> bool:
@@ -73,9 +107,10 @@ def _is_own(kernel: Kernel) -> bool:
 
 
 def _is_blocked(run: Sequence[Kernel]) -> bool:
-    """Whether the op itself computed in the blocked layout."""
-    if any(k.name.startswith(ENTER) for k in run):
-        entered = max(i for i, k in enumerate(run) if k.name.startswith(ENTER))
-        left = min(i for i, k in enumerate(run) if k.name.startswith(LEAVE))
-        return not any(k.op in REORDERS for k in run[min(entered, left) : max(entered, left)])
-    return any(k.name.endswith(BLOCKED) for k in run)
+    """Whether the op itself computed in the blocked layout: as its name says, or, between two pools, because nothing
+    was reordered there."""
+    entered = [i for i, k in enumerate(run) if k.name.startswith(ENTER) and k.op == POOL]
+    left = [i for i, k in enumerate(run) if k.name.startswith(LEAVE) and k.op == POOL]
+    if entered and left:
+        return not any(k.op in REORDERS for k in run[entered[-1] : left[0]])
+    return any(k.name.endswith(BLOCKED) for k in run if _is_own(k))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs
@@ -51,10 +52,9 @@ class Operand:
 
     def fact(self) -> Fact:
         """What is known of such a tensor."""
-        constant = None
-        if self.elements is not None:
-            constant = Constant.of(np.array(self.elements, _numpy(self.dtype)).reshape(self.shape), self.dtype)
-        return Fact(TensorType(self.dtype, self.shape), self.is_const, constant)
+        if self.elements is None:
+            return Fact(TensorType(self.dtype, self.shape), self.is_const)
+        return fact_of(Constant.of(np.array(self.elements, self.dtype).reshape(self.shape)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,3 @@ def _operand(words: Any) -> Operand:
 
 def _split(text: str) -> Iterator[str]:
     return iter(text.split(",") if text else ())
-
-
-def _numpy(dtype: str) -> np.dtype[Any]:
-    return np.dtype(dtype)
