@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from graphopt.rewrite.passes.bodies import OWN
 from graphopt.rewrite.passes.branches import HEADS, TAILS
-from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, UNROLL
+from graphopt.rewrite.passes.collect import COLLECT
+from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, IDLE, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
 from graphopt.rewrite.passes.demand import DEMAND
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
@@ -20,6 +21,7 @@ from graphopt.rewrite.passes.known import KNOWN
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.scatter import SLABS
+from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
 from graphopt.rewrite.passes.sizes import SIZES, TAKEN
@@ -38,9 +40,13 @@ PASSES: tuple[Pass, ...] = (
     *SLABS,
     NORMAL,
     DECIDED,
+    IDLE,
     DEMAND,
     HEADS,
     TAILS,
+    SEQUENCES,
+    OPTIONALS,
+    COLLECT,
     UNROLL,
     CARRIED,
     STATES,

@@ -19,20 +19,26 @@ MOVED_BYTES = 1024
 
 
 def decide_if(space: Workspace, node: Node) -> bool:
-    """Put a branch in the place of an If whose condition is constant, or whose branches are equal."""
-    if node.op != "If":
+    """Put a branch in the place of an If whose condition is constant."""
+    condition = node.inputs[0] if node.op == "If" else None
+    known = None if condition is None else space.constant(condition)
+    if known is None or known.size != 1:
         return False
-    yes, no = node.attrs.get("then_branch"), node.attrs.get("else_branch")
-    if not isinstance(yes, Graph) or not isinstance(no, Graph):
-        return False
-    condition = None if node.inputs[0] is None else space.constant(node.inputs[0])
-    if condition is not None and condition.size == 1:
-        branch = yes if bool(condition.array.reshape(-1)[0]) else no
-    elif len(yes) == len(no) and body_key(yes) == body_key(no):
-        branch = yes
-    else:
+    branch = node.attrs.get("then_branch" if bool(known.array.reshape(-1)[0]) else "else_branch")
+    if not isinstance(branch, Graph):
         return False
     _become(space, node, splice(space, branch, node.inputs[1:]))
+    return True
+
+
+def drop_choice(space: Workspace, node: Node) -> bool:
+    """Put a branch in the place of an If whose branches are equal."""
+    yes, no = node.attrs.get("then_branch"), node.attrs.get("else_branch")
+    if node.op != "If" or not isinstance(yes, Graph) or not isinstance(no, Graph):
+        return False
+    if len(yes) != len(no) or body_key(yes) != body_key(no):
+        return False
+    _become(space, node, splice(space, yes, node.inputs[1:]))
     return True
 
 
@@ -63,7 +69,7 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     condition: Value | None = space.make_constant(Constant.of(np.array(True)))
     for trip in range(trips):
         number = space.make_constant(Constant.of(np.array(trip, dtype=np.int64)))
-        made = splice(space, body, [number, condition, *states, *captured])
+        made = splice(space, body, [number, condition, *states, *captured], named=trip == 0)
         condition, states = made[0], made[1 : 1 + n_states]
         for parts, value in zip(collected, made[1 + n_states :], strict=True):
             parts.append(_stacked(space, value))
@@ -213,7 +219,8 @@ def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs:
         space.replace(node.outputs[index], new)
 
 
-DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1,O2", visit=decide_if)
+DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
+IDLE = Pass("idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice)
 UNROLL = Pass("short-loop", "a loop of a few passes is its passes one after another", "O3", visit=unroll_loop)
 CAPTURES = Pass(
     "captures", "a body holds its small constants itself, and captures only what it reads", "A8", visit=trim_captures

@@ -38,7 +38,8 @@ def inline_functions(space: Workspace) -> bool:
         if function is None or not _fits(space, function):
             continue
         first = graph.next_id
-        made = splice(space, function.body, node.inputs, partial(_bound, call=node, function=function))
+        bound = partial(_bound, call=node, function=function)
+        made = splice(space, function.body, node.inputs, bound, named=False)
         for old, new in zip(node.outputs, made, strict=False):
             if new is not None:
                 space.replace(old, new)

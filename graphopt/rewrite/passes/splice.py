@@ -15,13 +15,17 @@ def splice(
     body: Graph,
     arguments: Sequence[Value | None],
     attributes: Callable[[Node], Attrs] = lambda node: node.attrs,
+    *,
+    named: bool = True,
 ) -> list[Value | None]:
     """The values in the workspace that stand for the body's outputs; missing arguments are absent.
 
-    ``attributes`` gives the attributes that the copy of a node has.
+    ``attributes`` gives the attributes that the copy of a node has; with ``named`` it has the name that
+    the node has, unless that is taken: of several copies of a graph one at most should be named.
     """
     copies: dict[Value, Value | None] = dict.fromkeys(body.inputs)
     copies.update(zip(body.inputs, arguments, strict=False))
+    taken = {n.origin.name for n in space.graph.nodes()} if named else frozenset()
     for node in body.order():
         if node.op == INPUT:
             continue
@@ -33,7 +37,8 @@ def splice(
         inputs = [None if v is None else copies[v] for v in node.inputs]
         while inputs and inputs[-1] is None and not node.captures:
             inputs.pop()
-        origin = replace(node.origin, extra=None)
+        name = node.origin.name if named and node.origin.name not in taken else ""
+        origin = replace(node.origin, extra=None, name=name)
         made = space.add(node.op, inputs, attrs, node.n_outputs, node.captures, origin)
         copies.update(zip(node.outputs, made, strict=True))
     return [None if v is None else copies[v] for v in body.outputs]
