@@ -126,6 +126,9 @@ def optimize(
         ),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="List each rewrite: rule, site, before, after.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="List each rule: matches tried, fired, kept, and the time that it took.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
@@ -155,8 +158,10 @@ def optimize(
         "inputs": values.inputs(input or ()),
     }
     if batch.is_asked(models, baseline, fail_if_slower):
-        if explain or journal:
-            raise UsageError(f"{'--explain' if explain else '--journal'} takes one model")
+        if single := [
+            name for name, is_on in (("--explain", explain), ("--stats", stats), ("--journal", journal)) if is_on
+        ]:
+            raise UsageError(f"{single[0]} takes one model")
         return batch.optimize_several(
             batch.jobs(models, output, in_place),
             options,
@@ -191,6 +196,10 @@ def optimize(
         files.write_text(json, report.to_json())
     if not quiet:
         tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
+    if stats and not quiet:
+        from graphopt.cli.statistics import show_statistics
+
+        show_statistics(report, on_stderr=to_stdout)
     return 0
 
 

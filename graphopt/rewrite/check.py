@@ -110,7 +110,7 @@ class _Check:
             left -= 1
             if self.fired == self.depth.instances or left < 0:
                 break
-            other = example if isinstance(example, str) else _fired(example)
+            other = example if isinstance(example, str) else applied(example)
             if isinstance(example, str) or isinstance(other, str):
                 reasons[str(other)] += 1
                 continue
@@ -143,13 +143,13 @@ class _Check:
                 inputs = example.draw(self.numpy, way, shapes)
             except (ValueError, MemoryError):  # no array can be that large or have that many axes
                 continue
-            off = _difference(example, other, inputs, self.rule.soundness)
+            off = difference(example, other, inputs, self.rule.soundness)
             if off is None:
                 continue
             self.compared += 1
             self.worst = max(self.worst, off[0])
             if off[0] > 1:
-                return _counterexample(example, other, off[1])
+                return counterexample(example, other, off[1])
         return None
 
     def open_sizes(self, example: Example) -> str | None:
@@ -213,7 +213,7 @@ def check_files(paths: Sequence[str | Path], check: Callable[[Rule], Report] = c
         yield rule
 
 
-def _fired(example: Example) -> Graph | str:
+def applied(example: Example) -> Graph | str:
     """The graph with the rule applied, or why the right side does not fit."""
     found = example.match
     space = Workspace(example.graph.copy())
@@ -254,7 +254,7 @@ def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[s
         for found in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
             if list(found.roots) == roots:
                 opened = Example(graph, found, example.wants)
-                other = _fired(opened)
+                other = applied(opened)
                 return None if isinstance(other, str) else (opened, names, other)
     except (GraphoptError, ValueError):
         pass
@@ -286,7 +286,7 @@ def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, .
 # -- comparing
 
 
-def _difference(
+def difference(
     example: Example, other: Graph, inputs: Mapping[str, Array], soundness: Soundness
 ) -> tuple[float, str] | None:
     """How far both sides are apart in units of the tolerance, in words; None where the left side has no value."""
@@ -384,7 +384,7 @@ def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 # -- words
 
 
-def _counterexample(example: Example, other: Graph, what: str) -> str:
+def counterexample(example: Example, other: Graph, what: str) -> str:
     before = ", ".join(describe(example.graph, v) for v in example.graph.outputs)
     after = ", ".join(describe(other, v) for v in other.outputs)
     types = ", ".join(f"{example.graph.names[v]}: {example.graph.types[v]}" for v in example.graph.inputs)

@@ -1,0 +1,634 @@
+"""Proofs of rules that move elements, for all tensors up to a rank: each small instance once, its elements symbols.
+
+The left side is written out in every way: every small shape of its operands, every permutation, axis, slice and the
+like. Where the rule fires both sides are computed on symbols, so that one instance stands for all elements. Attributes
+that a rule hands on as they are (``**rest``) have their defaults, and an op variable is one op of its kind, which the
+computation on symbols knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice, permutations, product
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs, Graph, Header, Value
+from graphopt.ir.infer import infer_node
+from graphopt.ir.types import TensorType
+from graphopt.proof.scalars import headed
+from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer, is_computable
+from graphopt.rewrite import expressions
+from graphopt.rewrite.bindings import Bindings, Head
+from graphopt.rewrite.check import applied
+from graphopt.rewrite.examples import Example
+from graphopt.rewrite.examples.hints import Hints
+from graphopt.rewrite.examples.pattern import Leaf, Number, Pattern, Step, Tree
+from graphopt.rewrite.examples.sample import Misfit
+from graphopt.rewrite.examples.variants import variants
+from graphopt.rewrite.match import matches
+from graphopt.rewrite.rule import Apply, Field, Ref, Rule, Soundness, calls, subexpressions, variables
+from graphopt.rewrite.workspace import Workspace
+
+LIMIT = 1500
+"""How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""
+WORK = 20000
+"""How many calls are looked at on the way to them."""
+DEEPEST = 4
+STARS = (1, 2, 3)
+"""How many values a starred variable stands for."""
+REPRESENTATIVES = {"unary": "Abs", "binary": "Sub", "reduce": "ReduceL1", "elementwise": "Abs"}
+"""The op that stands for an op variable of a kind."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What came of it: ``index`` or ``reals``, up to which rank; else why not."""
+
+    kind: str | None
+    scope: str = ""
+    why: str = ""
+
+
+def prove(rule: Rule, limit: int = LIMIT) -> Bounded:
+    """The proof of a rule for all small tensors, or why there is none."""
+    values = _decisive(rule)
+    if values:
+        return Bounded(None, why=f"the elements of {', '.join(sorted(values))} decide")
+    opaque = {c.op for t in (*rule.lhs, *rule.rhs) for c in calls(t) if not c.is_variable and not is_computable(c.op)}
+    if opaque:
+        return Bounded(None, why=f"{', '.join(sorted(opaque))} is not computed on symbols")
+    kinds = ["index"] + (["reals"] if rule.soundness in (Soundness.REALS, Soundness.APPROX) else [])
+    why = ""
+    for kind in kinds:
+        reached = 0
+        for rank in range(1, DEEPEST + 1):
+            try:
+                if not _all_of_rank(rule, rank, kind == "reals", limit):
+                    continue
+            except _TooMany:
+                why = why or f"more than {limit} instances of rank {rank}"
+                reached = reached if reached > 1 else 0
+                break
+            except Opaque as opaque:
+                reached, why = 0, f"{opaque} is not computed on symbols"
+                break
+            except _Different as different:
+                reached, why = 0, str(different)
+                break
+            reached = rank
+        if reached:
+            return Bounded(kind, f"rank <= {reached}")
+    return Bounded(None, why=why or "no small instance fires")
+
+
+class _TooMany(Exception):  # noqa: N818
+    """There are more instances than are looked at."""
+
+
+class _Different(Exception):  # noqa: N818
+    """Symbols differ; over numbers both sides may still be equal."""
+
+
+def _decisive(rule: Rule) -> set[str]:
+    """The operands whose elements the rule looks at, beyond those that say where elements go."""
+    asked = {
+        part.of.name
+        for expr in _expressions(rule)
+        for part in subexpressions(expr)
+        if isinstance(part, Field) and isinstance(part.of, Ref) and part.name in ("value", "scalar", "low", "high")
+    }
+    return asked - _parameters(rule)
+
+
+def _expressions(rule: Rule) -> Iterator[Any]:
+    yield from rule.where
+    for side in (*rule.lhs, *rule.rhs):
+        for call in calls(side):
+            yield from (e for _, e in call.attrs)
+
+
+def _parameters(rule: Rule) -> set[str]:
+    """The variables that say where elements go."""
+    return {
+        v.name
+        for side in rule.lhs
+        for call in calls(side)
+        for i, term in enumerate(call.inputs)
+        if i in _places(call.op, call.is_variable)
+        for v in variables(term)
+    }
+
+
+def _places(op: str, is_variable: bool = False) -> tuple[int, ...]:
+    if op in ops.KINDS["reduce"]:
+        return (1,)
+    return PARAMETERS.get(op, (1, 2, 3) if is_variable else ())
+
+
+def _all_of_rank(rule: Rule, rank: int, is_real: bool, limit: int) -> bool:
+    """Whether the rule fires on instances of this rank, and both sides agree on all of them."""
+    fired = False
+    for written in (w for variant in variants(rule) for w in headed(variant)):
+        for stars in STARS if any(v.starred for t in rule.lhs for v in variables(t)) else (1,):
+            pattern = _pattern(written, stars)
+            if pattern is None:
+                continue
+            for count, plan in enumerate(_Plans(written, pattern, rank).all()):
+                if count == limit:
+                    raise _TooMany
+                fired = _agrees(rule, pattern, plan, is_real) or fired
+    return fired
+
+
+class _Scripted(Random):
+    """Makes the choices of writing a pattern out: as many as there are stars, everything there."""
+
+    stars = 1
+
+    def randint(self, a: int, b: int) -> int:
+        return min(max(self.stars, a), b)
+
+    def random(self) -> float:
+        return 0.0
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+
+def _pattern(rule: Rule, stars: int) -> Pattern | None:
+    hints = Hints.of(rule)
+    for name, options in list(hints.heads.items()):
+        stand_in = next((REPRESENTATIVES[k] for k in REPRESENTATIVES if set(ops.KINDS[k]) == set(options)), options[0])
+        hints.heads[name] = (stand_in,)
+    random = _Scripted(0)
+    random.stars = stars
+    try:
+        return Pattern(rule, hints, random, ops.LATEST)
+    except Misfit:
+        return None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What operands and attributes are in one instance, as far as it is settled."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    steps: dict[int, tuple[Attrs, tuple[Fact, ...]]] = field(default_factory=dict)
+
+    def with_fact(self, key: str, fact: Fact) -> _Plan:
+        return replace(self, facts={**self.facts, key: fact})
+
+
+class _Plans:
+    """All instances of a pattern of one rank."""
+
+    def __init__(self, rule: Rule, pattern: Pattern, rank: int) -> None:
+        self.rule, self.pattern, self.rank = rule, pattern, rank
+        self.work = 0
+        self.shapes = tuple(_shapes(rank))
+        self.hints = pattern.hints
+        self.names = {leaf.key: leaf.name for leaf in _leaves(pattern)}
+
+    def all(self) -> Iterator[_Plan]:
+        """The plans whose largest rank is this one, and whose guards hold as far as types say."""
+        for plan in self._roots(self.pattern.roots, _Plan()):
+            ranks = [f.rank or 0 for f in plan.facts.values()]
+            if max(ranks, default=0) == self.rank and self._may_hold(plan):
+                yield plan
+
+    def _roots(self, roots: Sequence[Tree], plan: _Plan) -> Iterator[_Plan]:
+        if not roots:
+            yield plan
+            return
+        for first, _ in self._visit(roots[0], plan, None):
+            yield from self._roots(roots[1:], first)
+
+    def _may_hold(self, plan: _Plan) -> bool:
+        asked = _Asked(plan.facts)
+        bindings = self.bindings(plan)
+        for i, step in enumerate(self.pattern.steps):
+            if step.call.name is not None and id(step) in plan.steps:
+                key = f"step {i}"
+                asked.facts = {**asked.facts, key: plan.steps[id(step)][1][step.call.output]}
+                bindings.values[step.call.name] = key
+        return all(
+            expressions.holds(guard, bindings, asked) is None or _mentions_use(guard) for guard in self.rule.where
+        )
+
+    def bindings(self, plan: _Plan) -> Bindings[Any]:
+        """What names stand for."""
+        values: dict[str, Any] = {}
+        for key in plan.facts:
+            name = self.names.get(key, key)
+            if key != name:
+                values[name] = (*values.get(name, ()), key)
+            else:
+                values[name] = key
+        heads = {
+            s.call.op: Head(s.op, plan.steps[id(s)][0])
+            for s in self.pattern.steps
+            if s.call.is_variable and id(s) in plan.steps
+        }
+        return Bindings(values, dict(plan.attrs), heads)
+
+    def _visit(self, tree: Tree | None, plan: _Plan, dtype: str | None) -> Iterator[tuple[_Plan, Fact | None]]:
+        match tree:
+            case None:
+                yield plan, None
+            case Number(value):
+                name = dtype or (
+                    "int64" if isinstance(value, int | tuple) and not isinstance(value, bool) else "float32"
+                )
+                name = "bool" if isinstance(value, bool) else name
+                yield plan, fact_of(Constant.of(np.asarray(value).astype(name), name))
+            case Leaf(key):
+                if key in plan.facts:
+                    yield plan, plan.facts[key]
+                    return
+                for shape in self.shapes:
+                    fact = Fact(TensorType(self._dtype(tree.name, dtype), shape), tree.name in self.hints.constants)
+                    yield plan.with_fact(key, fact), fact
+            case Step():
+                yield from self._step(tree, plan)
+
+    def _dtype(self, name: str, wish: str | None) -> str:
+        allowed = self.hints.dtypes.get(name)
+        wish = wish or "float32"
+        return wish if allowed is None or wish in allowed else sorted(allowed)[0]
+
+    def _step(self, step: Step, plan: _Plan) -> Iterator[tuple[_Plan, Fact | None]]:
+        if id(step) in plan.steps:
+            yield plan, plan.steps[id(step)][1][step.call.output]
+            return
+        places = _places(step.op)
+        data = [i for i in range(len(step.inputs)) if i not in places]
+        for settled, facts in self._inputs(step, data, plan, {}):
+            for attributed, attrs in self._attrs(step, settled, facts):
+                for whole, known in self._parameters(step, places, attributed, facts, attrs):
+                    given = [known.get(i) for i in range(len(step.inputs))]
+                    self.work += 1
+                    if self.work > WORK:
+                        raise _TooMany
+                    try:
+                        made = infer_node(step.op, attrs, given, step.n_outputs, ops.LATEST)
+                    except (GraphoptError, ValueError):
+                        continue
+                    yield replace(whole, steps={**whole.steps, id(step): (attrs, made)}), made[step.call.output]
+
+    def _inputs(
+        self, step: Step, places: Sequence[int], plan: _Plan, facts: dict[int, Fact | None]
+    ) -> Iterator[tuple[_Plan, dict[int, Fact | None]]]:
+        if not places:
+            yield plan, facts
+            return
+        i, *rest = places
+        for settled, fact in self._visit(step.inputs[i], plan, self._wish(step.op, i, facts)):
+            yield from self._inputs(step, rest, settled, {**facts, i: fact})
+
+    def _wish(self, op: str, index: int, facts: dict[int, Fact | None]) -> str:
+        letter = ops.input_constraint(op, index)
+        if letter.startswith("tensor("):
+            return ops.dtype_name(letter)
+        schema = ops.schema(op)
+        known = next(
+            (f.dtype for i, f in facts.items() if f is not None and ops.input_constraint(op, i) == letter), None
+        )
+        if known is not None:
+            return known
+        allowed = schema.allowed.get(letter, frozenset()) if schema else frozenset()
+        return next((d for d in ("float32", "int64", "bool") if not allowed or d in allowed), "float32")
+
+    # -- attributes
+
+    def _attrs(self, step: Step, plan: _Plan, facts: dict[int, Fact | None]) -> Iterator[tuple[_Plan, Attrs]]:
+        shape = next((f.shape for f in facts.values() if f is not None), ()) or ()
+        waiting = [(plan, Attrs())]
+        for name, expr in step.call.attrs:
+            extended = []
+            for settled, attrs in waiting:
+                if isinstance(expr, Ref) and expr.name not in settled.attrs:
+                    for value in _options(step.op, name, tuple(shape), step):  # type: ignore[arg-type]
+                        extended.append(
+                            (replace(settled, attrs={**settled.attrs, expr.name: value}), attrs.with_(**{name: value}))
+                        )
+                else:
+                    try:
+                        value = expressions.evaluate(expr, Bindings({}, dict(settled.attrs), {}), _Asked({}))
+                    except expressions.Unknown:
+                        raise Opaque(f"the attribute {name} of {step.op}") from None
+                    extended.append((settled, attrs.with_(**{name: value})))  # type: ignore[arg-type]
+            waiting = extended
+        schema = ops.schema(step.op)
+        for name in schema.required if schema else ():
+            if name not in dict(step.call.attrs):
+                waiting = [
+                    (settled, attrs.with_(**{name: value}))
+                    for settled, attrs in waiting
+                    for value in _options(step.op, name, tuple(shape), step)  # type: ignore[arg-type]
+                ]
+        for settled, attrs in waiting:
+            yield settled, ops.canonical(step.op, attrs)
+
+    # -- operands that say where to
+
+    def _parameters(
+        self, step: Step, places: Sequence[int], plan: _Plan, facts: dict[int, Fact | None], attrs: Attrs
+    ) -> Iterator[tuple[_Plan, dict[int, Fact | None]]]:
+        trees = {i: step.inputs[i] for i in places if i < len(step.inputs) and step.inputs[i] is not None}
+        open_ones = [i for i, t in trees.items() if isinstance(t, Leaf) and t.key not in plan.facts]
+        known = dict(facts)
+        for i, tree in trees.items():
+            if i not in open_ones:
+                found = list(islice(self._visit(tree, plan, "int64"), 2))
+                if len(found) != 1:
+                    raise Opaque(f"what {step.op} is told by a computation")
+                plan, known[i] = found[0]
+        x = known.get(0)
+        shape = () if x is None else x.shape or ()
+        values = {
+            i: f.constant.array.reshape(-1).tolist()
+            for i, f in known.items()
+            if f is not None and f.constant is not None
+        }
+        for option in _places_of(step, tuple(shape), open_ones, values, attrs, self.rank):  # type: ignore[arg-type]
+            made, all_known = plan, dict(known)
+            for i, value in option.items():
+                leaf = trees[i]
+                assert isinstance(leaf, Leaf)
+                fact = fact_of(Constant.of(np.asarray(value, np.int64)))
+                made, all_known[i] = made.with_fact(leaf.key, fact), fact
+            yield made, all_known
+
+
+def _mentions_use(guard: Any) -> bool:
+    """Whether a guard speaks of more than types and elements, so that it is left to the match."""
+    if isinstance(guard, Apply) and guard.function == "in":
+        return True
+    return any(isinstance(p, Field) and p.name == "uses" for p in subexpressions(guard))
+
+
+class _Asked:
+    """Facts by key, for guards."""
+
+    opset = ops.LATEST
+
+    def __init__(self, facts: dict[str, Fact]) -> None:
+        self.facts = facts
+
+    def fact(self, value: Any) -> Fact:
+        return self.facts[value]
+
+    def constant(self, value: Any) -> Constant | None:
+        return self.facts[value].constant
+
+    def uses(self, value: Any) -> int | None:
+        return None
+
+
+def _leaves(pattern: Pattern) -> Iterator[Leaf]:
+    waiting: list[Tree | None] = list(pattern.roots)
+    while waiting:
+        match waiting.pop():
+            case Leaf() as leaf:
+                yield leaf
+            case Step(inputs=inputs):
+                waiting += inputs
+
+
+def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
+    """All shapes up to a rank: of sizes 1 to 3 up to rank two, of sizes 1 and 2 beyond."""
+    for r in range(rank + 1):
+        yield from product((1, 2, 3) if r <= 2 else (1, 2), repeat=r)
+
+
+def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any]:
+    """What an attribute can be."""
+    rank = len(shape)
+    match name:
+        case "perm":
+            return [*permutations(range(rank))]
+        case "axis" if op == "Flatten":
+            return [*range(rank + 1)]
+        case "axis":
+            return [*range(rank), -1] if rank else []
+        case "keepdims" | "transA" | "transB" | "noop_with_empty_axes" | "select_last_index" | "transBatchA":
+            return [0, 1]
+        case "mode" if op == "Pad":
+            return ["constant", "edge"]
+        case "mode" if op == "DepthToSpace":
+            return ["DCR", "CRD"]
+        case "blocksize":
+            return [2]
+        case "start":
+            return [*range(-rank, rank + 1)]
+        case "end":
+            return [None, *range(-rank, rank + 1)]
+        case "batch_dims" | "allowzero":
+            return [0]
+        case "group":
+            return [1, 2]
+        case "strides" | "dilations":
+            return [None, (2,) * max(rank - 2, 0)]
+        case "pads":
+            return [None, (1, 0) * max(rank - 2, 0)]
+        case "auto_pad":
+            return ["NOTSET", "VALID"]
+        case "kernel_shape":
+            return [None]
+        case "num_outputs":
+            return [step.n_outputs]
+    raise Opaque(f"the attribute {name} of {op}")
+
+
+def _places_of(
+    step: Step, shape: tuple[int, ...], asked: list[int], values: dict[int, Any], attrs: Attrs, most: int
+) -> Iterator[dict[int, Any]]:
+    """What the open operands can be that say where elements go."""
+    if not asked:
+        yield {}
+        return
+    op, rank = step.op, len(shape)
+    total = int(np.prod(shape)) if shape else 1
+    if op in ops.KINDS["reduce"] or op == "Squeeze":
+        if op == "Squeeze":
+            options = [a for a in _subsets(rank, 2) if all(shape[i] == 1 for i in a)]
+        else:
+            options = _subsets(rank, 3)
+        yield from (
+            {1: a} for a in (*options, *((-1,) for _ in range(rank > 0 and (op != "Squeeze" or shape[-1] == 1))))
+        )
+    elif op == "Unsqueeze":
+        yield from ({1: a} for n in (1, 2) if rank + n <= most + 1 for a in combinations(range(rank + n), n))
+        yield {1: (-1,)}
+    elif op == "Reshape":
+        for target in _shapes(most):
+            if (int(np.prod(target)) if target else 1) == total:
+                yield {1: target}
+                if len(target) > 1:
+                    yield {1: (-1, *target[1:])}
+    elif op == "Expand":
+        for target in _shapes(min(most, rank + 1)):
+            if len(target) >= rank and all(
+                n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False)
+            ):
+                yield {1: target}
+    elif op == "Tile":
+        yield from ({1: r} for r in product((1, 2), repeat=rank))
+    elif op == "Split":
+        axis = integer(attrs, "axis", 0)
+        if rank and -rank <= axis < rank:
+            yield from ({1: p} for p in product(range(shape[axis] + 1), repeat=step.n_outputs) if sum(p) == shape[axis])
+    elif op == "Gather":
+        axis = integer(attrs, "axis", 0)
+        if rank and -rank <= axis < rank:
+            n = shape[axis]
+            yield from ({1: i} for i in (*range(n), -1))
+            yield from ({1: i} for length in (1, 2, 3) for i in product(range(n), repeat=length))
+            yield {1: ((0, n - 1), (n - 1, 0))}
+    elif op == "Pad" and 1 in asked:
+        axes = values.get(3, range(rank)) if 3 not in asked else range(rank)
+        for pads in islice(product((0, 1), repeat=2 * len(axes)), 256):
+            yield {1: pads, **({3: tuple(axes)} if 3 in asked else {})}
+    elif op == "Slice":
+        yield from _slices(shape, asked, values, len(step.inputs))
+    else:
+        raise Opaque(f"the operands of {op}")
+
+
+def _subsets(rank: int, most: int) -> list[tuple[int, ...]]:
+    return [a for n in range(1, min(rank, most) + 1) for a in combinations(range(rank), n)]
+
+
+END = 2**63 - 1
+
+
+def _slices(
+    shape: tuple[int, ...], asked: list[int], values: dict[int, Any], n_inputs: int
+) -> Iterator[dict[int, Any]]:
+    rank = len(shape)
+    if 3 in asked:
+        options: list[tuple[int, ...]] = [(a,) for a in range(rank)]
+        options += ([(0, 1)] if rank > 1 else []) + ([(-1,)] if rank else [])
+    else:
+        options = [tuple(values[3])] if 3 in values else [tuple(range(min(rank, 1)))]
+    for axes in options:
+        if not axes or any(not -rank <= a < rank for a in axes):
+            continue
+        parts = [[*_ranges(shape[a], 4 in asked or 4 in values, n_inputs)] for a in axes]
+        if len(axes) > 1:
+            parts = [p[:4] for p in parts]
+        for chosen in product(*parts):
+            made = {
+                1: tuple(c[0] for c in chosen),
+                2: tuple(c[1] for c in chosen),
+                3: axes,
+                4: tuple(c[2] for c in chosen),
+            }
+            if all(i in asked or list(made[i]) == list(values[i]) for i in (1, 2, 4) if i in asked or i in values):
+                yield {i: made[i] for i in asked}
+
+
+def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int, int]]:
+    """Starts, ends and steps on an axis of this size."""
+    for start in range(n + 1):
+        for end in (*range(start, n + 1), END):
+            yield start, end, 1
+    yield from ((-1, END, 1), (0, -1, 1))
+    if with_steps:
+        yield from ((0, END, 2), (1, END, 2), (-1, -END, -1), (n - 1, -END, -2))
+
+
+# -- instances
+
+
+def _agrees(rule: Rule, pattern: Pattern, plan: _Plan, is_real: bool) -> bool:
+    """Whether the rule fires on an instance. Raises _Different where both sides are not the same there."""
+    made = _instance(pattern, plan)
+    if made is None:
+        return False
+    graph, symbolic = made
+    try:
+        space = Workspace(graph)
+    except GraphoptError:
+        return False
+    for found in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
+        if list(found.roots) != graph.outputs:
+            continue
+        other = applied(Example(graph, found, {}))
+        if isinstance(other, str):
+            continue
+        algebra = Algebra(is_real)
+        try:
+            want = compute(graph, algebra, symbolic)
+        except ValueError:  # sizes that must agree do not
+            continue
+        try:
+            got = compute(other, algebra, symbolic)
+        except ValueError as error:
+            raise _Different(f"the right side has no value: {error}") from error
+        for a, b in zip(want, got, strict=True):
+            if a.shape != b.shape or not np.array_equal(a, b):
+                raise _Different("symbols differ")
+        return True
+    return False
+
+
+def _instance(pattern: Pattern, plan: _Plan) -> tuple[Graph, dict[Value, str]] | None:
+    """The graph of a plan, and which of its values are symbols; None where two roots are one."""
+    graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
+    symbolic: dict[Value, str] = {}
+    leaves: dict[str, Value] = {}
+    steps: dict[int, int] = {}
+
+    def leaf(key: str) -> Value:
+        if key not in leaves:
+            fact = plan.facts[key]
+            if fact.constant is not None:
+                leaves[key] = graph.add_constant(fact.constant)
+            elif fact.is_const:
+                shape = fact.shape or ()
+                count = int(np.prod(shape)) if shape else 1  # type: ignore[arg-type]
+                elements = (np.arange(count) + 2).reshape(shape).astype(fact.dtype or "float32")  # type: ignore[arg-type]
+                leaves[key] = graph.add_constant(Constant.of(elements))
+                symbolic[leaves[key]] = key
+            else:
+                assert fact.type is not None
+                leaves[key] = graph.add_input(key, fact.type)
+                symbolic[leaves[key]] = key
+        return leaves[key]
+
+    def value(tree: Tree | None, dtype: str | None) -> Value | None:
+        match tree:
+            case None:
+                return None
+            case Leaf(key):
+                return leaf(key)
+            case Number(number):
+                name = dtype or (
+                    "int64" if isinstance(number, int | tuple) and not isinstance(number, bool) else "float32"
+                )
+                name = "bool" if isinstance(number, bool) else name
+                return graph.add_constant(Constant.of(np.asarray(number).astype(name), name))
+        if id(tree) not in steps:
+            attrs, facts = plan.steps[id(tree)]
+            wish = next((f.dtype for k, f in plan.facts.items() if f.constant is None), None)
+            inputs = tuple(value(t, "int64" if i in _places(tree.op) else wish) for i, t in enumerate(tree.inputs))
+            steps[id(tree)] = graph.add(tree.op, inputs, attrs, len(facts)).id
+        return Value(steps[id(tree)], tree.call.output)
+
+    for i, root in enumerate(pattern.roots):
+        made = value(root, None)
+        if made is None or made in graph.outputs:
+            return None
+        graph.add_output(f"y{i}", made)
+    return graph, symbolic

@@ -1,0 +1,404 @@
+"""Proofs of rules whose ops act on each element alone: what is true of all numbers is true of all tensors.
+
+Both sides have one type, and an elementwise op broadcasts its operands by the place of the element alone, so that it
+is enough to look at one element: a variable is any number, a guard on bounds or values an assumption about it. A guard
+that has no translation is left out, which only makes the claim harder to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from graphopt.ir import ops
+from graphopt.ir.dtypes import CODES
+from graphopt.proof.solver import BITS, FLOATS, Answer, Unspoken, World
+from graphopt.proof.solver import Term as Number
+from graphopt.proof.typing import Dtypes
+from graphopt.rewrite import expressions, weights
+from graphopt.rewrite.examples.variants import variants
+from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.rule import (
+    Apply,
+    Call,
+    Computed,
+    Expr,
+    Field,
+    Item,
+    Lit,
+    Literal,
+    Ref,
+    Rule,
+    Series,
+    Soundness,
+    Term,
+    Var,
+    calls,
+    subexpressions,
+)
+
+SOLVABLE = "elementwise"
+VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Expand"})
+MILLISECONDS = 4000
+"""How long one question may take; for IEEE floats of a rule that claims less, a quarter."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of proving a rule: ``ieee`` or ``reals``; else why not, and maybe a counterexample."""
+
+    kind: str | None
+    why: str = ""
+    dtypes: tuple[str, ...] = ()
+    counterexample: Counterexample | None = None
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Numbers on which both sides of a variant of a rule differ, as the solver has it."""
+
+    rule: Rule
+    numbers: dict[str, Any]
+    dtypes: dict[str, str]
+
+
+def prove(rule: Rule, milliseconds: int = MILLISECONDS) -> Proof:
+    """The strongest proof of a rule: over IEEE floats, else over the reals if its class is content with that."""
+    try:
+        written = [v for variant in variants(rule) for v in headed(variant)]
+        ways = (True, False) if rule.soundness in (Soundness.REALS, Soundness.APPROX) else (True,)
+        found = Proof(None)
+        for is_ieee in ways:
+            patience = milliseconds // 4 if is_ieee and len(ways) > 1 else milliseconds
+            found = _all(written, is_ieee, patience)
+            if found.kind is not None:
+                return found
+        return found
+    except Unspoken as unspoken:
+        return Proof(None, f"has no translation: {unspoken}")
+
+
+def _all(written: list[Rule], is_ieee: bool, milliseconds: int) -> Proof:
+    """The proof of all ways of writing a rule, in all dtypes."""
+    seen: set[str] = set()
+    for rule in written:
+        types = Dtypes(rule)
+        for dtypes in types.worlds():
+            found = _Claim(rule, types, dtypes, is_ieee).prove(milliseconds)
+            if found is None:
+                continue
+            if found.status == "refuted":
+                named = {k[1]: d for k, d in dtypes.items() if isinstance(k, tuple)}
+                example = Counterexample(rule, found.numbers, named)
+                return Proof(None, "the solver has a counterexample", counterexample=example)
+            if found.status != "proved":
+                return Proof(None, f"the solver does not know ({', '.join(sorted(set(dtypes.values())))})")
+            seen.update(dtypes.values())
+    if not seen:
+        return Proof(None, "no dtypes fit the rule")
+    kind = "ieee" if is_ieee or not seen & FLOATS.keys() else "reals"
+    return Proof(kind, dtypes=tuple(sorted(seen)))
+
+
+def headed(rule: Rule) -> Iterator[Rule]:
+    """The rule with its op variables written out, where guards name few ops; else once for any function at all."""
+    names = [c.op for side in (*rule.lhs, *rule.rhs) for c in calls(side) if c.is_variable]
+    for name in dict.fromkeys(names):
+        for guard in rule.where:
+            match guard:
+                case Apply("in", (Ref(head), Series(items))) if head == name:
+                    options = [str(i.value) for i in items if isinstance(i, Lit)]
+                    for op in options:
+                        yield from headed(_with_head(rule, name, op))
+                    return
+    yield rule
+
+
+def _with_head(rule: Rule, name: str, op: str) -> Rule:
+    def put(term: Term) -> Term:
+        if not isinstance(term, Call):
+            return term
+        return replace(term, op=op if term.op == name else term.op, inputs=tuple(map(put, term.inputs)))
+
+    return replace(rule, lhs=tuple(map(put, rule.lhs)), rhs=tuple(map(put, rule.rhs)))
+
+
+class _Claim:
+    """One way of writing a rule, with dtypes for all its terms."""
+
+    def __init__(self, rule: Rule, types: Dtypes, dtypes: dict[Hashable, str], is_ieee: bool) -> None:
+        self.rule, self.types, self.dtypes = rule, types, dtypes
+        self.world = World(is_ieee)
+        self.attrs: dict[str, Any] = {}
+        self.single = {
+            g.arguments[0].of.name
+            for g in rule.where
+            if isinstance(g, Apply) and g.function == "==" and isinstance(g.arguments[0], Field)
+            and g.arguments[0].name == "size" and g.arguments[1] == Lit(1) and isinstance(g.arguments[0].of, Ref)
+        }  # fmt: skip
+        self.named: dict[str, Number] = {}
+        self.facts: list[Number] = []
+
+    def prove(self, milliseconds: int) -> Answer | None:
+        """What the solver says; None where the guards do not admit these dtypes."""
+        try:
+            left = [self.term(t) for t in self.rule.lhs]
+        except _Impossible:
+            return None
+        defined = self._taken()
+        assumptions = list(defined)
+        for guard in self.rule.where:
+            try:
+                made = _Guard(self).truth(guard)
+            except Unspoken:
+                continue
+            if made is False:
+                return None
+            if made is not True:
+                assumptions.append(made)
+        if self.rule.soundness is Soundness.FINITE or not self.world.is_ieee:
+            assumptions += [self.world.is_finite(v) for v, _ in self.world.variables.values()]
+        self._taken()
+        right = [self.term(t) for t in self.rule.rhs]
+        needed = self._taken()
+        assumptions += self.facts
+        if not self.world.possible(assumptions, milliseconds):
+            return None
+        return self.world.prove(assumptions, list(zip(left, right, strict=True)), needed, milliseconds)
+
+    def _taken(self) -> list[Number]:
+        made, self.world.defined = self.world.defined, []
+        return made
+
+    def dtype(self, term: Term) -> str:
+        """The dtype of a term here."""
+        return self.dtypes[self.types.key(term)]
+
+    def term(self, term: Term) -> Number:
+        """One element of what the term is."""
+        match term:
+            case Var("_"):
+                return None
+            case Var(name) if name in self.named:
+                return self.named[name]
+            case Var(name, _, False):
+                return self.world.variable(name, self.dtype(term))
+            case Literal(value) if not isinstance(value, tuple):
+                dtype = self.dtype(term)
+                if (dtype == "bool") != isinstance(value, bool) or not _is_one(value, dtype):
+                    raise _Impossible
+                return self.world.number(value, dtype)
+            case Computed(expr):
+                return self._computed(expr, self.dtype(term))
+            case Call():
+                return self._call(term)
+        raise Unspoken(f"the term {term}")
+
+    def _computed(self, expr: Expr, dtype: str) -> Number:
+        value = _Guard(self).value(expr)
+        if isinstance(value, int | float):
+            return self.world.number(value, dtype)
+        if isinstance(value, tuple):
+            raise Unspoken("a constant of several elements")
+        return value
+
+    def _call(self, call: Call) -> Number:
+        if call.op in VIEWS and isinstance(call.inputs[0], Var) and call.inputs[0].name in self.single:
+            return self.term(call.inputs[0])  # one number in other brackets
+        if call.output or (not call.is_variable and call.op not in ops.KINDS[SOLVABLE] | EXTRA):
+            raise Unspoken(f"{call.op} does not act on each element alone")
+        inputs = [self.term(t) for t in call.inputs]
+        attrs = {name: self._attr(call, name, expr) for name, expr in call.attrs}
+        if call.rest is not None and call.op not in ("Cast", "CastLike"):
+            attrs["rest"] = call.rest
+        result = self.dtype(call)
+        source = self.dtype(call.inputs[0]) if call.inputs else result
+        if call.is_variable:
+            made = self.world.unknown(call.op, attrs, inputs, result)
+        else:
+            if call.op in UNKNOWN_ATTRS and "rest" in attrs:
+                raise Unspoken(f"attributes of {call.op}")
+            made = self.world.apply(call.op, attrs, inputs, source, result)
+        if call.name is not None:
+            self.named[call.name] = made
+        return made
+
+    def _attr(self, call: Call, name: str, expr: Expr) -> Any:
+        if call.op == "Cast" and name == "to":
+            code = CODES[self.dtype(call)]
+            if isinstance(expr, Ref) and self.attrs.setdefault(expr.name, code) != code:
+                raise _Impossible
+            return code
+        if isinstance(expr, Ref) and expr.name not in self.attrs:
+            schema = ops.schema(call.op)
+            default = schema.defaults.get(name) if schema else None
+            if not isinstance(default, float):
+                self.attrs[expr.name] = f"any {expr.name}"
+            elif self.world.is_ieee:
+                self.attrs[expr.name] = self.world.variable(expr.name, "float32")
+            else:
+                self.attrs[expr.name] = self.world.variable(expr.name, "float32")
+        value = _Guard(self).value(expr)
+        return self.world.real(value) if isinstance(value, int | float) and not self.world.is_ieee else value
+
+
+EXTRA = frozenset(
+    {"Cast", "CastLike", "Identity", "com.microsoft::QuickGelu", "com.microsoft::Gelu", "Mod", "BitShift"}
+)
+"""Ops beside the elementwise ones that act on each element alone."""
+UNKNOWN_ATTRS = frozenset({"LeakyRelu", "HardSigmoid", "Swish", "Elu", "Gelu", "Mod"})
+
+
+def _is_one(value: float, dtype: str) -> bool:
+    """Whether a number is one of the dtype's."""
+    if dtype not in BITS:
+        return True
+    least = -(1 << (BITS[dtype] - 1)) if dtype[0] == "i" else 0
+    return isfinite(value) and int(value) == value and least <= value < least + (1 << BITS[dtype])
+
+
+class _Impossible(Exception):  # noqa: N818 - not an error: other dtypes are tried
+    """The left side cannot have these dtypes."""
+
+
+class _Guard:
+    """Translates expressions: to Python's values where they are known, else to the solver's."""
+
+    def __init__(self, claim: _Claim) -> None:
+        self.claim, self.world = claim, claim.world
+
+    def truth(self, guard: Expr) -> Any:
+        """A guard as an assumption, or whether it holds in any case."""
+        match guard:
+            case Apply("and", parts):
+                made = []
+                for part in parts:
+                    try:
+                        made.append(self.truth(part))
+                    except Unspoken:
+                        continue
+                if False in [m for m in made if isinstance(m, bool)]:
+                    return False
+                return self._all([m for m in made if not isinstance(m, bool)])
+            case Apply("or", parts):
+                options = [self.truth(p) for p in parts]
+                if any(o is True for o in options):
+                    return True
+                rest = [o for o in options if not isinstance(o, bool)]
+                return self._any(rest) if rest else False
+            case Apply("all", (Apply("flat", (Field(Ref(), "value") as elements,)),)):
+                return self.value(elements)
+            case Apply("not", (Apply("any", (Apply("flat", (Field(Ref(), "value") as elements,)),)),)):
+                return self.world.apply("Not", {}, [self.value(elements)], "bool", "bool")
+            case Apply("not", (part,)):
+                inner = self.truth(part)
+                return not inner if isinstance(inner, bool) else inner == self.world.number(False, "bool")
+            case Apply("==" | "!=" | "<" | "<=" | ">" | ">=" as operator, (left, right)):
+                return self.comparison(operator, left, right)
+            case Apply("in", (Field(Ref(name), "dtype"), container)):
+                dtype = self.value(Field(Ref(name), "dtype"))
+                if isinstance(container, Ref) and container.name in expressions.SETS:
+                    return dtype in expressions.named_set(container.name)
+                if isinstance(container, Series):
+                    return dtype in [i.value for i in container.items if isinstance(i, Lit)]
+            case Apply("near", (left, right, *_)):
+                return self.comparison("==", left, right)
+            case Apply("bounded", _):
+                if not self.world.is_ieee:
+                    return True
+            case Apply("lossless", (Field(Ref(), "dtype") as source, Apply("dtype", (Ref(code),)))):
+                return bool(weights.lossless(self.value(source), weights.dtype(self.claim.attrs[code])))
+            case Lit(bool(value)):
+                return value
+        raise Unspoken("a guard")
+
+    def _all(self, parts: list[Any]) -> Any:
+        return True if not parts else parts[0] if len(parts) == 1 else parts[0] & _joined(parts[1:], True)
+
+    def _any(self, parts: list[Any]) -> Any:
+        return parts[0] if len(parts) == 1 else _joined(parts, False)
+
+    def comparison(self, operator: str, left: Expr, right: Expr) -> Any:
+        """A comparison of two values."""
+        a, b = self.value(left), self.value(right)
+        if isinstance(a, int | float | str) and isinstance(b, int | float | str):
+            return {"==": a == b, "!=": a != b}.get(operator) if isinstance(a, str) else _compare(operator, a, b)
+        if isinstance(a, str) or isinstance(b, str) or isinstance(a, tuple) or isinstance(b, tuple):
+            raise Unspoken("a comparison")
+        dtype = self._dtype_of(left) or self._dtype_of(right) or "float32"
+        a, b = (self._number(v, dtype) for v in (a, b))
+        if operator in (">", ">="):
+            a, b = b, a
+        if operator in ("<", ">"):
+            return self.world.less(a, b, dtype)
+        if operator in ("<=", ">="):
+            return self.world.at_most(a, b, dtype)
+        equal = self.world.apply("Equal", {}, [a, b], dtype, "bool")
+        return equal if operator == "==" else self.world.apply("Not", {}, [equal], "bool", "bool")
+
+    def _number(self, value: Any, dtype: str) -> Number:
+        return self.world.number(value, dtype) if isinstance(value, int | float) else value
+
+    def _dtype_of(self, expr: Expr) -> str | None:
+        for part in subexpressions(expr):
+            if isinstance(part, Field) and isinstance(part.of, Ref):
+                return self.claim.dtypes.get(("variable", part.of.name))
+        return None
+
+    def value(self, expr: Expr) -> Any:
+        """The value of an expression."""
+        match expr:
+            case Lit(value):
+                return value
+            case Ref(name) if name in self.claim.attrs:
+                return self.claim.attrs[name]
+            case Field(Ref(name), fact) if ("variable", name) in self.claim.dtypes:
+                return self._fact(name, fact)
+            case Apply("neg", (part,)):
+                value = self.value(part)
+                return -value if isinstance(value, int | float) else self._arithmetic("*", -1, value)
+            case Apply("+" | "-" | "*" | "/" as operator, (left, right)):
+                return self._arithmetic(operator, self.value(left), self.value(right))
+            case Item(Field(Ref(name), "value") as of, Lit(0), None):
+                return self.value(Field(of.of, "scalar"))
+        raise Unspoken("an expression")
+
+    def _arithmetic(self, operator: str, a: Any, b: Any) -> Any:
+        if isinstance(a, int | float) and isinstance(b, int | float):
+            if operator == "/" and b == 0:
+                raise Unspoken("a division by zero")
+            return FUNCTIONS[operator](a, b)
+        if self.world.is_ieee or isinstance(a, str | tuple) or isinstance(b, str | tuple):
+            raise Unspoken("arithmetic in double precision")
+        left, right = self.world.real(a), self.world.real(b)
+        if operator == "/":
+            return self.world.quotient(left, right)
+        return {"+": left + right, "-": left - right, "*": left * right}[operator]
+
+    def _fact(self, name: str, fact: str) -> Any:
+        dtype = self.claim.dtypes["variable", name]
+        if fact == "dtype":
+            return dtype
+        variable = self.world.variable(name, dtype)
+        if fact in ("scalar", "value"):
+            return variable
+        if fact in ("low", "high"):
+            low, high = (self.world.variable(f"{name}.{side}", dtype) for side in ("low", "high"))
+            self.claim.facts.append(self.world.between(variable, dtype, low, high))
+            self.claim.facts.append(self.world.at_most(low, high, dtype))
+            return low if fact == "low" else high
+        raise Unspoken(f"{name}.{fact}")
+
+
+def _compare(operator: str, a: Any, b: Any) -> bool:
+    table = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
+    return bool(table[operator])
+
+
+def _joined(parts: list[Any], is_and: bool) -> Any:
+    made = parts[0]
+    for part in parts[1:]:
+        made = made & part if is_and else made | part
+    return made

@@ -1,0 +1,453 @@
+"""Computes graphs on tensors whose elements are symbols: two graphs that give the same symbols are equal whatever the
+elements are.
+
+An element is a number that stands for a term, and equal terms have equal numbers. Ops that move elements are computed
+by ONNX's reference implementation on those numbers. Ops that compute make new terms: in the free algebra a sum is just
+``Add`` of two terms, whose order does not matter; over the reals terms are polynomials in normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from itertools import product
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import evaluate, ops
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Value
+
+Polynomial = tuple[tuple[tuple[tuple[int, int], ...], Fraction], ...]
+"""Monomials (atoms with exponents) with their coefficients, in order."""
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+MOVING = _set(
+    "Transpose Reshape Flatten Squeeze Unsqueeze Slice Concat Split Gather GatherND GatherElements Expand Tile "
+    "Identity DepthToSpace SpaceToDepth ReverseSequence Shape Size Pad ConstantOfShape Trilu"
+)
+"""Ops that only move elements, or say how many there are."""
+PARAMETERS = {
+    "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Slice": (1, 2, 3, 4), "Split": (1,), "Gather": (1,),
+    "GatherND": (1,), "GatherElements": (1,), "Expand": (1,), "Tile": (1,), "Pad": (1, 3), "ReverseSequence": (1,),
+    "ConstantOfShape": (0,), "Trilu": (1,),
+}  # fmt: skip
+"""Which inputs of an op that moves elements say where to, and must be known numbers."""
+COMMUTATIVE = _set("Add Mul Max Min Sum And Or Xor Equal BitwiseAnd BitwiseOr Mean")
+
+
+class Opaque(Exception):  # noqa: N818 - not an error: such a rule is not proved here
+    """Something cannot be computed on symbols; the message says what."""
+
+
+class Algebra:
+    """The terms that numbers stand for."""
+
+    def __init__(self, is_real: bool) -> None:
+        self.is_real = is_real
+        self._numbers: dict[Hashable, int] = {}
+        self._terms: list[Any] = []
+
+    def intern(self, term: Hashable) -> int:
+        """The number of a term."""
+        if term not in self._numbers:
+            self._numbers[term] = len(self._terms)
+            self._terms.append(term)
+        return self._numbers[term]
+
+    def symbol(self, name: Hashable) -> int:
+        """An element of which nothing is known."""
+        return self._atom(("symbol", name))
+
+    def value(self, number: float | int | bool) -> int:
+        """A known element."""
+        if self.is_real and not isinstance(number, bool) and isfinite(number):
+            exact = Fraction(number).limit_denominator(1000)
+            if abs(exact - Fraction(number)) > abs(Fraction(number)) / 10**7:
+                exact = Fraction(repr(float(number)))
+            return self._polynomial({(): exact})
+        return self._atom(("value", repr(number)))
+
+    def known(self, number: int) -> Any:
+        """The value that a number stands for. Raises Opaque where it is none."""
+        term = self._terms[number]
+        if self.is_real and term[0] == "polynomial":
+            parts = term[1]
+            if not parts:
+                return 0
+            if len(parts) == 1 and parts[0][0] == ():
+                exact = parts[0][1]
+                return int(exact) if exact.denominator == 1 else float(exact)
+            if len(parts) == 1 and parts[0][1] == 1 and len(parts[0][0]) == 1:
+                return self.known(parts[0][0][0][0])
+        if term[0] == "value":
+            text = term[1]
+            return (
+                {"True": True, "False": False}.get(text, float(text) if "." in text or "n" in text else text)
+                if not text.lstrip("-").isdigit()
+                else int(text)
+            )
+        raise Opaque("what elements decide")
+
+    def call(self, op: str, attrs: Hashable, inputs: Sequence[int]) -> int:
+        """What an op makes of one element of each input."""
+        if self.is_real and attrs == ():
+            made = self._arithmetic(op, inputs)
+            if made is not None:
+                return made
+        given = tuple(sorted(inputs)) if op in COMMUTATIVE else tuple(inputs)
+        return self._atom((op, attrs, given))
+
+    def _atom(self, term: Hashable) -> int:
+        number = self.intern(term)
+        return self._polynomial({((number, 1),): Fraction(1)}) if self.is_real else number
+
+    # -- polynomials
+
+    def _arithmetic(self, op: str, inputs: Sequence[int]) -> int | None:
+        match op:
+            case "Add" | "Sum" | "ReduceSum":
+                return self._sum([(i, 1) for i in inputs])
+            case "Mean" | "ReduceMean":
+                return self._times(self._sum([(i, 1) for i in inputs]), self.value(1 / len(inputs)))
+            case "Sub":
+                return self._sum([(inputs[0], 1), (inputs[1], -1)])
+            case "Neg":
+                return self._sum([(inputs[0], -1)])
+            case "Mul" | "ReduceProd":
+                made = self.value(1)
+                for i in inputs:
+                    made = self._times(made, i)
+                return made
+            case "Div":
+                return self._times(inputs[0], self._inverse(inputs[1]))
+            case "Reciprocal":
+                return self._inverse(inputs[0])
+            case "Sqrt":
+                return self._atom(("sqrt", inputs[0]))
+            case "ReduceSumSquare":
+                return self._sum([(self._times(i, i), 1) for i in inputs])
+            case "ReduceL2":
+                return self._atom(("sqrt", self._sum([(self._times(i, i), 1) for i in inputs])))
+            case "Relu":
+                return self._atom(("Max", (), tuple(sorted((inputs[0], self.value(0))))))
+        return None
+
+    def _parts(self, number: int) -> Polynomial:
+        term = self._terms[number]
+        return term[1] if term[0] == "polynomial" else ((((number, 1),), Fraction(1)),)
+
+    def _polynomial(self, parts: dict[tuple[tuple[int, int], ...], Fraction]) -> int:
+        return self.intern(("polynomial", tuple(sorted((m, c) for m, c in parts.items() if c))))
+
+    def _sum(self, terms: Sequence[tuple[int, int]]) -> int:
+        made: dict[tuple[tuple[int, int], ...], Fraction] = {}
+        for number, factor in terms:
+            for monomial, coefficient in self._parts(number):
+                made[monomial] = made.get(monomial, Fraction(0)) + factor * coefficient
+        return self._polynomial(made)
+
+    def _times(self, a: int, b: int) -> int:
+        made: dict[tuple[tuple[int, int], ...], Fraction] = {}
+        roots: list[int] = []
+        left, right = self._parts(a), self._parts(b)
+        if len(left) * len(right) > 4000:
+            raise Opaque("a product of long sums")
+        for (m, c), (n, d) in product(left, right):
+            powers = dict(m)
+            for atom, exponent in n:
+                powers[atom] = powers.get(atom, 0) + exponent
+            extra = [x for x, e in powers.items() if abs(e) > 1 and self._terms[x][0] == "sqrt"]
+            if extra:
+                roots.append(self._simplified(powers, extra, c * d))
+                continue
+            key = tuple(sorted((x, e) for x, e in powers.items() if e))
+            made[key] = made.get(key, Fraction(0)) + c * d
+        total = self._polynomial(made)
+        return self._sum([(total, 1), *((r, 1) for r in roots)]) if roots else total
+
+    def _simplified(self, powers: dict[int, int], extra: Sequence[int], coefficient: Fraction) -> int:
+        """A monomial in which squares of roots are what they are roots of."""
+        rest = {x: e for x, e in powers.items() if x not in extra}
+        made = self._polynomial({tuple(sorted((x, e) for x, e in rest.items() if e)): coefficient})
+        for atom in extra:
+            exponent = powers[atom]
+            inner = self._terms[atom][1]
+            factor = inner if exponent > 0 else self._inverse(inner)
+            for _ in range(abs(exponent) // 2):
+                made = self._times(made, factor)
+            if exponent % 2:
+                single = self._polynomial({((atom, 1 if exponent > 0 else -1),): Fraction(1)})
+                made = self._times(made, single)
+        return made
+
+    def _inverse(self, number: int) -> int:
+        parts = self._parts(number)
+        if not parts:
+            raise Opaque("a division by zero")
+        if len(parts) == 1:
+            monomial, coefficient = parts[0]
+            return self._polynomial({tuple((x, -e) for x, e in monomial): 1 / coefficient})
+        lead = parts[0][1]
+        monic = self._polynomial({m: c / lead for m, c in parts})
+        return self._polynomial({((monic, -1),): 1 / lead})
+
+
+def compute(graph: Graph, algebra: Algebra, symbolic: dict[Value, str]) -> list[Array]:
+    """The outputs of a graph as arrays of numbers of terms. ``symbolic``: inputs and constants that are symbols."""
+    values: dict[Value, Array] = {}
+    for node in graph.order():
+        first = Value(node.id)
+        if first in symbolic:
+            shape = _shape(graph, first)
+            made = [algebra.symbol((symbolic[first], i)) for i in np.ndindex(*shape)]
+            values[first] = np.asarray(made, np.int64).reshape(shape)
+        elif node.op == CONSTANT:
+            constant = graph.constant_of(first)
+            assert constant is not None
+            numbers = [algebra.value(v) for v in constant.array.reshape(-1).tolist()]
+            values[first] = np.asarray(numbers, np.int64).reshape(constant.shape)
+        elif graph.is_used(node.id):
+            given = [None if v is None else values[v] for v in node.inputs]
+            values.update(zip(node.outputs, _apply(node, given, algebra, graph.opset), strict=False))
+    return [values[v] for v in graph.outputs if v is not None]
+
+
+def _shape(graph: Graph, value: Value) -> tuple[int, ...]:
+    constant = graph.constant_of(value)
+    known: Any = graph.types[value] if constant is None else constant
+    return tuple(known.shape)
+
+
+def integer(attrs: Attrs, name: str, default: int) -> int:
+    """An attribute that is a whole number."""
+    value: Any = attrs.get(name, default)
+    return int(value)
+
+
+def _apply(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) -> list[Array]:
+    op, attrs = node.op, node.attrs
+    if op in MOVING:
+        return _move(node, inputs, algebra, opset)
+    if op in ops.KINDS["reduce"] and op not in ("ArgMax", "ArgMin"):
+        return [_reduce(op, attrs, inputs, algebra)]
+    if op in _PRODUCTS:
+        return [_PRODUCTS[op](attrs, inputs, algebra)]
+    if op in ("Softmax", "LogSoftmax"):
+        return [_along(op, integer(attrs, "axis", -1), inputs[0], algebra)]
+    if op in ops.KINDS["elementwise"] or op in ("Cast", "PRelu"):
+        given = [a for a in inputs if a is not None]
+        shape = np.broadcast_shapes(*(a.shape for a in given))
+        spread = [np.broadcast_to(a, shape).reshape(-1).tolist() for a in given]
+        key = (*(("absent", i) for i, a in enumerate(inputs) if a is None), *_plain(attrs))
+        made = [algebra.call(op, key, parts) for parts in zip(*spread, strict=True)]
+        return [np.asarray(made, np.int64).reshape(shape)]
+    raise Opaque(op)
+
+
+def is_computable(op: str) -> bool:
+    """Whether an op can be computed on symbols."""
+    if op in ("ArgMax", "ArgMin"):
+        return False
+    named = op in MOVING or op in _PRODUCTS or op in ("Softmax", "LogSoftmax", "Cast", "PRelu")
+    return named or op in ops.KINDS["reduce"] or op in ops.KINDS["elementwise"]
+
+
+def _plain(attrs: Attrs) -> tuple[Hashable, ...]:
+    return tuple((name, repr(value)) for name, value in attrs.items())
+
+
+def _known(array: Array, algebra: Algebra) -> Constant:
+    made = [algebra.known(i) for i in array.reshape(-1).tolist()]
+    if not all(isinstance(v, int) for v in made):
+        raise Opaque("what elements decide")
+    return Constant.of(np.asarray(made, np.int64).reshape(array.shape))
+
+
+def _move(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) -> list[Array]:
+    if node.op == "ConstantOfShape":
+        filled = node.attrs.get("value")
+        number = filled.array.reshape(-1).tolist()[0] if isinstance(filled, Constant) else 0.0
+        assert inputs[0] is not None
+        return [np.full(_known(inputs[0], algebra).array.tolist(), algebra.value(number), np.int64)]
+    parameters = PARAMETERS.get(node.op, ())
+    given: list[Constant | None] = [
+        None if a is None else _known(a, algebra) if i in parameters else Constant.of(a) for i, a in enumerate(inputs)
+    ]
+    if node.op == "Pad" and len(given) < 3:
+        given.append(None)
+    if node.op == "Pad" and given[2] is None:
+        given[2] = Constant.of(np.asarray(algebra.value(0.0), np.int64))
+    elif node.op == "Pad":
+        assert inputs[2] is not None
+        given[2] = Constant.of(inputs[2].reshape(()))
+    try:
+        made = [c.array for c in evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, opset)]
+    except (GraphoptError, ValueError) as error:
+        raise Opaque(str(error)) from error
+    if node.op in ("Shape", "Size"):
+        return [np.asarray([algebra.value(int(n)) for n in a.reshape(-1)], np.int64).reshape(a.shape) for a in made]
+    return made
+
+
+def _reduce(op: str, attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    x = inputs[0]
+    assert x is not None
+    keep = bool(attrs.get("keepdims", 1))
+    given = inputs[1] if len(inputs) > 1 else None
+    axes = None if given is None else [int(a) % x.ndim for a in _known(given, algebra).array.reshape(-1)]
+    if not axes:
+        if attrs.get("noop_with_empty_axes"):
+            return x
+        axes = list(range(x.ndim))
+    kept = [i for i in range(x.ndim) if i not in axes]
+    moved = np.transpose(x, kept + axes).reshape(*(x.shape[i] for i in kept), -1)
+    made = np.zeros(moved.shape[:-1], np.int64)
+    for index in np.ndindex(*made.shape):
+        made[index] = algebra.call(op, (), sorted(moved[index].tolist()))
+    return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if keep else made
+
+
+def _along(op: str, axis: int, x: Array | None, algebra: Algebra) -> Array:
+    assert x is not None
+    rows = np.moveaxis(x, axis, -1)
+    made = np.empty_like(rows)
+    for index in np.ndindex(*rows.shape[:-1]):
+        row = rows[index].tolist()
+        together = tuple(sorted(row))
+        made[index] = [algebra.call(op, ("row", together), [e]) for e in row]
+    return np.moveaxis(made, -1, axis)
+
+
+# -- products, over the reals
+
+
+def _dot(a: Sequence[int], b: Sequence[int], algebra: Algebra) -> int:
+    if not algebra.is_real:
+        return algebra.call(
+            "dot", (), [algebra.intern(("pair", min(p), max(p))) for p in sorted(map(sorted, zip(a, b, strict=True)))]
+        )
+    return algebra.call("Add", (), [algebra.call("Mul", (), [x, y]) for x, y in zip(a, b, strict=True)])
+
+
+def _matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    a, b = inputs[:2]
+    assert a is not None
+    assert b is not None
+    left, right = (a[None] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
+    right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
+    made = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.int64)
+    for index in np.ndindex(*made.shape):
+        *where, i, j = index
+        made[index] = _dot(left[(*where, i)].tolist(), right[(*where, slice(None), j)].tolist(), algebra)
+    if a.ndim == 1:
+        made = made[..., 0, :]
+    return made[..., 0] if b.ndim == 1 else made
+
+
+def _scaled(factor: Any, x: Array, algebra: Algebra) -> Array:
+    if factor in (None, 1.0):
+        return x
+    number = algebra.value(float(factor))
+    return np.asarray([algebra.call("Mul", (), [number, e]) for e in x.reshape(-1).tolist()], np.int64).reshape(x.shape)
+
+
+def _gemm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    if not algebra.is_real:
+        raise Opaque("Gemm")
+    a, b, c = (*inputs, None)[:3]
+    assert a is not None
+    assert b is not None
+    left, right = (a.T if attrs.get("transA") else a), (b.T if attrs.get("transB") else b)
+    made = _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
+    return made if c is None else _added(made, _scaled(attrs.get("beta"), c, algebra), algebra)
+
+
+def _added(a: Array, b: Array, algebra: Algebra) -> Array:
+    spread = np.broadcast_arrays(a, b)
+    pairs = zip(*(s.reshape(-1).tolist() for s in spread), strict=True)
+    return np.asarray([algebra.call("Add", (), p) for p in pairs], np.int64).reshape(spread[0].shape)
+
+
+def _conv(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    x, w, b = (*inputs, None)[:3]
+    assert x is not None
+    assert w is not None
+    n = x.ndim - 2
+    if not algebra.is_real or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise Opaque("Conv")
+    plain = (("strides", (1,) * n), ("dilations", (1,) * n), ("pads", (0,) * (2 * n)), ("group", 1))
+    given: list[Any] = [attrs.get(name) or default for name, default in plain]
+    strides, dilations, pads, group = given
+    zero = algebra.value(0.0)
+    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)], constant_values=zero)
+    kernel = w.shape[2:]
+    sizes = [(s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(x.shape[2:], kernel, strides, dilations, strict=True)]
+    if min(sizes, default=1) < 1:
+        raise Opaque("an empty convolution")
+    made = np.zeros((x.shape[0], w.shape[0], *sizes), np.int64)
+    per, filters = w.shape[1], w.shape[0] // group
+    for index in np.ndindex(*made.shape):
+        image, channel, *place = index
+        start = (channel // filters) * per
+        window = tuple(
+            slice(p * t, p * t + d * (k - 1) + 1, d)
+            for p, t, d, k in zip(place, strides, dilations, kernel, strict=True)
+        )
+        taken = x[(image, slice(start, start + per), *window)]
+        made[index] = _dot(taken.reshape(-1).tolist(), w[channel].reshape(-1).tolist(), algebra)
+    return made if b is None else _added(made, b.reshape(1, -1, *(1,) * n), algebra)
+
+
+def _batch_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    x, scale, bias, mean, variance = inputs[:5]
+    assert x is not None
+    if attrs.get("training_mode"):
+        raise Opaque("training")
+    given: Any = attrs.get("epsilon", 1e-5)
+    epsilon = algebra.value(float(given))
+    made = np.zeros_like(x)
+    for index in np.ndindex(*x.shape):
+        c = index[1]
+        s, o, m, v = (int(p[c]) for p in (scale, bias, mean, variance) if p is not None)
+        root = algebra.call("Sqrt", (), [algebra.call("Add", (), [v, epsilon])])
+        centred = algebra.call("Sub", (), [int(x[index]), m])
+        made[index] = algebra.call(
+            "Add", (), [algebra.call("Div", (), [algebra.call("Mul", (), [centred, s]), root]), o]
+        )
+    return made
+
+
+def _global_mean(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    x = inputs[0]
+    assert x is not None
+    made = np.zeros(x.shape[:2], np.int64)
+    for index in np.ndindex(*made.shape):
+        made[index] = algebra.call("ReduceMean", (), sorted(x[index].reshape(-1).tolist()))
+    return made.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+
+
+def _fused_matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
+    if attrs.get("transBatchA") or attrs.get("transBatchB"):
+        raise Opaque("FusedMatMul of transposed batches")
+    a, b = inputs[:2]
+    assert a is not None
+    assert b is not None
+    left = np.swapaxes(a, -1, -2) if attrs.get("transA") and a.ndim > 1 else a
+    right = np.swapaxes(b, -1, -2) if attrs.get("transB") and b.ndim > 1 else b
+    return _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
+
+
+_PRODUCTS: dict[str, Callable[[Attrs, list[Array | None], Algebra], Array]] = {
+    "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "BatchNormalization": _batch_norm,
+    "GlobalAveragePool": _global_mean, "com.microsoft::FusedMatMul": _fused_matmul,
+}  # fmt: skip
