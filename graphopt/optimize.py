@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,9 @@ from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.statistics import Statistics
 from graphopt.rewrite.workspace import Workspace, captured_facts
+from graphopt.rule_uses import rule_uses
 from graphopt.steps import Steps, count_ops
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
@@ -84,7 +85,7 @@ class _Run:
         self.lost: list[str] = []
         self.as_expected = True
         """Whether all that was chosen in this round costs what the search took it for."""
-        self.fired: Counter[str] = Counter()
+        self.statistics = Statistics()
 
     def fold(self, graph: Graph, limit: int) -> Graph:
         """The graph with everything computed that rests on constants alone, as far as it then stores so many bytes."""
@@ -123,7 +124,7 @@ class _Run:
                 saturated.reproducible and found.reproducible,
             )
         )
-        self.fired.update({name: rule.fired for name, rule in saturated.statistics.items()})
+        self.statistics.add(saturated.statistics)
         side = Alternatives(space)
         self.lost += self.step("derive", derive, saturated, found.choice, self.by_name, side, self.journal)
 
@@ -154,7 +155,7 @@ class _Run:
         acted = {e.rule for e in self.journal}
         for rule in self.rules.rules:
             if rule.name not in acted and not rule.source.startswith("rules/"):
-                times = self.fired[rule.name]
+                times = self.statistics.of(rule.name).fired
                 why = f"applies {times} times, but never makes the graph cheaper" if times else "applies nowhere"
                 yield f"the rule {rule.name} {why}"
 
@@ -184,6 +185,7 @@ class _Run:
                 Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
                 for e in self.journal.rewrites
             ),
+            rules=rule_uses(self.rules, self.statistics, self.journal),
             derivation=self.derivation(policy),
             warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
         )

@@ -45,6 +45,26 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleUse:
+    """What became of a rule or native pass."""
+
+    rule: str
+    family: str
+    stage: str
+    """``always``, ``explore``, or ``native`` for a pass."""
+    tried: int
+    """Places where its left side fits, but for the guards; not counted for passes."""
+    fired: int
+    """How often it made something new."""
+    kept: int
+    """How often it has a part in the result."""
+    seconds: float
+    refused: int = 0
+    reasons: tuple[tuple[str, int], ...] = ()
+    """The most frequent reasons why it was refused, with how often."""
+
+
+@dataclass(frozen=True, slots=True)
 class Exploration:
     """How equality saturation ended. ``reproducible`` is False where a time limit stopped it."""
 
@@ -72,6 +92,8 @@ class Report:
     cost_after: float | None = None
     exploration: Exploration | None = None
     rewrites: tuple[Rewrite, ...] = ()
+    rules: tuple[RuleUse, ...] = ()
+    """The rules that were tried and the passes that acted, those that took longest first."""
     verification: Verification | None = None
     warnings: tuple[str, ...] = ()
     derivation: Derivation | None = None

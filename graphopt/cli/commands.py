@@ -312,4 +312,4 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_prove, rules_try  # noqa: E402, F401
+from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_try  # noqa: E402, F401
