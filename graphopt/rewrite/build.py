@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import ml_dtypes
 import numpy as np
@@ -141,6 +142,26 @@ def _plan(terms: Sequence[Term]) -> _Plan:
     return found
 
 
+_Place = tuple[str, Attrs, tuple[int, ...], int]
+_Outcome = tuple[Sequence[Fact | None], tuple[Fact, ...] | str]
+
+_inferred: WeakKeyDictionary[object, dict[_Place, _Outcome]] = WeakKeyDictionary()
+"""For each builder, what was inferred of calls, by the identity of the facts of their inputs, which are kept, too."""
+
+
+def _infer(
+    op: str, exact: Attrs, attrs: Attrs, known: Sequence[Fact | None], count: int, opset: int
+) -> tuple[Fact, ...] | str:
+    """What is known of the outputs of a call, or why it does not fit."""
+    reason = ops.refusal(op, attrs, known, opset) or _lacking(op, known) or _rounded(exact, known)
+    if reason is not None:
+        return reason
+    try:
+        return infer.infer_node(op, attrs, known, count, opset)
+    except GraphoptError as error:
+        return str(error)
+
+
 class _Site(Generic[H]):
     """One place where right sides are built; equal terms are made once."""
 
@@ -150,6 +171,7 @@ class _Site(Generic[H]):
         self.plan = plan
         self.several = any(map(is_several, bindings.values.values()))
         self.outputs = dict(plan.outputs)
+        self.inferred = _inferred.setdefault(builder, {})
         self.made: dict[tuple[int, int | None], tuple[H, ...]] = {}
 
     def root(self, term: Term, n: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
@@ -215,14 +237,13 @@ class _Site(Generic[H]):
         inputs = self.inputs(call, op, bindings, index, dtype)
         known = [None if v is None else self.builder.fact(v) for v in inputs]
         count = n or _n_outputs(op, attrs, known) or self.outputs.get(key[0], 1)
-        opset = self.builder.opset
-        reason = ops.refusal(op, attrs, known, opset) or _lacking(op, known) or _rounded(exact, known)
-        if reason is not None:
-            raise Refused(reason)
-        try:
-            facts = infer.infer_node(op, attrs, known, count, opset)
-        except GraphoptError as error:
-            raise Refused(str(error)) from error
+        table = self.inferred
+        place = (op, exact, tuple(map(id, known)), count)
+        if place not in table:
+            table[place] = known, _infer(op, exact, attrs, known, count, self.builder.opset)
+        facts = table[place][1]
+        if isinstance(facts, str):
+            raise Refused(facts)
         made = self.builder.call(op, inputs, attrs, facts)
         self.made[key] = made
         return made

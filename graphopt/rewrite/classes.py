@@ -31,6 +31,9 @@ COMPUTED = 4096
 DEEPEST = 64
 """So many constant ops on top of each other are computed."""
 
+CONSTANTS = Form(CONSTANT, 0)
+"""The form that stands for all that is computed from constants alone."""
+
 _Key = tuple[int, tuple[int, ...]]
 
 
@@ -58,10 +61,15 @@ class Classes:
         """All unions so far, those by congruence included."""
         self.improved: set[int] = set()
         """Classes of which more became known since this was last emptied."""
+        self.renamed: set[int] = set()
+        """Names that classes lost to others since this was last emptied,"""
+        self.touched: set[Form] = set()
+        """and the forms of the terms that were in such a class, or read it."""
         self.contradictions: list[str] = []
         """What congruence made equal that cannot be: some rule is wrong."""
         self._symbol_ids: dict[Symbol, int] = {}
         self._unordered: list[bool] = []
+        self._forms: dict[tuple[int, int], Form] = {}
         self._above: list[int] = []
         self._facts: list[Fact] = []
         self._memo: dict[_Key, int] = {}
@@ -163,8 +171,12 @@ class Classes:
     def form(self, term: int) -> Form:
         """The form of a term."""
         symbol, children = self.terms[term]
-        described = self.symbols[symbol]
-        return Form(described.op, len(children), described.n_outputs > 1)
+        found = self._forms.get((symbol, len(children)))
+        if found is None:
+            described = self.symbols[symbol]
+            found = Form(described.op, len(children), described.n_outputs > 1)
+            self._forms[symbol, len(children)] = found
+        return found
 
     # -- building
 
@@ -293,6 +305,11 @@ class Classes:
         self.provenance.connect(a, b, reason)
         self.unions.append((a, b))
         self._above[right] = left
+        self.renamed.add(right)
+        self.touched.update(map(self.form, self._members[right]))
+        self.touched.update(map(self.form, self._parents[right]))
+        if self._facts[left].is_const or self._facts[right].is_const:
+            self.touched.add(CONSTANTS)
         self._moved.extend(self._parents[right])
         self._parents[left] += self._parents[right]
         self._members[left] += self._members[right]

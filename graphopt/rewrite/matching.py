@@ -9,11 +9,11 @@ from itertools import islice
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.ops import is_commutative
-from graphopt.rewrite.classes import ABSENT, Classes
+from graphopt.rewrite.classes import ABSENT, CONSTANTS, Classes
 from graphopt.rewrite.egraph import EGraph, Row, Table
 from graphopt.rewrite.expressions import matches_literal
 from graphopt.rewrite.instances import Reader
-from graphopt.rewrite.queries import LITERAL, OUTPUT, Form, Query, queries
+from graphopt.rewrite.queries import LITERAL, OUTPUT, Form, Query, by_op, named_ops, queries_by_op, table_of_literal
 from graphopt.rewrite.rule import Literal, Rule
 from graphopt.rewrite.saturated import PROJECTION
 
@@ -34,6 +34,8 @@ class Found:
     reader: Reader
     waiting: list[Row] = field(default_factory=list)
     seen: dict[Row, bool] = field(default_factory=dict)
+    asked: int = -1
+    """The round in which egglog was last asked for new rows."""
 
     def settle(self, row: Row, settled: bool) -> None:
         """The row was looked at. Where that did not settle it, it comes up again when its classes are better known."""
@@ -50,10 +52,13 @@ class Matching:
         self._by_name: dict[str, Found] = {}
         self._engine = EGraph()
         self._forms: set[Form] = set()
+        self._named = [named_ops(rule) for rule in rules]
         self._literals: dict[Literal, int] = {}
         self._constants: list[tuple[int, Constant]] = []
         self._related = 0, 0
-        self._terms = self._unions = self._renamed = 0
+        self._terms = self._unions = self._round = 0
+        self._changed: dict[str, int] = {}
+        """The round in which a table last got rows, or rows with other classes."""
         self._engine.declare_table(Table(OUTPUT, 1))
         self._engine.declare_table(Table(CONSTANT_TABLE, 0))
         self._engine.declare_relation(LITERAL, 1)
@@ -62,12 +67,18 @@ class Matching:
         """Look for matches of these rules among all that was made and joined so far."""
         self._send()
         self._rename()
-        wanted = [found.name for rule in rules for found in self.found[rule]]
+        wanted = [found.name for rule in rules for found in self.found[rule] if self._may_have_more(found)]
         counts = self._engine.run(wanted)
-        _, rows = self._engine.read([name for name in wanted if counts.get(name)])
+        more = [name for name in wanted if counts.get(name)]
+        rows = self._engine.read(more)[1] if more else {}
         for name, all_rows in rows.items():
             found = self._by_name[name]
             found.waiting = [row for row in all_rows if row not in found.seen]
+
+    def _may_have_more(self, found: Found) -> bool:
+        """Whether a query has rows that egglog was not asked for: only where one of its tables has changed."""
+        asked, found.asked = found.asked, self._round
+        return asked < 0 or any(self._changed.get(table, 0) > asked for table in found.query.tables)
 
     def reconsider(self) -> bool:
         """Have matches looked at again of whose classes more is known than then; whether there are any."""
@@ -87,29 +98,37 @@ class Matching:
 
     def _rename(self) -> None:
         """Classes have new names where they were joined."""
-        if self._renamed == len(self.classes.unions):
+        old, self.classes.renamed = self.classes.renamed, set()
+        if not old:
             return
-        self._renamed = len(self.classes.unions)
         find = self.classes.find
         for found in self._by_name.values():
+            moved = [row for row in found.seen if not old.isdisjoint(row)]
+            if not moved and not found.waiting:
+                continue
             symbols = [c.startswith("s") for c in found.query.columns]
-            seen: dict[Row, bool] = {}
-            for row, settled in found.seen.items():
+            for row in moved:
+                settled = found.seen.pop(row)
                 new = tuple([n if s else find(n) for s, n in zip(symbols, row, strict=True)])
-                seen[new] = seen.get(new, True) and settled
-            found.seen = seen
+                found.seen[new] = found.seen.get(new, True) and settled
             renamed = {tuple([n if s else find(n) for s, n in zip(symbols, r, strict=True)]) for r in found.waiting}
-            found.waiting = sorted(r for r in renamed if r not in seen)
+            found.waiting = sorted(r for r in renamed if r not in found.seen)
 
     # -- sending
 
     def _send(self) -> None:
+        self._round += 1
         new = range(self._terms, len(self.classes.terms))
         for term in new:
             self._send_term(term)
         for a, b in self.classes.unions[self._unions :]:
             self._engine.union(a, b)
         self._terms, self._unions = len(self.classes.terms), len(self.classes.unions)
+        for form in self.classes.touched:
+            self._changed[OUTPUT if form.op == PROJECTION else form.table] = self._round
+            if form == CONSTANTS:
+                self._changed.update((table_of_literal(n), self._round) for n in range(len(self._literals)))
+        self.classes.touched.clear()
         self._declare({self.classes.form(t) for t in new if _is_plain(self.classes, t)} - self._forms)
         self._send_literals()
 
@@ -130,19 +149,25 @@ class Matching:
             port = symbol.attrs["index"]
             assert isinstance(port, int)
             self._engine.add(term, OUTPUT, port, children)
+            self._changed[OUTPUT] = self._round
         else:
             form = classes.form(term)
             commutative = is_commutative(form.op) and form.arity == 2
             self._engine.declare_table(Table(form.table, form.arity, commutative))
             self._engine.add(term, form.table, index, children)
+            self._changed[form.table] = self._round
 
     def _declare(self, new: set[Form]) -> None:
         """Write the queries that forms make possible which did not occur before."""
         if not new:
             return
         self._forms |= new
+        forms, ops = by_op(self._forms), {form.op for form in new}
         for index, rule in enumerate(self.rules):
-            for query in islice(queries(rule, self._forms, self._literals), WAYS):
+            named = self._named[index]
+            if named is not None and named.isdisjoint(ops):
+                continue
+            for query in islice(queries_by_op(rule, forms, self._literals), WAYS):
                 if query.forms & new and len(self.found[index]) < WAYS:
                     name = f"q{len(self._by_name)}"
                     found = self._by_name[name] = Found(name, query, Reader(query))
@@ -156,6 +181,7 @@ class Matching:
             for term, constant in self._constants[constants if number < literals else 0 :]:
                 if _may_match(literal, constant) and matches_literal(constant, literal.value):
                     self._engine.relate(LITERAL, number, term)
+                    self._changed[table_of_literal(number)] = self._round
         self._related = len(self._literals), len(self._constants)
 
 

@@ -16,7 +16,7 @@ from itertools import chain, combinations_with_replacement, islice, permutations
 from graphopt.ir import ops
 from graphopt.rewrite.build import family
 from graphopt.rewrite.egraph import ABSENT, Atom
-from graphopt.rewrite.rule import AnyOf, Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, variables
+from graphopt.rewrite.rule import AnyOf, Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, calls, variables
 
 ARRANGEMENTS = 64
 """A call of a variadic op is written out in at most this many ways."""
@@ -30,7 +30,7 @@ NOBODY = "nobody"
 """The variable that stands for the absent input."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, order=True)
 class Form:
     """A way in which an op occurs: with so many children (absent ones included), and with one or several outputs."""
 
@@ -38,10 +38,15 @@ class Form:
     arity: int
     several: bool = False
 
-    @property
+    @cached_property
     def table(self) -> str:
         """The name of the constructor; made of characters that mean nothing to egglog."""
         return f"{'several' if self.several else 'one'} {self.arity} {self.op.encode().hex()}"
+
+
+def table_of_literal(number: object) -> str:
+    """A name for the part of the literals' relation that is about one of them."""
+    return f"{LITERAL} {number}"
 
 
 def form(op: str, n_inputs: int, n_outputs: int) -> Form:
@@ -92,12 +97,39 @@ class Query:
         """The forms that the query looks for."""
         return frozenset(m.form for m in self.calls)
 
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """What its rows are joined from: tables, and of the literals each by itself."""
+        names = (table_of_literal(a.arguments[0]) if a.table == LITERAL else a.table for a in self.atoms)
+        return tuple(dict.fromkeys(n for n in names if n != ABSENT))
+
 
 def queries(rule: Rule, forms: Collection[Form], literals: dict[Literal, int]) -> Iterator[Query]:
     """The left side of a rule over the forms that occur. Literals get a number in ``literals`` where they have none."""
-    by_op: dict[str, list[Form]] = {}
-    for found in sorted(f for f in forms if f.arity <= WIDEST):
-        by_op.setdefault(found.op, []).append(found)
+    yield from queries_by_op(rule, by_op(forms), literals)
+
+
+def by_op(forms: Collection[Form]) -> dict[str, list[Form]]:
+    """The forms that are looked for, in order, by op."""
+    found: dict[str, list[Form]] = {}
+    for form in sorted(f for f in forms if f.arity <= WIDEST):
+        found.setdefault(form.op, []).append(form)
+    return found
+
+
+def named_ops(rule: Rule) -> frozenset[str] | None:
+    """The ops that the left side of a rule names, those of alternatives included; None where it has an op variable."""
+    found: set[str] = set()
+    for term in rule.lhs:
+        for call in calls(term):
+            if call.is_variable:
+                return None
+            found.add(call.op)
+    return frozenset(found)
+
+
+def queries_by_op(rule: Rule, by_op: dict[str, list[Form]], literals: dict[Literal, int]) -> Iterator[Query]:
+    """``queries``, for forms by op."""
     if all(set(by_op) & needed for term in rule.lhs for needed in _needed(term)) and _hangs_together(rule):
         yield from _Writer(rule, by_op, literals).run()
 

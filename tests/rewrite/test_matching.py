@@ -193,3 +193,16 @@ def test_egglog_and_this_side_agree_on_what_is_equal(seed: int) -> None:
     run.matching.search([])
     classes, _ = run.matching._engine.read([])
     assert classes == {term: run.classes.find(term) for term in range(len(run.classes.terms))}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queries_that_are_not_asked_have_nothing_new(seed: int) -> None:
+    g = random_graph(seed)
+    found = [rule for rule in rules(ALGEBRA) if rule.name != "regroup"]
+    run = _Run(g, infer(g), found, Budget(nodes=2000), None)
+    assert run.run() == "saturated"
+    matching = run.matching
+    matching.search([])
+    matching._engine.run(matching._by_name)
+    for name, rows in matching._engine.read(matching._by_name)[1].items():
+        assert set(rows) <= matching._by_name[name].seen.keys()

@@ -97,3 +97,9 @@ def test_equal_literals_have_one_number() -> None:
     (query,) = queries(rule, [Form("Add", 2), Form("Mul", 2)], literals)
     assert literals[Literal(2.0)] == 1
     assert [a.arguments[0] for a in query.atoms if a.table == "literal"] == [1, 1]
+
+
+def test_op_variables_among_named_ops_look_for_no_others() -> None:
+    (rule,) = rules('one-of: f(x, y) => f(y, x) where f in ("Add", "Mul")')
+    found = list(queries(rule, [form("Add", 2, 1), form("Mul", 2, 1), form("Sub", 2, 1)], {}))
+    assert {m.form.op for q in found for m in q.calls} == {"Add", "Mul"}
