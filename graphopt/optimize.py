@@ -7,26 +7,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from graphopt.calibration.table import priced
 from graphopt.delivery import deliver
 from graphopt.derivation import Derivation, Preparation, digest_of
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.measure import MARGIN, SECONDS, fastest
 from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
 from graphopt.rewrite.alternatives import Alternatives
-from graphopt.rewrite.cost import CostModel, graph_cost, stated_sizes
+from graphopt.rewrite.cost import CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.rewrite.derive import derive
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.families import families
 from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.passes import fold_within
+from graphopt.rewrite.repeats import Repeats, find_repeats
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
+from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.statistics import Statistics
+from graphopt.rewrite.transfer import transfer
 from graphopt.rewrite.workspace import Workspace, captured_facts
 from graphopt.rule_uses import rule_uses
 from graphopt.steps import Steps, count_ops
@@ -107,13 +113,43 @@ class _Run:
         self.explore_bodies(space)
         if not len(space.graph):
             return
-        start = space.graph.copy()
+        repeats = find_repeats(space.graph, space.facts)
+        if repeats is None or not self.explored_once(space, repeats):
+            start = space.graph.copy()
+            saturated, choice = self.search(start, space.facts)
+            side = Alternatives(space)
+            self.lost += self.step("derive", derive, saturated, choice, self.by_name, side, self.journal)
+
+    def explored_once(self, space: Workspace, repeats: Repeats) -> bool:
+        """Explore a block that the graph repeats once, and do to every copy what was chosen for it; whether that made
+        the graph cheaper."""
+        short = repeats.shortened()
+        facts = infer(short)
+        saturated, choice = self.search(short, facts)
+        drawn = Journal()
+        drawn.open()
+        start = Workspace(short.copy(), facts)
+        lost = self.step("derive", derive, saturated, choice, self.by_name, Alternatives(start), drawn)
+        whole, mark = Workspace(space.graph.copy(), space.facts), len(self.journal)
+        misfits = self.step("derive", transfer, drawn.entries, repeats, self.by_name, Alternatives(whole), self.journal)
+        if misfits and self.seconds(whole.graph) > self.seconds(space.graph):
+            del self.journal.entries[mark:]
+            return False
+        self.lost += lost
+        space.graph, space.facts, space.edits = whole.graph, whole.facts, space.edits + whole.edits
+        return True
+
+    def seconds(self, graph: Graph) -> float:
+        """What the graph costs, as modelled."""
+        return graph_cost(graph, infer(graph), self.target).total.seconds
+
+    def search(self, graph: Graph, facts: Mapping[Value, Fact]) -> tuple[Saturated, Mapping[int, ENode]]:
+        """All that equals the graph, and of that the cheapest."""
         rules = self.rules.rules  # those that always help too: what they lead to may be worth more than they are
-        saturated = self.step("explore", saturate, start, dict(space.facts), rules, self.budget, self.step.listen)
-        sizes = stated_sizes(start)
-        found = self.step("choose", extract, saturated, CostModel(self.target, sizes), self.growth)
+        saturated = self.step("explore", saturate, graph, dict(facts), rules, self.budget, self.step.listen)
+        found = self.step("choose", extract, saturated, CostModel(self.target, stated_sizes(graph)), self.growth)
         self.step.listen(Event("choose", cost=found.cost.total.seconds))
-        self.growth -= max(0, found.nbytes - stored_bytes(start))
+        self.growth -= max(0, found.nbytes - stored_bytes(graph))
         self.as_expected &= found.as_expected
         self.explorations.append(
             Exploration(
@@ -125,8 +161,7 @@ class _Run:
             )
         )
         self.statistics.add(saturated.statistics)
-        side = Alternatives(space)
-        self.lost += self.step("derive", derive, saturated, found.choice, self.by_name, side, self.journal)
+        return saturated, found.choice
 
     def explore_bodies(self, space: Workspace) -> None:
         """Explore the bodies of the graph's nodes, given what is known of the values that they capture."""
@@ -180,6 +215,7 @@ class _Run:
             ops_after=count_ops(after),
             cost_before=cost_before,
             cost_after=cost_after,
+            counted_at=counted_at(before),
             exploration=_together(self.explorations),
             rewrites=tuple(
                 Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
@@ -232,6 +268,9 @@ def optimize(
     verify: int | str = 1,
     inputs: Mapping[str, Given] | None = None,
     journal: str | Path | None = None,
+    costs: str | Path = "auto",
+    measure: bool | float = False,
+    margin: float = MARGIN,
     return_report: bool = False,
     listener: Listener | None = None,
 ) -> Any:
@@ -242,6 +281,9 @@ def optimize(
     ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
     inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
     ``journal`` is where to write what was done, from which ``graphopt.explanation`` tells, and takes back.
+    ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured
+    ones where there are some, or a database of them. ``measure`` runs results beside the original, for so many seconds
+    (30 where it is True), and keeps what is not slower, by a ``margin`` for noise.
     ``verify`` is a number of random inputs on which original and result are compared, ``"off"``, or
     ``"require"``; ``inputs`` says what some of them hold. With ``return_report`` the report comes too.
 
@@ -249,19 +291,37 @@ def optimize(
     """
     place = target_named(target) if isinstance(target, str) else target
     weakest = soundness(policy)
-    chosen = ruleset(rules).select(only=_several(only), without=_several(without), policy=weakest, target=place)
+    going_by = priced(place, costs)
+    everything, names = ruleset(rules), {"only": _several(only), "without": _several(without)}
+    everything.select(**names, policy=weakest, target=place)  # names that do not exist are told before anything is read
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
     preparation = Preparation(opset, freeze, shapes or {}, dims or {})
     read = step("read", onnx_io.load, model)
     graph = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
-    original = preparation.fixed(read)
-    graph, report = optimize_graph(graph, chosen, place, weakest, budget, step)
+    original, prepared = preparation.fixed(read), graph
+
+    def attempt(place: Target) -> tuple[Graph, Report]:
+        chosen = everything.select(**names, policy=weakest, target=place)
+        found, report = optimize_graph(prepared, chosen, place, weakest, budget, step)
+        return found, replace(
+            report, derivation=report.derivation and replace(report.derivation, preparation=preparation)
+        )
+
+    graph, report = attempt(going_by.target)
+    if measure:
+        others = {"analytic prices": place, "portable": PORTABLE}
+        found = {"the result": (graph, report)} | {
+            name: attempt(other) for name, other in others.items() if other != going_by.target
+        }
+        seconds = SECONDS if measure is True else measure
+        raced = step("measure", fastest, found, original, prepared, read, inputs, margin, seconds, going_by.target)
+        graph, report = raced
+    report = replace(report, prices=going_by.prices, warnings=(*report.warnings, *filter(None, (going_by.warning,))))
     assert report.derivation is not None
     derivation = replace(
         report.derivation,
-        preparation=preparation,
         model=Path(model).name if isinstance(model, str | Path) else graph.name,
         digest=digest_of(model) if isinstance(model, str | Path) else "",
     )

@@ -45,6 +45,38 @@ def derive(
     return run.lost
 
 
+def note_equal(
+    journal: Journal,
+    side: Alternatives,
+    rule: Rule,
+    at: Sequence[Place],
+    made: Made,
+    first: int,
+    needs: Sequence[int] = (),
+) -> int:
+    """Write down that a rule was applied at these places, by nodes from id ``first`` on; the number of the entry."""
+    graph, leaves = side.graph, leaves_of(made.match)
+    before, after = (
+        ", ".join(describe(graph, v, leaves) for v in values) for values in (made.match.roots, made.values)
+    )
+    original = min(side.members(next(places(at[0]))))
+    entry = journal.note(
+        side.space,
+        Action.EQUAL,
+        rule.name,
+        at=at,
+        way=made.way,
+        site=name_of(graph, graph.node(original.node), original.port),
+        before=before,
+        after=after,
+        first=first,
+        footprint=footprint(graph, made.match),
+        needs=needs,
+    )
+    sign(graph, entry.made, entry)
+    return entry.id
+
+
 class _Derivation:
     def __init__(
         self,
@@ -242,30 +274,7 @@ class _Derivation:
         made = self.side.apply(rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values)))
         for right, value in zip(application.right, made.values, strict=True):
             self._learn(right, value)
-        return (self._note(rule, at, made, first, rests_on),)
-
-    def _note(self, rule: Rule, at: Sequence[Place], made: Made, first: int, rests_on: Sequence[int]) -> int:
-        leaves = leaves_of(made.match)
-        before, after = (
-            ", ".join(describe(self.graph, v, leaves) for v in side) for side in (made.match.roots, made.values)
-        )
-        spelled = next(iter(places(at[0])))
-        original = min(self.side.members(spelled))
-        entry = self.journal.note(
-            self.side.space,
-            Action.EQUAL,
-            rule.name,
-            at=at,
-            way=made.way,
-            site=name_of(self.graph, self.graph.node(original.node), original.port),
-            before=before,
-            after=after,
-            first=first,
-            footprint=footprint(self.graph, made.match),
-            needs=rests_on,
-        )
-        sign(self.graph, entry.made, entry)
-        return entry.id
+        return (note_equal(self.journal, self.side, rule, at, made, first, rests_on),)
 
     def _place(self, spelling: Spelling) -> Place:
         """Where the left side of a rule is to be matched."""
