@@ -169,6 +169,7 @@ def _of(name: str, report: Report) -> Outcome:
         bytes_after=report.bytes_after,
         cost_before=report.cost_before,
         cost_after=report.cost_after,
+        measured=report.measured.race.ratio if report.measured else None,
         verification="" if report.verification is None else report.verification.status,
         seconds=report.seconds,
     )

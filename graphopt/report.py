@@ -76,6 +76,45 @@ class Exploration:
 
 
 @dataclass(frozen=True, slots=True)
+class Race:
+    """How a model ran beside another: how many times as fast (median of so many turns), in which 95 % interval."""
+
+    name: str
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    turns: int = 0
+    before: float = 0.0
+    """Seconds of the other model, which for candidates is the original."""
+    after: float = 0.0
+    refusal: str = ""
+    """Why the runtime did not run it, where it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What running candidates beside the original showed."""
+
+    kept: str
+    """The candidate that was kept, or ``original``."""
+    race: Race
+    """How what was written ran beside the original."""
+    races: tuple[Race, ...] = ()
+    """How each candidate as a whole did."""
+    margin: float = 0.0
+    """By what part a model may seem slower and count as not slower."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What open dimensions of the inputs were."""
+    threads: int = 1
+    taken_back: tuple[int, ...] = ()
+    """The rewrites, by number, that were taken back because the model is faster without them."""
+    regions: int = 0
+    """How many groups of rewrites there were to take back, where there was a need to."""
+    undecided: bool = False
+    """Whether time was up before all groups were tried; those that were not are taken back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
 
@@ -95,6 +134,11 @@ class Report:
     rules: tuple[RuleUse, ...] = ()
     """The rules that were tried and the passes that acted, those that took longest first."""
     verification: Verification | None = None
+    prices: str = "analytic"
+    """What modelled costs go by: the target's own prices, or measured ones, with a digest of the table."""
+    counted_at: Mapping[str, int] = field(default_factory=dict)
+    """What open dimensions count as in modelled costs."""
+    measured: Measured | None = None
     warnings: tuple[str, ...] = ()
     derivation: Derivation | None = None
     """What was done, so that it can be done again; not part of the JSON."""

@@ -29,11 +29,14 @@ PARTS = {
     "calibration": {"engines", "inputs", "ir", "rewrite", "target"},
     "compare": {"engines", "inputs", "ir", "tolerance"},
     "verify": {"inputs"},
+    "measure": {"engines", "inputs", "ir", "report", "rewrite", "steps", "target"},
     "derivation": {"ir", "rewrite"},
     "report": {"derivation", "verify"},
     "steps": {"ir", "progress", "report"},
     "delivery": {"inputs", "ir", "steps", "verify"},
     "optimize": {
+        "calibration",
+        "measure",
         "delivery",
         "derivation",
         "inputs",
@@ -115,7 +118,7 @@ DOORS = {
     "platformdirs": {"calibration.store", "rewrite.verdicts"},
     "rich": {"cli"},
     # integer programs; least squares and rank correlation
-    "scipy": {"rewrite.extract", "calibration.fit"},
+    "scipy": {"rewrite.extract", "calibration.fit", "measure"},
     "typer": {"cli"},
     "z3": {"proof.solver"},
 }

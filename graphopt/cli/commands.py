@@ -96,6 +96,20 @@ def optimize(
             show_default=False,
         ),
     ] = None,
+    costs: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|analytic|measured|FILE",
+            help="Prices to choose by: the target's, those of graphopt calibrate, or measured ones if there are some.",
+        ),
+    ] = "auto",
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run results beside the original, and keep what is not slower.")
+    ] = False,
+    measure_seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 30,
+    margin: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0, help="What a result may seem slower when measured: noise.")
+    ] = 2,
     in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
     journal: Annotated[
@@ -156,6 +170,9 @@ def optimize(
         "budget": None if budget is None else Budget(**values.budget(budget)),
         "verify": values.draws(verify),
         "inputs": values.inputs(input or ()),
+        "costs": costs,
+        "measure": measure and measure_seconds,
+        "margin": margin / 100,
     }
     if batch.is_asked(models, baseline, fail_if_slower):
         if single := [

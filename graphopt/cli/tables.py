@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from graphopt.cli import measured
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, 
     where = "nothing written (dry run)" if dry_run else f"-> {escape(report.output or '')}"
     out.print(f"[bold]{escape(report.model)}[/] {where}", soft_wrap=True)
     out.print(_changes(report))
+    for line in measured.lines(report):
+        out.print(line, soft_wrap=True)
     if verbose:
         out.print(_counts("rule", "applied", report.by_rule()))
     if explain:

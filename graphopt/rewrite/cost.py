@@ -454,6 +454,15 @@ def stated_sizes(graph: Graph) -> dict[str, int]:
     return found
 
 
+def counted_at(graph: Graph) -> dict[str, int]:
+    """What each named size of the graph's inputs counts as in costs."""
+    stated = stated_sizes(graph)
+    types = [graph.types.get(value) for value in graph.inputs]
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple)]
+    names = sorted({name for shape in shapes for size in shape for name in symbols(size)})
+    return {name: stated.get(name, UNKNOWN) for name in names if not name.startswith("?")}
+
+
 def graph_cost(graph: Graph, facts: Mapping[Value, Fact], target: Target) -> Breakdown:
     """What the graph costs on the target, by op. What is computed from constants alone costs nothing.
 
