@@ -21,6 +21,7 @@ PARTS = {
     "tolerance": {"ir"},
     "rewrite": {"ir", "progress", "target", "tolerance"},
     "proof": {"ir", "rewrite"},
+    "documentation": {"proof", "rewrite"},
     "ops": {"rewrite"},
     "kernels": {"target"},
     "lowering": {"ir", "kernels", "target"},
@@ -76,6 +77,7 @@ PARTS = {
         "calibrate",
         "calibration",
         "coverage",
+        "documentation",
         "derivation",
         "diff",
         "explanation",
@@ -100,6 +102,7 @@ DOORS = {
     "ml_dtypes": {"inputs", "ir", "rewrite"},
     "networkx": {"ir.graph"},
     "numpy": {
+        "proof",
         "calibration",
         "compare",
         "engines",

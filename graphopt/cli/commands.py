@@ -301,7 +301,7 @@ def reduce(
 
 @rules_app.command("list", epilog=EPILOG)
 def list_rules() -> None:
-    """List the standard rules and native passes: name, family, soundness class, stage, reason."""
+    """List the standard rules and native passes: name, family, class, evidence, stage, reason."""
     from graphopt.cli import tables
     from graphopt.rewrite.ruleset import standard
 
@@ -311,6 +311,7 @@ def list_rules() -> None:
 @rules_app.command("show", epilog=EPILOG)
 def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
     """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
+    from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.catalogue import catalogue, ids
     from graphopt.rewrite.notation import show_rule
     from graphopt.rewrite.ruleset import standard
@@ -323,10 +324,19 @@ def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=
     for item in found.passes:
         print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
     for rule in found.rules:
-        print(f"{show_rule(rule)}\n")
+        print(f"{show_rule(rule)}# evidence: {evidence_of(rule) or 'none yet'}\n")
 
 
 __all__ = ["app"]
 
 # commands with a file of their own define themselves on the app
-from graphopt.cli import calibrate, coverage, journal_commands, rules_check, rules_fmt, rules_try  # noqa: E402, F401
+from graphopt.cli import (  # noqa: E402, F401
+    calibrate,
+    coverage,
+    journal_commands,
+    rules_check,
+    rules_docs,
+    rules_fmt,
+    rules_prove,
+    rules_try,
+)

@@ -34,10 +34,12 @@ def prove_rules(
 
     Prints the strongest evidence for each rule, and a small model with inputs where one is refuted.
     """
+    from graphopt.cli import files
     from graphopt.proof import evidence, prove
     from graphopt.rewrite.check import check_rule, chosen
+    from graphopt.rewrite.content import content
     from graphopt.rewrite.ruleset import standard, standard_folder
-    from graphopt.rewrite.verdicts import Verdicts, content
+    from graphopt.rewrite.verdicts import Verdicts
 
     rules = list(standard().rules) if update else chosen(what or ())
     known = evidence.kept() if cache and (update or not what) else {}
@@ -54,11 +56,8 @@ def prove_rules(
         elif not quiet:
             why = f" ({made.why})" if made.why else ""
             print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {made.evidence}{why}", flush=True)
+        if update and (not kept or rule is rules[-1]):  # as it goes, so that what was found is not lost
+            files.write_text(standard_folder() / evidence.FILE, evidence.written(found))
     print(prove.figures(found))
     if wrong:
         raise RuleError(f"{wrong} rules are refuted: mend their guards or their classes")
-    if update:
-        from graphopt.cli import files
-
-        proofs = [(rule, e) for rule, e in found if e is not None]
-        files.write_text(standard_folder() / evidence.FILE, evidence.written(proofs))

@@ -158,10 +158,15 @@ def show_reduction(found: Reduction, output: Path) -> None:
 
 def show_rules(rules: Ruleset) -> None:
     """One line for each native pass and each rule."""
-    rows = [("rule", "family", "class", "stage", "reason")]
-    rows += [(p.name, _families(p.family), p.soundness.value, "native", p.reason) for p in rules.passes]
-    rows += [(r.name, _families(r.family), r.soundness.value, r.stage.value, r.reason) for r in rules.rules]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    from graphopt.proof.evidence import evidence_of
+
+    rows = [("rule", "family", "class", "evidence", "stage", "reason")]
+    rows += [(p.name, _families(p.family), p.soundness.value, "tested", "native", p.reason) for p in rules.passes]
+    for rule in rules.rules:
+        known = evidence_of(rule)
+        evidence = "none" if known is None else known.brief
+        rows.append((rule.name, _families(rule.family), rule.soundness.value, evidence, rule.stage.value, rule.reason))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         print(*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1], sep="  ")
 

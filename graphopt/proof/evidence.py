@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from graphopt.rewrite.content import content
 from graphopt.rewrite.rule import Rule, Soundness
 from graphopt.rewrite.ruleset import standard_folder
-from graphopt.rewrite.verdicts import content
 
 KINDS = ("ieee", "reals", "index", "checked")
 FILE = "evidence.json"
@@ -38,6 +38,11 @@ class Evidence:
             return f"proved index ({self.scope})"
         scope = f" ({self.scope})" if self.scope else ""
         return f"proved {self.kind}{scope}" if self.is_proof else "checked"
+
+    @property
+    def brief(self) -> str:
+        """Without the dtypes."""
+        return str(self) if self.kind == "index" else f"proved {self.kind}" if self.is_proof else "checked"
 
     def supports(self, soundness: Soundness) -> bool:
         """Whether it does not contradict a class: what is claimed bit by bit is not proved over the reals alone."""
@@ -62,10 +67,12 @@ def read(file: Path) -> dict[str, Evidence]:
     return {key: Evidence(entry["evidence"], entry.get("scope", "")) for key, entry in found.items()}
 
 
-def written(found: Iterable[tuple[Rule, Evidence]]) -> str:
+def written(found: Iterable[tuple[Rule, Evidence | None]]) -> str:
     """The text of a file of evidence, in order of the rules' names."""
     entries = {}
     for rule, evidence in sorted(found, key=lambda pair: pair[0].name):
+        if evidence is None:
+            continue
         entry = {"rule": rule.name, "evidence": evidence.kind}
         entries[content(rule)] = {**entry, "scope": evidence.scope} if evidence.scope else entry
     lines = [f"  {json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items()]

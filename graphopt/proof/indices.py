@@ -38,11 +38,11 @@ from graphopt.rewrite.match import matches
 from graphopt.rewrite.rule import Apply, Field, Ref, Rule, Soundness, calls, subexpressions, variables
 from graphopt.rewrite.workspace import Workspace
 
-LIMIT = 1500
+LIMIT = 500
 """How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""
-WORK = 20000
+WORK = 10000
 """How many calls are looked at on the way to them."""
-DEEPEST = 4
+DEEPEST = 3
 STARS = (1, 2, 3)
 """How many values a starred variable stands for."""
 REPRESENTATIVES = {"unary": "Abs", "binary": "Sub", "reduce": "ReduceL1", "elementwise": "Abs"}

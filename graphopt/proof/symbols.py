@@ -405,7 +405,11 @@ def _conv(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
         )
         taken = x[(image, slice(start, start + per), *window)]
         made[index] = _dot(taken.reshape(-1).tolist(), w[channel].reshape(-1).tolist(), algebra)
-    return made if b is None else _added(made, b.reshape(1, -1, *(1,) * n), algebra)
+    if b is None:
+        return made
+    if b.shape != w.shape[:1]:
+        raise ValueError("a bias that has not one number for each filter")
+    return _added(made, b.reshape(1, -1, *(1,) * n), algebra)
 
 
 def _batch_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:

@@ -17,17 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from graphopt.rewrite.check import QUICK, Depth, Report, check_rule
-from graphopt.rewrite.notation import show_rule
-from graphopt.rewrite.rule import Rule, Stage
+from graphopt.rewrite.content import content
+from graphopt.rewrite.rule import Rule
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL)"
-
-
-def content(rule: Rule) -> str:
-    """A digest of what a rule claims: both sides, guards and soundness class; not its name, reason or place."""
-    plain = replace(rule, name="rule", reason="", family="", stage=Stage.EXPLORE, targets=frozenset())
-    return sha256(show_rule(plain).encode()).hexdigest()[:16]
 
 
 class Verdicts:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from graphopt.rewrite.content import content
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import Soundness
-from graphopt.rewrite.verdicts import Verdicts, content
+from graphopt.rewrite.verdicts import Verdicts
 
 RULE = parse_rules("# twice negated [C11] exact\ntwice: Neg(Neg(x)) => x")[0]
 WRONG = parse_rules("# nonsense [C11] exact\nwrong: Neg(x) => x")[0]

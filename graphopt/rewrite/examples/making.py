@@ -113,7 +113,8 @@ class _Making:
         drawn = array(self.numpy, want, self.random.choice(("plain", "positive")))
         pool = self.hints.numbers
         if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:
-            return np.full(drawn.shape, self.random.choice(pool)).astype(drawn.dtype)
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.full(drawn.shape, self.random.choice(pool)).astype(drawn.dtype)
         if drawn.size and want.low is None and self.random.random() < 0.15:
             return np.full(drawn.shape, self.random.choice((0, 1))).astype(drawn.dtype)
         return drawn

@@ -1,0 +1,78 @@
+"""What is true of all numbers is proved, and what is not is refuted by numbers that show it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("z3")
+
+from graphopt.proof.demonstration import demonstrate
+from graphopt.proof.scalars import prove
+from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.rule import Rule
+
+
+def rule(text: str, soundness: str) -> Rule:
+    return parse_rules(f"# why [A1] {soundness}\nr: {text}")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness", "kind"),
+    [
+        ("Neg(Neg(x)) => x", "exact", "ieee"),
+        ("Sub(x, 0.0) => x", "exact", "ieee"),
+        ("Add(x, Neg(y)) => Sub(x, y)", "exact", "ieee"),
+        ("Add(x, 0.0) => x", "reals", "reals"),
+        ("Not(Less(x, y)) => GreaterOrEqual(x, y)", "finite", "ieee"),
+        ("Max(Max(x, c), d) => Max(x, Max(c, d))", "exact", "ieee"),
+        ("f(f(x)) => f(x) where f in (\"Relu\", \"Ceil\", \"Round\", \"Sign\", \"Abs\")", "exact", "ieee"),
+        ("f(Identity(x)) => f(x) where f in unary", "exact", "ieee"),
+        ("Add(Mul(x, 2), y) => Add(Add(x, x), y) where x.dtype in int", "exact", "ieee"),
+        ("Not(And(x, y)) => Or(Not(x), Not(y))", "exact", "ieee"),
+        ("BitwiseNot(BitwiseAnd(x, y)) => BitwiseOr(BitwiseNot(x), BitwiseNot(y))", "exact", "ieee"),
+        ("Relu(x) => x where x.low >= 0", "reals", "reals"),
+        ("Clip(x, lo, hi) => x where x.low >= lo.value and x.high <= hi.value", "reals", "reals"),
+        ("Where(c, x, y) => x where all(flat(c.value))", "exact", "ieee"),
+        ("Mul(Exp(x), Exp(y)) => Exp(Add(x, y))", "reals", "reals"),
+        ("Div(1.0, Add(Exp(Neg(x)), 1.0)) => Sigmoid(x)", "reals", "reals"),
+        ("Mul(Mul(x, Add(Erf(Div(x, 1.4142135)), 1.0)), 0.5) => Gelu(x)", "reals", "reals"),
+        ("Clip(x, lo?, hi?) => Clip(Clip(x, lo, hi), lo, hi)", "reals", "reals"),
+    ],
+)  # fmt: skip
+def test_proofs(text: str, soundness: str, kind: str) -> None:
+    found = prove(rule(text, soundness))
+    assert found.kind == kind, found.why
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness"),
+    [
+        ("Add(x, 0.0) => x", "exact"),
+        ("Mul(x, 0.0) => Sub(x, x)", "finite"),
+        ("Max(x, 0.0) => Abs(x)", "reals"),
+        ("Not(Less(x, y)) => Greater(x, y)", "reals"),
+        ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "exact"),
+        ("Div(Mul(x, 2), 2) => x where x.dtype in int", "exact"),
+        ("Clip(x, lo, hi) => Max(x, lo) where lo.scalar <= hi.scalar", "reals"),
+        ("Log(Mul(x, y)) => Add(Log(x), Log(y))", "reals"),
+    ],
+)
+def test_counterexamples_are_shown_as_a_model_and_inputs(text: str, soundness: str) -> None:
+    claim = rule(text, soundness)
+    found = prove(claim)
+    assert found.kind is None
+    assert found.counterexample is not None
+    shown = demonstrate(claim, found.counterexample)
+    assert shown is not None
+    assert "return" in shown
+    assert "the right side" in shown
+
+
+def test_what_has_no_translation_is_not_proved() -> None:
+    assert "does not act on each element" in prove(rule("MatMul(x, y) => MatMul(x, y)", "exact")).why
+    assert prove(rule("Exp(Log(x)) => x", "exact")).kind is None
+
+
+def test_guards_that_never_hold_prove_nothing() -> None:
+    assert prove(rule("Relu(x) => Abs(x) where x.low > 1 and x.high < 0", "reals")).kind is None
+    assert prove(rule('Relu(x) => Abs(x) where x.dtype == "string"', "reals")).kind is None
