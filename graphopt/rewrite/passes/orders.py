@@ -21,7 +21,7 @@ from graphopt.rewrite.dag import Option, Problem, price
 from graphopt.rewrite.functions import moves_only_ones
 from graphopt.rewrite.orders import Form, Order, Spelling, compose, form_of, identity, inverse, moved_fact, turn
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder
+from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder, target
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.workspace import Workspace
 from graphopt.target import PORTABLE
@@ -32,13 +32,21 @@ MOST = 4
 GAIN = 1e-3
 """By which part a graph must get cheaper at least for its orders to be changed."""
 
+VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Flatten"})
+"""Ops that only rename axes."""
+
 FEW = 64
 """Elements of a constant operand that forms may look at."""
 
 
 def choose_orders(space: Workspace) -> bool:
-    """Keep values in the orders that make the graph cheapest; whether that changed anything."""
+    """Keep values in the orders that make the graph cheapest; whether that changed anything.
+
+    Where views follow each other, rules make them one first: before that, equally cheap orders differ in how far.
+    """
     if not any(node.op == "Transpose" for node in space.graph.nodes()):
+        return False
+    if any(_is_view_of_view(space, node) for node in space.graph.nodes()):
         return False
     plan = _Choice(space).plan()
     if plan is None:
@@ -49,6 +57,15 @@ def choose_orders(space: Workspace) -> bool:
     except Misfit:
         space.undo(first)
         return False
+
+
+def _is_view_of_view(space: Workspace, node: Node) -> bool:
+    """Whether a node only renames axes of what only renames axes, and could do both at once."""
+    source = node.inputs[0] if node.op in VIEWS else None
+    shape = space.fact(node.outputs[0]).shape
+    if source is None or shape is None or space.graph.node(source.node).op not in VIEWS:
+        return False
+    return target(shape) is not None
 
 
 class _Choice:
