@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import attention, convolutions, einsums, integers, merging, weights
+from graphopt.rewrite import attention, convolutions, einsums, indices, integers, merging, weights
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -627,6 +627,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "einsum_right": einsums.einsum_right, "einsum_out": einsums.einsum_out, "einsum_rows": einsums.einsum_rows,
     "einsum_columns": einsums.einsum_columns, "einsum_made": einsums.einsum_made,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
+    "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths,
+    "common_row": indices.common_row,
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,

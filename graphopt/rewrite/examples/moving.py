@@ -218,7 +218,7 @@ def expand(s: Sample) -> list[Want]:
         1 if n == m and s.chance(0.2) else n
         for n, m in zip(shape, (0,) * (len(shape) - len(before)) + before, strict=True)
     )
-    return [Want(before), Want((len(shape),), "int64", written)]
+    return [Want(before, low=s.want.low, high=s.want.high), Want((len(shape),), "int64", written)]
 
 
 def repeated(s: Sample, shape: Shape) -> Shape:
@@ -257,6 +257,8 @@ def gather(s: Sample) -> list[Want]:
         index = tuple(s.number(-size, size - 1) for _ in range(s.number(1, 3)))
     elif way < 0.8:
         index = ((0, size - 1),)
+    elif way < 0.85:
+        index = tuple(tuple(s.number(0, size - 1) for _ in range(4)) for _ in range(3))
     return [Want(data), Want(_shape_of(index), "int64", index, low=0, high=size - 1)]
 
 
@@ -273,6 +275,8 @@ def gather_elements(s: Sample) -> list[Want]:
     """A tensor, and an index for each element of the result."""
     data = s.bound(0) or s.new_shape(None, 1)
     axis = s.attr("axis", 0, lambda: s.axis(len(data)))
+    if not -len(data) <= axis < len(data):
+        raise Misfit("axis out of range")
     return [Want(data), Want(data, "int64", low=0, high=data[axis] - 1)]
 
 
