@@ -120,6 +120,10 @@ def cover(
                     firings += _firings(name, graph, place, policy, rules, budget, in_suite)
         except GraphoptError as error:
             failed[name] = str(error)
+        except (
+            Exception
+        ) as error:  # one model that shows a mistake of graphopt's own must not hide what the others show
+            failed[name] = f"internal error ({type(error).__name__}: {error})"
     return Coverage(tuple(firings), failed)
 
 
