@@ -27,9 +27,9 @@ def deliver(
     verify: int | str,
     inputs: Mapping[str, Given] | None,
     beside: Mapping[Path, str] | None = None,
-) -> tuple[Any, Verification, tuple[int | None, int | None]]:
+) -> tuple[Any, Verification, int | None]:
     """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
-    of both models on disk where they are there.
+    that it takes on disk.
 
     Files that go ``beside`` it (text by path) are in their places before the model is.
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
@@ -37,7 +37,7 @@ def deliver(
     """
     place = None if output is None else Path(output)
     if place is None and verify in (0, "off"):
-        return _like(model, graph), OFF, (None, None)
+        return _like(model, graph), OFF, None
     try:
         with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=place and place.parent) as name:
             written = Path(name) / "result" / (place.name if place else "model.onnx")
@@ -50,14 +50,14 @@ def deliver(
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, Path(name))
                 verified = step("verify", verify_as_asked, source, written, verify, inputs)
-            sizes = (Path(model).stat().st_size if isinstance(model, str | Path) else None, _bytes(written.parent))
+            size = _bytes(written.parent)
             for path, text in (beside or {}).items():
                 _write_text(path, text)
             if place is not None:
                 _move(written, place)
     except OSError as error:
         raise ReadError(f"{place or 'a temporary folder'}: cannot write there ({error.strerror})") from None
-    return (output if place is not None else _like(model, graph)), verified, sizes
+    return (output if place is not None else _like(model, graph)), verified, size
 
 
 def _saved(graph: Graph, folder: Path) -> Path:

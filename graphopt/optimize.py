@@ -299,6 +299,7 @@ def optimize(
     step = Steps(listener)
     preparation = Preparation(opset, freeze, shapes or {}, dims or {})
     read = step("read", onnx_io.load, model)
+    bytes_before = onnx_io.bytes_on_disk(model, read) if isinstance(model, str | Path) else None
     graph = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
     original, prepared = preparation.fixed(read), graph
 
@@ -327,14 +328,14 @@ def optimize(
     )
     source = Path(model) if original is read and isinstance(model, str | Path) else original
     beside = {} if journal is None else {Path(journal): derivation.to_json()}
-    result, verified, sizes = deliver(step, model, source, graph, output, verify, inputs, beside)
+    result, verified, size = deliver(step, model, source, graph, output, verify, inputs, beside)
     report = replace(
         report,
         model=str(model) if isinstance(model, str | Path) else graph.name,
         output=None if output is None else str(output),
         steps=tuple(step.done),
-        bytes_before=sizes[0],
-        bytes_after=sizes[1],
+        bytes_before=bytes_before,
+        bytes_after=size,
         verification=verified,
         derivation=derivation,
     )

@@ -50,6 +50,14 @@ def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model) -> Graph:
     raise TypeError(f"a model is a path, bytes, ModelProto or onnx_ir.Model, not {type(source).__name__}")
 
 
+def bytes_on_disk(path: str | Path, graph: Graph) -> int:
+    """What a model takes on disk: its file, and the data files that the graph read from it refers to."""
+    from graphopt.ir.onnx_io.tensors import data_files
+
+    folder = Path(path).parent
+    return sum(os.stat(file).st_size for file in (path, *(folder / name for name in data_files(graph))))
+
+
 def _map(path: Path) -> memoryview:
     try:
         with open(path, "rb") as file:

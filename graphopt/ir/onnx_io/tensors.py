@@ -14,6 +14,7 @@ from graphopt.errors import InvalidModelError, LimitError
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.dtypes import DTYPES
 from graphopt.ir.external import Folder
+from graphopt.ir.graph import Graph
 from graphopt.ir.onnx_io import wire
 from graphopt.ir.onnx_io.words import check_text
 
@@ -186,3 +187,17 @@ def fill_strings(tensor: TensorProto, constant: Constant) -> None:
         tensor.string_data.append(
             element if isinstance(element, bytes) else str(element).encode("utf-8", "surrogateescape")
         )
+
+
+def data_files(graph: Graph) -> list[str]:
+    """Where the constants of a graph and of its bodies lie, as the model says it: each file once."""
+    found: dict[str, None] = {}
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().nodes():
+            waiting += node.bodies.values()
+            constant = node.attrs.get("value")
+            stored = constant.source if isinstance(constant, Constant) else None
+            if isinstance(stored, Stored) and isinstance(stored.tensor, TensorProto):
+                found.update(dict.fromkeys(e.value for e in stored.tensor.external_data if e.key == "location"))
+    return list(found)
