@@ -15,6 +15,7 @@ from pathlib import Path
 from graphopt.calibration.corpus import corpus
 from graphopt.calibration.fit import apply, fit, quality, rows
 from graphopt.calibration.machine import machine
+from graphopt.calibration.probe import is_constant
 from graphopt.calibration.store import Fit, Setting, Store, Time
 from graphopt.calibration.timing import Stopwatch
 from graphopt.engines import OnnxRuntimeProfiler, Profiler
@@ -130,7 +131,7 @@ def asked(path: Path, target: Target) -> list[str]:
     """The workloads whose prices decide how a model is optimized for a target."""
     table = Asked()
     optimize_graph(load(path), target=replace(target, measured=table))
-    return list(table.workloads)
+    return [text for text in table.workloads if not is_constant(Workload.parse(text))]
 
 
 def calibrate(

@@ -232,7 +232,7 @@ class _Track:
         save(graph, path)
         told = {name: given(value) for name, value in inputs.items()}
         refusal: Exception = EngineError("no input fits")
-        for chosen in sorted(sizes(graph, {}), key=lambda chosen: not _is_common(graph, chosen)):
+        for chosen in sorted(sizes(graph, {}), key=lambda chosen: _rarity(graph, chosen)):
             try:
                 self.feeds = draw(graph, chosen, ranges(graph), told, seed=0, kind=1)
                 self.opened(path, self.feeds, self.threads)()
@@ -320,12 +320,11 @@ class _Track:
                 return max(best, 1e-9)
 
 
-def _is_common(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    """Whether sizes are like those at which costs count: a batch of one, and something large."""
+def _rarity(graph: Graph, sizes: Mapping[str, int]) -> tuple[bool, bool]:
+    """Orders sizes: first those at which costs count, a batch of one, and of them those with something large."""
     stated = stated_sizes(graph)
-    return (
-        all(sizes.get(name, n) == n for name, n in stated.items()) and max(sizes.values(), default=UNKNOWN) >= UNKNOWN
-    )
+    is_other = any(sizes.get(name, n) != n for name, n in stated.items())
+    return is_other, max(sizes.values(), default=UNKNOWN) < UNKNOWN
 
 
 def _halves(groups: Sequence[tuple[int, ...]]) -> Iterator[Sequence[tuple[int, ...]]]:

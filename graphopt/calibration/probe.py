@@ -64,8 +64,8 @@ class Probe:
 def probe(call: Workload) -> Probe | None:
     """A model that makes the call; None where there can be none."""
     nbytes = sum(x.nbytes for x in call.inputs if x is not None)
-    if nbytes > LARGEST or all(x is None or x.is_const for x in call.inputs):
-        return None  # what has no inputs is computed when the model is loaded
+    if nbytes > LARGEST or is_constant(call):
+        return None
     facts = [None if x is None else x.fact() for x in call.inputs]
     opset = next((n for n in OPSETS if ops.refusal(call.op, call.attrs, facts, n) is None), None)
     if opset is None:
@@ -84,6 +84,11 @@ def probe(call: Workload) -> Probe | None:
         return Probe(to_bytes(graph), _feeds(graph), copies)
     except (GraphoptError, ValueError, TypeError):
         return None
+
+
+def is_constant(call: Workload) -> bool:
+    """Whether the call has no inputs but constants: it is computed when the model is loaded."""
+    return all(x is None or x.is_const for x in call.inputs)
 
 
 def _fills_blocks(x: Operand) -> bool:
