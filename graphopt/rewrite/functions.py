@@ -627,7 +627,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "einsum_right": einsums.einsum_right, "einsum_out": einsums.einsum_out, "einsum_rows": einsums.einsum_rows,
     "einsum_columns": einsums.einsum_columns, "einsum_made": einsums.einsum_made,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
-    "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths,
+    "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths, "all_in_order": indices.all_in_order,
     "common_row": indices.common_row,
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group,
     # attention

@@ -23,12 +23,22 @@ def is_eye(matrix: Sequence[Any]) -> bool:
 
 
 def side_by_side(starts: Sequence[int], ends: Sequence[int], size: Size) -> bool:
-    """Whether slices from these starts to these ends are an axis of this size cut into pieces, in order."""
+    """Whether slices from these starts to these ends are an axis of this size cut into pieces, in order.
+
+    True of none: nothing stands against a single slice before the others are known.
+    """
+    if not starts:
+        return True
     if starts[0] != 0 or any(s >= e for s, e in zip(starts, ends, strict=True)):
         return False
     return all(b == e for (_, b), e in zip(pairwise(starts), ends, strict=False)) and (
         ends[-1] == size or (ends[-1] > END and isinstance(size, int))
     )
+
+
+def all_in_order(places: Sequence[int], size: Size) -> bool:
+    """Whether these places are all of an axis of this size, in order. True of none."""
+    return not places or tuple(places) == tuple(range(size if isinstance(size, int) else 0))
 
 
 def widths(starts: Sequence[int], size: Size) -> tuple[Size, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.rewrite.indices import common_row, is_eye, side_by_side, widths
+from graphopt.rewrite.indices import all_in_order, common_row, is_eye, side_by_side, widths
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,17 @@ def test_identity_matrices(matrix: tuple[object, ...], expected: bool) -> None:
 def test_slices_side_by_side(starts: tuple[int, ...], ends: tuple[int, ...], size: int, expected: bool) -> None:
     assert side_by_side(starts, ends, size) is expected
     assert widths((0, 2), 5) == (2, 3)
+
+
+def test_a_slice_that_is_looked_at_alone_may_be_one_of_several() -> None:
+    assert side_by_side((), (), 5)
+    assert all_in_order((), 3)
+
+
+def test_all_places() -> None:
+    assert all_in_order((0, 1, 2), 3)
+    assert not all_in_order((0, 2, 1), 3)
+    assert not all_in_order((0, 1), 3)
 
 
 def test_rows_of_indices() -> None:
