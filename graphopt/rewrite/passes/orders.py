@@ -32,6 +32,9 @@ MOST = 4
 GAIN = 1e-3
 """By which part a graph must get cheaper at least for its orders to be changed."""
 
+DEAR = 2e-5
+"""Seconds by which every transpose is dearer where their number counts first."""
+
 VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Flatten"})
 """Ops that only rename axes."""
 
@@ -42,15 +45,24 @@ FEW = 64
 def choose_orders(space: Workspace) -> bool:
     """Keep values in the orders that make the graph cheapest; whether that changed anything.
 
-    Where views follow each other, rules make them one first: before that, equally cheap orders differ in how far.
+    Where views follow each other, rules make them one first: until then, orders that seem equally cheap are not.
     """
     if not any(node.op == "Transpose" for node in space.graph.nodes()):
         return False
     if any(_is_view_of_view(space, node) for node in space.graph.nodes()):
         return False
-    plan = _Choice(space).plan()
-    if plan is None:
-        return False
+    for surcharge in (0.0, DEAR):  # where that takes more calls than there were, calls are made dear
+        choice = _Choice(space, surcharge)
+        plan = choice.plan()
+        if plan is None:
+            return False
+        if not choice.takes_more_calls(plan):
+            return _is_rebuilt(space, plan)
+    return False
+
+
+def _is_rebuilt(space: Workspace, plan: Plan) -> bool:
+    """Rebuild the graph as planned; whether that changed it."""
     first = space.graph.next_id
     try:
         return reorder(space, plan)
@@ -71,8 +83,8 @@ def _is_view_of_view(space: Workspace, node: Node) -> bool:
 class _Choice:
     """One look at one graph."""
 
-    def __init__(self, space: Workspace) -> None:
-        self.space, self.graph = space, space.graph
+    def __init__(self, space: Workspace, surcharge: float) -> None:
+        self.space, self.graph, self.surcharge = space, space.graph, surcharge
         self.model = CostModel(PORTABLE, stated_sizes(space.graph))
         self.forms: dict[int, Form | None] = {}
         self.orders: dict[Value, list[Order]] = {}
@@ -292,9 +304,9 @@ class _Choice:
             self.space.fact(value), (*range(len(order) - len(made)), *(k + len(order) - len(made) for k in made))
         )
         if moves_only_ones(before.shape or (), perm):
-            return self.model.target.prices.node
+            return self.model.target.prices.node + self.surcharge
         after = moved_fact(before, perm)
-        return self.model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds
+        return self.model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds + self.surcharge
 
     # -- the choice
 
@@ -328,6 +340,13 @@ class _Choice:
                 made[value, order] = option.meaning
         forms = {id: form for id, form in self.forms.items() if form is not None}
         return Plan(made, turned, forms)
+
+    def takes_more_calls(self, plan: Plan) -> bool:
+        """Whether a plan turns more values, or computes more of them twice, than the graph has transposes."""
+        runs = {(m.node, m.order) for m in plan.made.values() if m.spelling is not None}
+        again = len(runs) - len({node for node, _ in runs})
+        perms = {(n.inputs[0], perm) for n in self.graph.nodes() if (perm := self.perm(n)) is not None}
+        return len(plan.turned) + again > len(perms)
 
 
 ORDERS = Pass(
