@@ -9,8 +9,11 @@ children is there in both orders, so that a query needs no variants for it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 TERM = "N"
@@ -48,7 +51,7 @@ class EGraph:
     """Terms and queries. What is added is sent to egglog together, before the next query runs."""
 
     def __init__(self) -> None:
-        from egglog import bindings
+        bindings = _bindings()
 
         self._b = bindings
         self._span = bindings.RustSpan("", 0, 0)
@@ -179,3 +182,18 @@ class _Numbers(dict[Any, int]):
         number: int = self._graph.value_to_i64(value)
         self[value] = number
         return number
+
+
+@cache
+def _bindings() -> Any:
+    """egglog's engine alone. Its Python package, which nothing here needs, takes ten times as long to import."""
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec, module_from_spec
+
+    package = find_spec("egglog")
+    found = PathFinder.find_spec("egglog.bindings", package and package.submodule_search_locations)
+    if found is None or found.loader is None or "egglog.bindings" in sys.modules:
+        return import_module("egglog.bindings")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
