@@ -629,7 +629,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
     "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths, "all_in_order": indices.all_in_order,
     "common_row": indices.common_row,
-    "kernel_growth": merging.kernel_growth, "in_group": merging.in_group,
+    "kernel_growth": merging.kernel_growth, "in_group": merging.in_group, "whole": merging.whole,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
     "rows_attend": attention.rows_attend, "trailing": attention.trailing,

@@ -30,3 +30,8 @@ def in_group(outputs: int, groups: int, half: int, rank: int) -> Any:
     to be multiplied with its weights."""
     group = np.arange(outputs) // (outputs // groups)
     return (group % 2 == half).astype(np.float32).reshape(outputs, *[1] * (rank - 1))
+
+
+def whole(numbers: Sequence[float]) -> bool:
+    """Whether all of these are whole numbers, one or more."""
+    return all(n >= 1 and n == int(n) for n in numbers)
