@@ -50,5 +50,5 @@ def _lines(trial: Trial) -> Iterator[str]:
 
 def _line(asked: Asked) -> str:
     verdict = f"no  {asked.guard}: {asked.reason}" if asked.reason else f"yes {asked.guard}"
-    values = [f"{text} = {value}" for text, value in asked.values]
+    values = [f"{text} = {value}" for text, value in asked.values if text != asked.guard]
     return f"{verdict}  ({'; '.join(values)})" if values else verdict

@@ -20,7 +20,7 @@ from graphopt.rewrite.expressions import SETS, show_value
 from graphopt.rewrite.match import Match, Matcher
 from graphopt.rewrite.match_terms import Found
 from graphopt.rewrite.notation import show_expr
-from graphopt.rewrite.rule import Apply, Expr, Lit, Ref, Rule, Series
+from graphopt.rewrite.rule import Apply, Expr, Field, Lit, Ref, Rule, Series, subexpressions
 from graphopt.rewrite.workspace import Workspace
 
 _JOINS = frozenset(("not", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in"))
@@ -126,7 +126,8 @@ class _Tracer(Matcher):
 
 
 def _parts(expr: Expr) -> Iterator[Expr]:
-    """What a guard compares or asks: the expressions below its comparisons and logic that are not written out."""
+    """What a guard compares or asks: the expressions below its comparisons and logic that are not written out, and the
+    facts that these are computed from."""
     match expr:
         case Apply(function, arguments) if function in _JOINS:
             for argument in arguments:
@@ -137,6 +138,8 @@ def _parts(expr: Expr) -> Iterator[Expr]:
             return
         case _:
             yield expr
+            if isinstance(expr, Apply):
+                yield from (part for part in subexpressions(expr) if isinstance(part, Field) and part.name != "value")
 
 
 def find_node(graph: Graph, name: str) -> Node | None:

@@ -53,6 +53,11 @@ def test_guards_after_the_first_that_fails_are_told_too() -> None:
     assert not fit.applies
 
 
+def test_functions_are_told_with_the_facts_that_they_are_computed_from() -> None:
+    (fit,) = trial(RULE.replace("x.dtype in float", "per_channel(k.shape, x.rank)"), parse(GRAPH), "c").attempts
+    assert fit.guards[0].values == (("per_channel(k.shape, x.rank)", "true"), ("k.shape", "()"), ("x.rank", "2"))
+
+
 def test_operands_that_do_not_fit_are_told_in_order() -> None:
     found = trial(RULE, parse(GRAPH), "y")
     assert found.misfits == [(0, "y is Relu, the rule wants Div")]
