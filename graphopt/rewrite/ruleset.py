@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.errors import ReadError, RuleError
 from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.parsed import parsed
 from graphopt.rewrite.rule import Rule, Soundness, Stage, calls
 from graphopt.rewrite.wellformed import FAMILIES, nearest
 from graphopt.target import Target
@@ -150,5 +151,9 @@ def standard() -> Ruleset:
     from graphopt.rewrite.passes import PASSES
 
     files = sorted(standard_folder().glob("*.rules"))
-    rules = (r for f in files for r in parse_rules(f.read_text(encoding="utf-8"), f"rules/{f.name}", strict=True))
-    return Ruleset(tuple(rules), PASSES)
+    return Ruleset(tuple(r for f in files for r in _standard(f)), PASSES)
+
+
+def _standard(file: Path) -> list[Rule]:
+    text, name = file.read_text(encoding="utf-8"), f"rules/{file.name}"
+    return parsed(text, name, lambda: parse_rules(text, name, strict=True))
