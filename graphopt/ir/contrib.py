@@ -40,7 +40,7 @@ CONTRIB: dict[str, Contrib] = {
     "com.microsoft::EmbedLayerNormalization": Contrib(
         "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask? position_ids?",
         "output mask_index? embedding_sum?",
-        {"epsilon": 1e-12, "mask_index_type": 0},
+        {"epsilon": 1e-12, "mask_index_type": int},
         typed=dict.fromkeys(("input_ids", "segment_ids", "mask", "position_ids", "mask_index"), ("int32",)),
     ),
     "com.microsoft::FastGelu": Contrib("X bias?", "Y", dtypes=("float32", "float16")),

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from graphopt.ir.types import Size
 from graphopt.rewrite.comparison import same_size
 
 Sizes = Sequence[Size]
-
-BLANK = -1e30
-"""What a mask adds at least to a score that does not count."""
 
 
 def heads_fit(q: Sizes, k: Sizes, v: Sizes) -> bool:
@@ -34,18 +30,14 @@ def repeats_heads(before: Sizes, after: Sizes) -> bool:
     return after[1] % before[1] == 0 and all(same_size(before[i], after[i]) for i in (0, 2, 3))
 
 
-def rows_attend(mask: Any) -> bool:
-    """Whether every row of a mask that is added to scores leaves one of them."""
-    if not isinstance(mask, tuple):
-        return bool(mask > BLANK)
-    if mask and not isinstance(mask[0], tuple):
-        return bool(max(mask) > BLANK)
-    return all(map(rows_attend, mask))
-
-
 def trailing(axes: Sequence[int], rank: int) -> int:
     """The axis, counted from the end, from which these are all to the last. ValueError where they are not."""
     wanted = sorted(a % rank for a in axes)
     if not wanted or wanted != list(range(rank - len(wanted), rank)):
         raise ValueError(f"{tuple(axes)} are not the last axes")
     return -len(wanted)
+
+
+def all_before(axes: Sequence[int], rank: int) -> bool:
+    """Whether new axes all come before the last axis of a tensor of this rank."""
+    return all(a % (rank + len(axes)) < rank + len(axes) - 1 for a in axes)

@@ -45,6 +45,12 @@ ATTENTIONS = ops(
 )
 """Ops that are two products with a softmax between them."""
 
+PAST = {
+    "Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::Attention": 4,
+    "com.microsoft::GroupQueryAttention": 3,
+}  # fmt: skip
+"""Which input holds the keys of the past."""
+
 BROADCASTING = ops(
     "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
 )
@@ -304,7 +310,7 @@ class CostModel:
     ) -> tuple[float, float]:
         """Multiplications of an attention, and the seconds that they and its softmax take.
 
-        Keys that the past adds, and masks, are not looked at: the same are read where attention is written out.
+        Masks are not looked at: the same are read where attention is written out.
         """
         prices = self.target.prices
         q, k, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
@@ -314,6 +320,8 @@ class CostModel:
         depth = max(width // n, 1)
         packed = op == "com.microsoft::Attention"
         columns = rows if packed or len(k) < 3 else k[-2]
+        past = inputs[PAST[op]] if len(inputs) > PAST[op] else None
+        columns += self.shape(past)[2] if past is not None and past.rank == 4 else 0
         batch = q[0] if len(q) > 2 else 1
         flops = 4.0 * batch * rows * columns * width
         waste = (self._fill(columns, prices.edge) * (depth + prices.store) / depth

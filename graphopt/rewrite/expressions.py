@@ -20,6 +20,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, AttrRef, Attrs
 from graphopt.ir.types import Dim
+from graphopt.rewrite import rows
 from graphopt.rewrite.bindings import Bindings, Head
 from graphopt.rewrite.comparison import Unknown, at_most, equal, less, same_size
 from graphopt.rewrite.functions import FUNCTIONS
@@ -189,6 +190,18 @@ def _scalar(fact: Fact, operand: Operand, operands: Questions) -> object:
     return None if constant is None else _python(constant).reshape(-1).tolist()[0]
 
 
+def _content(question: Callable[[Constant], object]) -> Callable[[Fact, Operand, Questions], object]:
+    """A question about the elements of a constant, however many there are."""
+
+    def answer(fact: Fact, operand: Operand, operands: Questions) -> object:
+        if not fact.is_const:
+            raise Unknown(f"`{operand.name}` is not a constant")
+        constant = operands.constant(operand.handle)
+        return None if constant is None else question(constant)
+
+    return answer
+
+
 def _python(constant: Constant) -> Any:
     """The elements in a dtype whose ``tolist`` gives Python numbers."""
     array = constant.array
@@ -213,6 +226,9 @@ FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
     "low": lambda fact, operand, operands: fact.low,
     "high": lambda fact, operand, operands: fact.high,
     "uses": lambda fact, operand, operands: operands.uses(operand.handle),
+    "period": _content(rows.period),
+    "row_high": _content(rows.row_high),
+    "causal": _content(rows.causal),
 }
 """The facts that expressions may ask of an operand."""
 

@@ -632,7 +632,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group, "whole": merging.whole,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
-    "rows_attend": attention.rows_attend, "trailing": attention.trailing,
+    "trailing": attention.trailing, "all_before": attention.all_before,
 }  # fmt: skip
 """Every function by the name that rules call it by; operators are functions too."""
 

@@ -130,6 +130,32 @@ def attention(s: Sample) -> list[Want]:
     return [Want(q), Want(k), Want(v), Want((q[-2], k[-2]))][: len(s.inputs)]
 
 
+def multi_head(s: Sample) -> list[Want]:
+    """Queries, keys and values with heads side by side; a mask; as many of the past."""
+    heads = s.attr("num_heads", None, lambda: s.number(1, 3)) or 1
+    s.attr("scale", None, lambda: s.pick((None, 0.5, 1.0)))
+    s.attr("unidirectional", 0, lambda: s.pick((0, 0, 1)))
+    wanted = s.want.shape if s.want.shape is not None and len(s.want.shape) == 3 else (s.size(), s.size(), heads)
+    batch, rows, width = s.bound(0) or (*wanted[:2], heads * s.size())
+    columns = s.pick((rows, s.size()))
+    k = Want((batch, columns, width))
+    absent = Want((width,))
+    return [Want((batch, rows, width)), k, k, absent, absent, Want((1, 1, rows, columns))][: len(s.inputs)]
+
+
+def rotary(s: Sample) -> list[Want]:
+    """Heads of an even width, and half as many angles for each of their places."""
+    wanted = s.want.shape if s.want.shape is not None and len(s.want.shape) == 4 else None
+    batch, heads, rows, width = s.bound(0) or wanted or (s.size(), s.size(), s.size(), 2 * s.size())
+    width += width % 2
+    s.attr("interleaved", 0, lambda: s.pick((0, 1)))
+    if s.op.startswith("com.microsoft"):
+        angles = Want((rows, width // 2))
+        return [Want((batch, heads, rows, width)), Want((1,), "int64", (0,)), angles, angles]
+    angles = Want((batch, rows, width // 2))
+    return [Want((batch, heads, rows, width)), angles, angles][: len(s.inputs)]
+
+
 def gemm(s: Sample) -> list[Want]:
     """Two matrices, transposed or not, and what is added."""
     m, n = s.shape(2)

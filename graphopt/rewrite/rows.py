@@ -1,0 +1,45 @@
+"""What guards may ask of the elements of a constant, however many there are."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from graphopt.ir.constants import Constant
+
+BLANK = -1e30
+"""What a mask adds at least to a score that does not count."""
+
+
+@lru_cache(256)
+def period(constant: Constant) -> int | None:
+    """After how many elements the last axis begins anew: its size where it does not repeat."""
+    if not constant.shape or not constant.shape[-1]:
+        return None
+    size = constant.shape[-1]
+    rows = constant.array.reshape(-1, size)
+    for n in (n for n in range(1, size) if size % n == 0):
+        if np.array_equal(rows[:, n:], rows[:, :-n]):
+            return n
+    return size
+
+
+@lru_cache(256)
+def row_high(constant: Constant) -> float | None:
+    """The smallest of what is largest in each row."""
+    if not constant.shape or not constant.size or constant.array.dtype.kind != "f":
+        return None
+    return float(constant.array.max(axis=-1).min())
+
+
+@lru_cache(256)
+def causal(constant: Constant) -> bool | None:
+    """Whether a square of rows leaves, in each, the scores up to the diagonal, and blanks out the others."""
+    if len(constant.shape) < 2 or constant.shape[-1] != constant.shape[-2] or constant.array.dtype.kind not in "bf":
+        return None
+    array = constant.array.reshape(-1, *constant.shape[-2:])
+    lower = np.tril(np.ones(constant.shape[-2:], bool))
+    if array.dtype.kind == "b":
+        return bool(np.array_equal(array, np.broadcast_to(lower, array.shape)))
+    return bool((array[:, lower] == 0).all() and (array[:, ~lower] < BLANK).all())
