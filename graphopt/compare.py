@@ -33,6 +33,9 @@ VARIETY = 200
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
 
+STEP = 0.02
+"""The share by which outputs may differ where something on the way is rounded to one of 256 steps."""
+
 CHEAP = 1.0
 """A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
 
@@ -321,6 +324,8 @@ def _coarsest(graph: Graph) -> list[float]:
     shares: dict[int, float] = {}
     for node in graph.order():
         made = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
+        if "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm"):
+            made.append(STEP)
         shares[node.id] = max([*made, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
     return [0.0 if value is None else shares[value.node] for value in graph.outputs]
 

@@ -132,7 +132,11 @@ def per_op(prices: Mapping[float, str], unit: float = 1e-9) -> dict[str, float]:
 # a model of that op alone, on images of 64 channels of 28 x 28 and 112 x 112, run thirty times under the runtime's own
 # profiler; the least time counts, divided by the elements.
 ELEMENTS = per_op({
-    0.14: "LeakyRelu HardSigmoid BatchNormalization",
+    0.10: "DequantizeLinear QuantizeLinear",
+    0.14: "LeakyRelu HardSigmoid BatchNormalization com.microsoft::QLinearAdd com.microsoft::QLinearMul "
+          "com.microsoft::QLinearLeakyRelu com.microsoft::QLinearSigmoid com.microsoft::QLinearConcat",
+    0.25: "DynamicQuantizeLinear com.microsoft::QLinearSoftmax com.microsoft::QLinearWhere "
+          "com.microsoft::QLinearAveragePool com.microsoft::QLinearGlobalAveragePool",
     0.21: "Div Reciprocal Exp Round Softsign Mod",
     0.28: "Tanh HardSwish Sigmoid Floor Ceil RMSNormalization SimplifiedLayerNormalization RotaryEmbedding "
           "com.microsoft::RotaryEmbedding",
@@ -226,8 +230,10 @@ ORT = Target(
     ops={
         "": None,
         "com.microsoft": ops(
-            "Attention BiasGelu EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul Gelu "
-            "GroupQueryAttention MultiHeadAttention QuickGelu RotaryEmbedding SkipLayerNormalization "
+            "Attention BiasGelu DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul "
+            "Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits MultiHeadAttention QGemm QLinearAdd "
+            "QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearSigmoid "
+            "QLinearSoftmax QLinearWhere QuickGelu RotaryEmbedding SkipLayerNormalization "
             "SkipSimplifiedLayerNormalization"
         ),
     },

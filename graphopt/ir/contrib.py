@@ -27,6 +27,19 @@ _CONV: Mapping[str, int | float | str | type] = {
 }  # fmt: skip
 _FLOATS = ("float32", "float64", "float16")
 
+_BYTES = ("uint8", "int8")
+_POOL: Mapping[str, int | float | str | type] = {
+    "auto_pad": "NOTSET", "ceil_mode": 0, "channels_last": 0, "count_include_pad": 0, "kernel_shape": tuple,
+    "pads": tuple, "strides": tuple,
+}  # fmt: skip
+
+
+def _quantized(inputs: str, attributes: Mapping[str, int | float | str | type] | None = None) -> Contrib:
+    """An op on bytes: inputs that are called scales are floats."""
+    names = [word.rstrip("?") for word in inputs.split()]
+    return Contrib(inputs, "Y", attributes or {}, _BYTES, {n: ("float32",) for n in names if n.endswith("scale")})
+
+
 _CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
 
 CONTRIB: dict[str, Contrib] = {
@@ -37,6 +50,9 @@ CONTRIB: dict[str, Contrib] = {
         typed={"mask_index": ("int32",), "past_sequence_length": ("int32",)},
     ),
     "com.microsoft::BiasGelu": Contrib("A B", "C"),
+    "com.microsoft::DynamicQuantizeMatMul": Contrib(
+        "A B b_scale b_zero_point? bias?", "Y", typed={"B": _BYTES, "b_zero_point": _BYTES}
+    ),
     "com.microsoft::EmbedLayerNormalization": Contrib(
         "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask? position_ids?",
         "output mask_index? embedding_sum?",
@@ -79,12 +95,56 @@ CONTRIB: dict[str, Contrib] = {
             **_CACHE,
         },
     ),
+    "com.microsoft::MatMulIntegerToFloat": Contrib(
+        "A B a_scale b_scale a_zero_point? b_zero_point? bias?",
+        "Y",
+        typed=dict.fromkeys(("A", "B", "a_zero_point", "b_zero_point"), _BYTES),
+    ),
+    "com.microsoft::MatMulNBits": Contrib(
+        "A B scales zero_points? g_idx? bias?",
+        "Y",
+        {"K": int, "N": int, "accuracy_level": 0, "bits": 4, "block_size": int},
+        ("float32", "float16"),
+        {"B": ("uint8",), "zero_points": ("uint8", "float32", "float16"), "g_idx": ("int32",)},
+    ),
     "com.microsoft::MultiHeadAttention": Contrib(
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length? "
         "cache_indirection?",
         "output present_key? present_value? qk?",
         {"num_heads": int, "scale": float, "unidirectional": 0, "mask_filter_value": -10000.0},
         typed=dict.fromkeys(("key_padding_mask", "past_sequence_length", "cache_indirection"), ("int32",)),
+    ),
+    "com.microsoft::QGemm": Contrib(
+        "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point?",
+        "Y",
+        {"alpha": 1.0, "transA": 0, "transB": 0},
+        typed={
+            **dict.fromkeys(("A", "a_zero_point", "B", "b_zero_point", "y_zero_point"), _BYTES),
+            "C": ("int32",),
+            "Y": ("uint8", "int8", "float32"),
+        },
+    ),
+    "com.microsoft::QLinearAdd": _quantized("A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point?"),
+    "com.microsoft::QLinearAveragePool": _quantized("X x_scale x_zero_point? y_scale y_zero_point?", _POOL),
+    "com.microsoft::QLinearConcat": _quantized(
+        "Y_scale Y_zero_point A a_scale a_zero_point B? b_scale? b_zero_point? C? c_scale? c_zero_point? "
+        "D? d_scale? d_zero_point?",
+        {"axis": int},
+    ),
+    "com.microsoft::QLinearGlobalAveragePool": _quantized(
+        "X x_scale x_zero_point y_scale y_zero_point", {"channels_last": 0}
+    ),
+    "com.microsoft::QLinearLeakyRelu": _quantized("X X_scale X_zero_point? Y_scale Y_zero_point?", {"alpha": 0.01}),
+    "com.microsoft::QLinearMul": _quantized("A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point?"),
+    "com.microsoft::QLinearSigmoid": _quantized("X X_scale X_zero_point? Y_scale Y_zero_point?"),
+    "com.microsoft::QLinearSoftmax": _quantized(
+        "X X_scale x_zero_point? y_scale y_zero_point", {"axis": -1, "opset": int}
+    ),
+    "com.microsoft::QLinearWhere": Contrib(
+        "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point",
+        "Z",
+        dtypes=_BYTES,
+        typed={"condition": ("bool",), **dict.fromkeys(("x_scale", "y_scale", "z_scale"), ("float32",))},
     ),
     "com.microsoft::QuickGelu": Contrib("X", "Y", {"alpha": 1.702}, ("float32", "float16")),
     "com.microsoft::RotaryEmbedding": Contrib(

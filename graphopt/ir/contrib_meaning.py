@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt.ir import contrib_attention as attention
+from graphopt.ir import contrib_quantized
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
@@ -122,5 +123,6 @@ MEANINGS: dict[str, Meaning] = {
     "com.microsoft::RotaryEmbedding": attention.rotary_embedding,
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
+    **contrib_quantized.MEANINGS,
 }
 """By op name: what it computes."""

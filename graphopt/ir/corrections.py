@@ -26,5 +26,16 @@ def _lrn(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, 
     return ((image / (bias + alpha / size * total) ** beta).astype(image.dtype),)
 
 
-CORRECTIONS: dict[str, Meaning] = {"LRN": _lrn}
+def _quantize(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The reference implementation takes numbers that are far outside the range for others."""
+    data, scale = x[0], x[1]
+    assert data is not None
+    assert scale is not None
+    if data.dtype == np.float32 and scale.size and np.isfinite(scale).all():
+        limit = np.abs(scale).max() * np.float32(1 << 20)
+        data = np.clip(data, -limit, limit)
+    return apply("QuantizeLinear", [data, *x[1:]], **dict(attrs))
+
+
+CORRECTIONS: dict[str, Meaning] = {"LRN": _lrn, "QuantizeLinear": _quantize}
 """Ops that are computed here instead."""

@@ -71,7 +71,8 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
         elements = infer_elements(call, types)
     except ValueError as error:
         raise InvalidModelError(_complaint(call, str(error))) from error
-    is_const = ops.is_pure(op, attrs) and op != INPUT and all(f is None or f.is_const for f in inputs)
+    is_computed = ops.is_pure(op, attrs) and op != INPUT and op not in ops.KEPT
+    is_const = is_computed and all(f is None or f.is_const for f in inputs)
     return tuple(
         _fact(call, port, type, elements[port], is_const and type is not None) for port, type in enumerate(types)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.ir import contrib_attention
+from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import Call
 from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, same, spell
 from graphopt.ir.types import Shape, Size, TensorType, broadcast
@@ -333,5 +333,6 @@ PRODUCTS: dict[str, Inference] = {
     "com.microsoft::FusedMatMul": matmul,
     "com.microsoft::GroupQueryAttention": contrib_attention.infer_group_query_attention,
     "com.microsoft::MultiHeadAttention": contrib_attention.infer_multi_head_attention,
+    **contrib_quantized.INFERENCES,
 }
 """How to infer the types of an op's outputs."""

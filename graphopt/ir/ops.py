@@ -291,7 +291,7 @@ SPATIAL = _set(
     "Conv ConvInteger ConvTranspose QLinearConv DeformConv com.microsoft::FusedConv "
     "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im"
 )
-_WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv com.microsoft::FusedConv")
+_WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv QLinearConv com.microsoft::FusedConv")
 
 IMPLICIT: dict[tuple[str, str], Callable[[int], Attr]] = {
     ("Transpose", "perm"): lambda rank: tuple(reversed(range(rank))),
@@ -466,6 +466,9 @@ _BINARY = _set(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow "
     "Sub Xor"
 )
+
+KEPT = _set("DequantizeLinear com.microsoft::DequantizeLinear")
+"""Ops that count as work at run time even on constants: dequantized weights take four times the bytes."""
 
 KINDS: dict[str, frozenset[str]] = {
     "unary": _UNARY,

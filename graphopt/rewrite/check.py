@@ -50,6 +50,8 @@ DRAWS = {
 
 APPLICATIONS = 24
 """How often a rule that always runs may apply to what it made of one small graph."""
+STEPS = frozenset({"int8", "uint8"})
+"""Dtypes of quantized numbers: one that is rounded where it is half a step off goes either way."""
 SIZES = (1, 2, 0, 3)
 """What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
 
@@ -61,6 +63,7 @@ class Depth:
     instances: int
     open: int
     seeds: int = 1
+    tries: int = TRIES
 
 
 QUICK = Depth(16, 3)
@@ -104,7 +107,7 @@ class _Check:
 
     def run(self) -> Report:
         reasons: Counter[str] = Counter()
-        tries = max(TRIES, 12 * self.depth.instances)
+        tries = max(self.depth.tries, 12 * self.depth.instances)
         left = tries
         for example in examples(self.rule, self.random, tries):
             left -= 1
@@ -302,8 +305,9 @@ def difference(
         return inf, f"the right side cannot be computed: {problem}"
     found = (0.0, "")
     seen = False
+    steps = any(n.op == "QuantizeLinear" for n in example.graph.nodes())
     for a, b in zip(want, got, strict=True):
-        off = _apart(a, b, soundness)
+        off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
             off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want))
@@ -327,6 +331,14 @@ def _sensitivity(graph: Graph, inputs: Mapping[str, Array], want: list[Array]) -
             worst, *(off for a, b in pairs if (off := _apart(a, b, Soundness.REALS)) is not None and off < inf), 0.0
         )
     return worst
+
+
+def _steps_apart(want: Array, got: Array, soundness: Soundness) -> float | None:
+    """The same of quantized numbers, which rounding takes one step apart, and an approximation a few."""
+    if soundness in (Soundness.EXACT, Soundness.FINITE) or want.dtype != got.dtype or want.shape != got.shape:
+        return _apart(want, got, soundness)
+    off = float(np.abs(want.astype(np.float64) - got.astype(np.float64)).max(initial=0.0))
+    return off / 4 if soundness is Soundness.APPROX else off
 
 
 def _apart(want: Array, got: Array, soundness: Soundness) -> float | None:
@@ -385,6 +397,7 @@ def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 
 
 def counterexample(example: Example, other: Graph, what: str) -> str:
+    """Both sides, the inputs' types and what is wrong, in one line."""
     before = ", ".join(describe(example.graph, v) for v in example.graph.outputs)
     after = ", ".join(describe(other, v) for v in other.outputs)
     types = ", ".join(f"{example.graph.names[v]}: {example.graph.types[v]}" for v in example.graph.inputs)

@@ -36,9 +36,16 @@ PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
-    "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv"
+    "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
+    "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
+
+SECOND = dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"), 3)
+"""The position of the second operand of products whose first has a scale and a zero point behind it."""
+
+BYTES = 0.4
+"""How long a product of bytes takes, as a share of one of floats."""
 
 ATTENTIONS = ops(
     "Attention com.microsoft::MultiHeadAttention com.microsoft::Attention com.microsoft::GroupQueryAttention"
@@ -50,6 +57,9 @@ PAST = {
     "com.microsoft::GroupQueryAttention": 3,
 }  # fmt: skip
 """Which input holds the keys of the past."""
+
+WORD = 2
+"""Elements that are moved by one instruction as if they were one."""
 
 BROADCASTING = ops(
     "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
@@ -202,10 +212,12 @@ class CostModel:
         if op in ATTENTIONS:
             flops, compute = self._attending(op, attrs, inputs, outputs)
         elif op in PRODUCTS and len(inputs) > 1:
-            flops, waste, kind = self._multiplications(op, attrs, inputs, outputs, blocked)
+            operands = (inputs[0], inputs[SECOND.get(op, 1)])
+            flops, waste, kind = self._multiplications(op, attrs, operands, outputs, blocked)
+            waste *= self._width(op, operands)
             waste *= self._idling(op, attrs, outputs)
             compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
-            compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, inputs, outputs, kind))
+            compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, operands, outputs, kind))
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
             flops, compute = float(n), n * self._element(op, attrs, inputs)
@@ -286,7 +298,7 @@ class CostModel:
         a, b, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         out = product(y)
         name = op.rpartition("::")[2]
-        if name in ("MatMul", "MatMulInteger", "FusedMatMul", "Gemm", "FusedGemm"):
+        if name.endswith(("MatMul", "MatMulInteger", "Gemm", "MatMulIntegerToFloat", "MatMulNBits")):
             across = bool(attrs.get("transA", 0)) and len(a) > 1
             depth = max(a[-2] if across else a[-1] if a else 1, 1)
             waste = self._fill(y[-1], prices.edge) if y and out > y[-1] else 1.0
@@ -341,6 +353,12 @@ class CostModel:
         a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         window = product(b[2:])
         return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
+
+    def _width(self, op: str, operands: Sequence[Fact | None]) -> float:
+        """How long products of operands of this width take, as a share of those of floats."""
+        second = operands[1]
+        is_narrow = second is not None and second.dtype in ("int8", "uint8") and op != "com.microsoft::MatMulNBits"
+        return BYTES if is_narrow else 1.0
 
     def _idling(self, op: str, attrs: Attrs, outputs: Sequence[Fact | None]) -> float:
         """How many times as long a product takes as its tiles would, because the last round of them leaves processors
@@ -419,13 +437,15 @@ def _follows(before: int, axis: int, shape: tuple[int, ...]) -> bool:
 def _run(a: tuple[int, ...], out: tuple[int, ...], perm: object) -> int:
     """How many neighbouring elements stay neighbours when data of shape ``a`` are moved to shape ``out``.
 
-    A transposition that moves the last axis goes tile by tile: for it, all are one run.
+    A transposition that moves the last axis goes tile by tile, and one of runs no longer than a machine word element by
+    element: for them, all are one run.
     """
-    if isinstance(perm, tuple):
-        if not perm or perm[-1] != len(perm) - 1:
-            return max(product(out), 1)
-        kept = next((i for i in range(1, len(perm) + 1) if perm[-i] != len(perm) - i), len(perm) + 1) - 1
-        return max(product(out[len(out) - kept :]), 1)
+    if isinstance(perm, tuple) and len(perm) == len(a):
+        moved = [p for p in perm if isinstance(p, int) and a[p] != 1]
+        order = sorted(moved)
+        kept = next((i for i in range(1, len(moved) + 1) if moved[-i] != order[-i]), len(moved) + 1) - 1
+        run = product([a[p] for p in moved[len(moved) - kept :]])
+        return max(product(out) if kept == 0 or run <= WORD else run, 1)
     run = 1
     for m, n in zip(reversed(a), reversed(out), strict=False):
         run *= min(m, n)
@@ -471,17 +491,21 @@ def counted_at(graph: Graph) -> dict[str, int]:
     return {name: stated.get(name, UNKNOWN) for name in names if not name.startswith("?")}
 
 
-def graph_cost(graph: Graph, facts: Mapping[Value, Fact], target: Target) -> Breakdown:
+def graph_cost(
+    graph: Graph, facts: Mapping[Value, Fact], target: Target, sizes: Mapping[str, int] | None = None
+) -> Breakdown:
     """What the graph costs on the target, by op. What is computed from constants alone costs nothing.
 
-    A body is run once: of the branches of an If the dearest, of a loop one pass.
+    ``sizes`` are what named sizes count as that do not as ``stated_sizes`` has it. A body is run once: of the branches
+    of an If the dearest, of a loop one pass.
     """
     from graphopt.rewrite.extract import appraise  # a graph is priced as the only choice there is
 
-    found = appraise(graph, facts, CostModel(target, stated_sizes(graph)))
+    counted = stated_sizes(graph) | dict(sizes or {})
+    found = appraise(graph, facts, CostModel(target, counted))
     for node in graph.order():
         known = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
-        bodies = [graph_cost(body, inside, target) for body, inside in known]
+        bodies = [graph_cost(body, inside, target, counted) for body, inside in known]
         if bodies:
             found = found + max(bodies, key=lambda cost: cost.total.seconds)
     return found

@@ -111,6 +111,7 @@ def matmul(s: Sample) -> list[Want]:
         return [Want((k,)), Want((k, s.size()))] if s.chance(0.5) else [Want((s.size(), k)), Want((k,))]
     shape = s.shape(None, 2) if s.chance(0.5) or s.want.shape else s.new_shape(2)
     k = left[-1] if left else right[-2] if right and len(right) > 1 else s.size()
+    k = 32 if not left and not right and s.even is None and s.chance(0.05) else k  # blocks of weights divide it
     batch = shape[:-2]
     a: Shape = (*batch, shape[-2], k)
     b: Shape = (k, shape[-1]) if s.chance(0.6) else (*batch, k, shape[-1])
@@ -358,8 +359,22 @@ def dropout(s: Sample) -> list[Want]:
 
 
 def quantize(s: Sample) -> list[Want]:
-    """A tensor, a scale and a zero point."""
-    return [Want(s.shape()), Want((), value=0.25), Want((), value=s.number(0, 5))][: len(s.inputs)]
+    """A tensor, a scale and a zero point, sometimes along an axis."""
+    dtype = s.pick(("int8", "uint8"))
+    shape = s.bound(0) or s.shape()
+    axis = s.attr("axis", 1, lambda: s.pick(range(len(shape) or 1)))
+    block = s.attr("block_size", 0, lambda: 16)
+    if block and len(shape) > axis >= 0:
+        scales = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
+        return [Want(shape), Want(scales, low=0.1, high=1), Want(scales)][: len(s.inputs)]
+    along = -len(shape) <= axis < len(shape) and s.chance(0.3)
+    n = shape[axis] if along else 1
+    scales, zeros = (1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01)),) * n, (s.number(0, 5),) * n
+    if not along:
+        scales, zeros = scales[0], zeros[0]
+    size: Shape = (n,) if along else ()
+    data = Want(shape) if s.op == "QuantizeLinear" else Want(shape, dtype, low=0 if dtype == "uint8" else -60, high=60)
+    return [data, Want(size, value=scales), Want(size, dtype, value=zeros)][: len(s.inputs)]
 
 
 def sequence_at(s: Sample) -> list[Want]:

@@ -141,12 +141,19 @@ class Draft:
         for i, (tree, wanted) in enumerate(zip(step.inputs, wants, strict=False)):
             letter = ops.input_constraint(step.op, i)
             allowed = schema.allowed.get(letter, frozenset()) if schema else frozenset()
-            dtype = letters.get(letter) or wanted.dtype
+            dtype = letters.get(letter) or self._hinted(tree, allowed, wanted.dtype)
             if dtype is None or (allowed and dtype not in allowed):
                 dtype = self._dtype(allowed, wanted.dtype)
             if letters.setdefault(letter, dtype) != dtype and not _is_type(letter):
                 raise Misfit("dtypes do not agree")
             self._draw(tree, replace(wanted, dtype=dtype))
+
+    def _hinted(self, tree: Tree | None, allowed: frozenset[str], wish: str | None) -> str | None:
+        """The wish for an operand's dtype, or one that the guards want where it is none of those."""
+        hinted = self.hints.dtypes.get(tree.name) if isinstance(tree, Leaf) else None
+        if hinted is None or wish in hinted or not hinted & allowed:
+            return wish
+        return self.random.choice(sorted(hinted & allowed))
 
     def _dtype(self, allowed: frozenset[str], wish: str | None) -> str:
         if wish is not None and wish in allowed:

@@ -70,7 +70,8 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
+    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul,
+    "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
     "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,
     "BatchNormalization": batch_norm, "LayerNormalization": layer_norm, "RMSNormalization": layer_norm,

@@ -26,8 +26,8 @@ WORK_LIMIT = 64 << 20
 """The most bytes that one computed constant may take while rewriting goes on."""
 GROWTH = 10 << 20
 """By how many bytes a model may grow, or a tenth of what it stores where that is more."""
-KEPT = frozenset({"DequantizeLinear", "SequenceEmpty", "SequenceConstruct", "com.microsoft::DequantizeLinear"})
-"""Ops that are never folded: dequantized weights take four times the bytes of quantized ones."""
+KEPT = ops.KEPT | {"SequenceEmpty", "SequenceConstruct"}
+"""Ops that are never folded."""
 DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress"})
 """Ops whose result's size depends on elements but is never much larger than their input."""
 SLOW = ops.KINDS["pool"] | frozenset(

@@ -1,0 +1,207 @@
+"""What ONNX Runtime's own quantized ops take and compute: they dequantize, do what the plain op does, and quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from graphopt.ir import ops
+from graphopt.ir.call import Call
+from graphopt.ir.constants import Array
+from graphopt.ir.types import Shape, TensorType
+
+if TYPE_CHECKING:
+    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.graph import Attrs
+
+Arrays: TypeAlias = Sequence["Array | None"]
+Types: TypeAlias = "list[TensorType | None]"
+Meaning: TypeAlias = "Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]"
+
+
+# -- what they compute
+
+
+def _dequantized(apply: Apply, x: Array | None, scale: Array | None, zero: Array | None, axis: int = 0) -> Array:
+    assert x is not None
+    assert scale is not None
+    if scale.ndim > 1:  # by matrix and column
+        return (x.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))) * scale
+    return apply("DequantizeLinear", [x, scale, zero], axis=axis)[0]
+
+
+def _quantized(apply: Apply, x: Array, scale: Array | None, zero: Array | None) -> tuple[Array, ...]:
+    return apply("QuantizeLinear", [x, scale, zero])
+
+
+def unary(op: str) -> Meaning:
+    """An op of one operand: its scale and zero point, then those of the result."""
+
+    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+        plain: dict[str, Any] = {n: a for n, a in attrs.items() if n not in ("opset", "channels_last")}
+        if attrs.get("channels_last"):
+            raise NotImplementedError("channels last")
+        (y,) = apply(op, [_dequantized(apply, *x[:3])], **plain)
+        return _quantized(apply, y, x[3], x[4] if len(x) > 4 else None)
+
+    return compute
+
+
+def binary(op: str) -> Meaning:
+    """An op of two operands, each with scale and zero point, then those of the result."""
+
+    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+        (y,) = apply(op, [_dequantized(apply, *x[:3]), _dequantized(apply, *x[3:6])])
+        return _quantized(apply, y, x[6], x[7] if len(x) > 7 else None)
+
+    return compute
+
+
+def where(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """A choice between two quantized tensors."""
+    (y,) = apply("Where", [x[0], _dequantized(apply, *x[1:4]), _dequantized(apply, *x[4:7])])
+    return _quantized(apply, y, x[7], x[8])
+
+
+def concat(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The scale and zero point of the result come first."""
+    parts = [_dequantized(apply, x[i], x[i + 1], x[i + 2]) for i in range(2, len(x), 3)]
+    axis: Any = attrs.get("axis", 0)
+    return _quantized(apply, apply("Concat", parts, axis=axis)[0], x[0], x[1])
+
+
+def gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """A product with 32-bit biases in the scale of the product; without a scale for it the result is float."""
+    a, sa, za, b, sb, zb, c, sy, zy = [*x, *[None] * 9][:9]
+    assert sa is not None
+    assert sb is not None
+    across = 0 if attrs.get("transB") else 1
+    y = apply("Gemm", [_dequantized(apply, a, sa, za), _dequantized(apply, b, sb, zb, across)], **dict(attrs))[0]
+    if c is not None:
+        alpha: Any = attrs.get("alpha", 1.0)
+        y = y + c.astype(np.float32) * np.asarray(sa * sb * alpha)
+    return (y.astype(np.float32),) if sy is None else _quantized(apply, y.astype(np.float32), sy, zy)
+
+
+def integer_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """A product of integers, scaled, with a bias."""
+    a, b, sa, sb, za, zb, bias = [*x, *[None] * 7][:7]
+    assert a is not None
+    assert b is not None
+    assert sa is not None
+    assert sb is not None
+    left = a.astype(np.int64) - (0 if za is None else za.astype(np.int64))
+    right = b.astype(np.int64) - (0 if zb is None else zb.astype(np.int64))
+    y = (left @ right).astype(np.float32) * (sa * sb)
+    return ((y if bias is None else y + bias).astype(np.float32),)
+
+
+def dynamic_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """The first operand is quantized as it comes."""
+    a, b, sb, zb, bias = [*x, *[None] * 5][:5]
+    quantized, scale, zero = apply("DynamicQuantizeLinear", [a], n_outputs=3)
+    return integer_product(apply, attrs, [quantized, b, scale, sb, zero, zb, bias])
+
+
+def packed_product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    """A product with weights [N, blocks, bytes] of four bits each, the lower half of a byte first."""
+    a, b, scales, zeros, order, bias = [*x, *[None] * 6][:6]
+    if order is not None or attrs.get("bits", 4) != 4:
+        raise NotImplementedError("other than four bits in order")
+    assert a is not None
+    assert b is not None
+    assert scales is not None
+    sizes: Any = attrs
+    n, k, block = sizes["N"], sizes["K"], sizes["block_size"]
+    blocks = -(-k // block)
+    weights = _halves(b.reshape(n, blocks, -1)).astype(np.float32)
+    zero: Any = 8.0
+    if zeros is not None:
+        zero = _halves(zeros.reshape(n, -1))[:, :blocks, None].astype(np.float32) if zeros.dtype == np.uint8 else zeros
+    dense = ((weights - zero) * scales.reshape(n, blocks, 1)).reshape(n, -1)[:, :k].astype(a.dtype)
+    y = apply("MatMul", [a, np.ascontiguousarray(dense.T)])[0]
+    return (y if bias is None else y + bias,)
+
+
+def _halves(packed: Array) -> Array:
+    """The halves of bytes, the lower one first."""
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)
+
+
+DOMAIN = "com.microsoft::"
+
+MEANINGS: dict[str, Meaning] = {
+    DOMAIN + "DynamicQuantizeMatMul": dynamic_product,
+    DOMAIN + "MatMulIntegerToFloat": integer_product,
+    DOMAIN + "MatMulNBits": packed_product,
+    DOMAIN + "QGemm": gemm,
+    DOMAIN + "QLinearConcat": concat,
+    DOMAIN + "QLinearWhere": where,
+    **{DOMAIN + f"QLinear{op}": binary(op) for op in ("Add", "Mul")},
+    **{
+        DOMAIN + f"QLinear{op}": unary(op)
+        for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax")
+    },
+}
+"""By op name: what it computes."""
+
+
+# -- the types of their outputs
+
+
+def _shape(call: Call, op: str, operands: Sequence[int]) -> Shape | None:
+    """The shape that the plain op gives these operands."""
+    from graphopt.ir.infer import infer_node  # it asks this module of quantized ops
+
+    known = ops.schema(op)
+    attrs = type(call.attrs)({n: a for n, a in call.attrs.items() if known is not None and n in known.defaults})
+    (found,) = infer_node(op, attrs, [call.inputs[i] for i in operands], 1, call.opset)
+    return found.type.shape if isinstance(found.type, TensorType) else None
+
+
+def _of(call: Call, op: str, operands: Sequence[int]) -> Types:
+    shape = _shape(call, op, operands)
+    return [None if shape is None else call.tensor(shape)]
+
+
+def infer_operands(op: str, *operands: int) -> Callable[[Call], Types]:
+    """The types that the plain op gives these of the inputs."""
+    return lambda call: _of(call, op, operands)
+
+
+def infer_gemm(call: Call) -> Types:
+    """A product, a float where no scale is given for it."""
+    shape = _shape(call, "Gemm", (0, 3))
+    dtype = call.dtype(8) or "uint8" if call.has(7) else "float32"
+    return [None if shape is None else TensorType(dtype, shape)]
+
+
+def infer_concat(call: Call) -> Types:
+    """Every third input from the third on, one after another."""
+    return _of(call, "Concat", range(2, len(call.inputs), 3))
+
+
+def infer_packed(call: Call) -> Types:
+    """The first operand with its last axis replaced."""
+    x = call.shape(0)
+    return [call.tensor(call.shape_of_its_own("product") if not x else (*x[:-1], call.integer("N")))]
+
+
+INFERENCES: dict[str, Callable[[Call], Types]] = {
+    DOMAIN + "DynamicQuantizeMatMul": infer_operands("MatMul", 0, 1),
+    DOMAIN + "MatMulIntegerToFloat": infer_operands("MatMul", 0, 1),
+    DOMAIN + "MatMulNBits": infer_packed,
+    DOMAIN + "QGemm": infer_gemm,
+    DOMAIN + "QLinearAdd": infer_operands("Add", 0, 3),
+    DOMAIN + "QLinearAveragePool": infer_operands("AveragePool", 0),
+    DOMAIN + "QLinearConcat": infer_concat,
+    DOMAIN + "QLinearGlobalAveragePool": infer_operands("GlobalAveragePool", 0),
+    DOMAIN + "QLinearLeakyRelu": infer_operands("LeakyRelu", 0),
+    DOMAIN + "QLinearMul": infer_operands("Mul", 0, 3),
+    DOMAIN + "QLinearSigmoid": infer_operands("Sigmoid", 0),
+    DOMAIN + "QLinearSoftmax": infer_operands("Sigmoid", 0),
+    DOMAIN + "QLinearWhere": infer_operands("Where", 0, 1, 4),
+}
+"""By op name: the types of its outputs."""
