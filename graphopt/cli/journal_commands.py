@@ -98,7 +98,8 @@ def bisect(
         )
     print(f"{check!r} begins to fail with this rewrite, one of {found.rewrites} (tried {found.tries} models):")
     _print_entry(found.entry)
-    print(f"without it: graphopt optimize {model} --without {found.entry.rule}")
+    print(f"without this rule: graphopt optimize {model} --without {found.entry.rule}")
+    print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {found.entry.id}")
 
 
 @app.command(epilog=EPILOG)

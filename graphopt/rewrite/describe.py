@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.match import Match
@@ -19,7 +22,7 @@ def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), de
     node = graph.node(value.node)
     constant = graph.constant_of(value)
     if constant is not None and constant.size <= 8 and value not in leaves:
-        return str(constant.array.tolist())
+        return _brief(constant.array.tolist())
     if value in leaves or depth == 0 or node.op in (INPUT, CONSTANT):
         return name_of(graph, node, value.port)
     port = f"[{value.port}]" if value.port else ""
@@ -27,10 +30,20 @@ def describe(graph: Graph, value: Value | None, leaves: Sequence[Value] = (), de
 
 
 def show_call(graph: Graph, node: Node, leaves: Sequence[Value] = (), depth: int = 1) -> str:
-    """A node in call notation, its operands as ``describe`` shows them."""
+    """A node in call notation, its operands as ``describe`` shows them; attributes where they are not the default."""
     parts = [describe(graph, v, leaves, depth - 1) for v in node.inputs]
-    parts += [f"{name}={'{...}' if isinstance(a, Graph) else repr(a)}" for name, a in node.attrs.items()]
+    parts += [f"{name}={_brief(a)}" for name, a in ops.canonical(node.op, node.attrs).items()]
     return f"{node.op}({', '.join(parts)})"
+
+
+def _brief(value: object) -> str:
+    """A value as short as single precision allows."""
+    if isinstance(value, float):
+        return str(np.float32(value))
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_brief, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return "{...}" if isinstance(value, Graph) else repr(value)
 
 
 def leaves_of(found: Match) -> tuple[Value, ...]:
