@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from math import prod
+
 import numpy as np
 import pytest
 
+from graphopt.errors import GraphoptError
 from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.rewrite.check import compute
 from graphopt.rewrite.passes.dead import UNUSED
@@ -18,9 +23,9 @@ def turned(text: str) -> Graph:
     """The graph of a text with the orders chosen; it computes the same."""
     graph = parse(text)
     made = simplify(graph, passes=(UNUSED, FOLD, ORDERS))
-    random = np.random.default_rng(1)
+    draw = np.random.default_rng(1)
     inputs = {
-        graph.names[v]: random.random([n if isinstance(n, int) else 2 for n in graph.types[v].shape]).astype(np.float32)
+        graph.names[v]: draw.random([n if isinstance(n, int) else 2 for n in graph.types[v].shape]).astype(np.float32)
         for v in graph.inputs
     }
     for want, got in zip(compute(graph, inputs), compute(made, inputs), strict=True):
@@ -96,3 +101,50 @@ def test_keys_of_attention_are_left_to_the_product() -> None:
         "MatMul",
         "Softmax",
     ]
+
+
+STEPS = (
+    "Relu({x})",
+    "Add({x}, {y})",
+    "Mul({x}, {y})",
+    "Add({x}, [0.5])",
+    "Softmax({x}, axis={k})",
+    "Concat({x}, {x}, axis={k})",
+    "ReduceMean({x}, [{k}])",
+    "CumSum({x}, {k})",
+    "Slice({x}, [0], [1], [{k}])",
+    "Pad({x}, [0, 1, 0, 1, 1, 0])",
+    "Gather({x}, [0, 0], axis={k})",
+    "Tile({x}, [1, 2, 1])",
+    "Unsqueeze(ReduceMax({x}, [{k}], keepdims=0), [{j}])",
+    "Squeeze(Unsqueeze({x}, [{j}]), [{j}])",
+    "MatMul({x}, Transpose({x}, perm=[0, 2, 1]))",
+    "Reshape({x}, [1, {n}, 1])",
+    "Transpose({x}, perm={p})",
+    "Transpose({x}, perm={p})",
+    "Transpose({x}, perm={p})",
+)
+
+
+def random_text(seed: int) -> str:
+    """A graph of rank 3 in which every third step is a transpose."""
+    pick = random.Random(seed)
+    text, shapes = "x: float32[2, 3, 2] ", {"x": (2, 3, 2)}
+    for number in range(14):
+        x, y = pick.choices(list(shapes)[-4:], k=2)
+        p = pick.sample(range(3), 3)
+        step = pick.choice(STEPS).format(x=x, y=y, k=pick.randrange(3), j=pick.randrange(3), p=p, n=prod(shapes[x]))
+        try:
+            graph = parse(f"{text} v{number} = {step} return v{number}")
+            (made,) = (infer(graph)[v].shape for v in graph.outputs)
+        except GraphoptError:
+            continue  # the shapes do not fit
+        if prod(made) <= 200:
+            text, shapes[f"v{number}"] = f"{text} v{number} = {step} ", made
+    last = list(shapes)[-3:]
+    return f"{text} return {', '.join(last)}"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_graphs_compute_the_same(seed: int) -> None:
+    turned(random_text(seed))
