@@ -1,0 +1,20 @@
+"""What every test may rely on."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nobodys_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Times that whoever runs the tests has measured do not decide what comes out."""
+    folder = tmp_path_factory.mktemp("data")
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["XDG_DATA_HOME"]
+    else:
+        os.environ["XDG_DATA_HOME"] = before
