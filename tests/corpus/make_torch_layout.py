@@ -338,7 +338,20 @@ class Masks(nn.Module):
         low = torch.maximum(x, torch.tensor(0.25))
         band = torch.minimum(torch.maximum(x, torch.tensor(-1.0)), torch.tensor(1.0))
         far, near = ~(x < 0.5), ~(scores >= 0.5)
-        return scores + bias, first, kept, far & near, torch.maximum(low, torch.tensor(0.5)), F.hardtanh(F.relu(band), -2.0, 0.5)
+        low, band = torch.maximum(low, torch.tensor(0.5)), F.hardtanh(F.relu(band), -2.0, 0.5)
+        return scores + bias, first, kept, far & near, low, band
+
+
+class Handmade(nn.Module):
+    """Activations as people write them out who do not know that there is an op for them."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        swish = x / (1.0 + torch.exp(-x))
+        gate = 1.0 / (1.0 + torch.exp(-x))
+        leaky = torch.maximum(x, 0.1 * x)
+        soft = torch.log(1.0 + torch.exp(x))
+        hard = x * torch.clamp(x + 3.0, 0.0, 6.0) / 6.0
+        return swish, gate, leaky, soft, hard, x * torch.tanh(F.softplus(x))
 
 
 class Buckets(nn.Module):
@@ -434,6 +447,7 @@ MODELS = {
     "gru_steps": (Gru, (torch.rand(2, 2, 8), torch.rand(2, 8)), "torchscript"),
     "gates": (Gates, (torch.rand(4, 8), torch.rand(4, 8), torch.rand(4, 8), torch.rand(8)), "both"),
     "masks": (Masks, (torch.rand(3, 6), torch.tensor([2, 5, 6]), torch.rand(3, 6)), "torchscript"),
+    "handmade_activations": (Handmade, (torch.rand(3, 6) - 0.5,), "both"),
     "buckets": (Buckets, (torch.randint(0, 60, (7,)),), "both"),
     "complex_linear": (Complex, (torch.rand(4, 8), torch.rand(4, 8)), "both"),
     "reductions": (Reductions, (torch.rand(2, 3, 4, 5), torch.rand(3, 8)), "both"),

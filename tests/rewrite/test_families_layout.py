@@ -20,9 +20,9 @@ from graphopt.target import target
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 FAMILIES = {
-    "torch/mobilenet_last": "E2 E5 E8 E10 E12 I7",
-    "torch/unet_last": "E2 E10",
-    "torchscript/detector_heads": "E2 E8 E10",
+    "torch/mobilenet_last": "E2 E10 E12 I7",
+    "torch/unet_last": "E2 E8 E10",
+    "torchscript/detector_heads": "E2 E5 E8",
     "torch/grams": "E3 E4",
     "torchscript/vit_attention": "E1 E6",
     "torchscript/candidates": "E7",
@@ -31,6 +31,7 @@ FAMILIES = {
     "torchscript/gru_steps": "H4",
     "torchscript/gates": "H3 H5 H13 H15 I3",
     "torchscript/masks": "H6 H7 H11 H16",
+    "torchscript/handmade_activations": "H8 H9",
     "torch/buckets": "H12 H16",
     "torch/complex_linear": "H14",
     "torch/reductions": "I1 I2 I4 I6",
