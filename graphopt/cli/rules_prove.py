@@ -22,7 +22,10 @@ def prove_rules(
         ),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Keep the evidence with the standard rules; only what changed is proved.")
+        bool,
+        typer.Option(
+            "--update", help="Keep the evidence with the standard rules; what changed is proved, and what is named."
+        ),
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds for each question to the solver.")] = 4.0,
     cache: Annotated[
@@ -42,7 +45,9 @@ def prove_rules(
     from graphopt.rewrite.verdicts import Verdicts
 
     rules = list(standard().rules) if update else chosen(what or ())
-    known = evidence.kept() if cache and (update or not what) else {}
+    known = dict(evidence.kept()) if cache and (update or not what) else {}
+    for rule in chosen(what) if what else ():
+        known.pop(content(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
     found: list[tuple[Rule, evidence.Evidence | None]] = []
     wrong = 0

@@ -41,6 +41,8 @@ from graphopt.rewrite.rule import (
 
 SOLVABLE = "elementwise"
 VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Expand"})
+SMALLEST = frozenset({"float16", "int8", "uint8", "bool"})
+"""Dtypes for which there must be a proof; others are named where there is one too."""
 MILLISECONDS = 4000
 """How long one question may take; for IEEE floats of a rule that claims less, a quarter."""
 
@@ -66,23 +68,24 @@ class Counterexample:
 
 def prove(rule: Rule, milliseconds: int = MILLISECONDS) -> Proof:
     """The strongest proof of a rule: over IEEE floats, else over the reals if its class is content with that."""
-    try:
-        written = [v for variant in variants(rule) for v in headed(variant)]
-        ways = (True, False) if rule.soundness in (Soundness.REALS, Soundness.APPROX) else (True,)
-        found = Proof(None)
-        for is_ieee in ways:
-            patience = milliseconds // 4 if is_ieee and len(ways) > 1 else milliseconds
+    written = [v for variant in variants(rule) for v in headed(variant)]
+    ways = (True, False) if rule.soundness in (Soundness.REALS, Soundness.APPROX) else (True,)
+    found = Proof(None)
+    for is_ieee in ways:
+        patience = milliseconds // 4 if is_ieee and len(ways) > 1 else milliseconds
+        try:
             found = _all(written, is_ieee, patience)
-            if found.kind is not None:
-                return found
-        return found
-    except Unspoken as unspoken:
-        return Proof(None, f"has no translation: {unspoken}")
+        except Unspoken as unspoken:
+            found = Proof(None, f"has no translation: {unspoken}")
+        if found.kind is not None:
+            return found
+    return found
 
 
 def _all(written: list[Rule], is_ieee: bool, milliseconds: int) -> Proof:
     """The proof of all ways of writing a rule, in all dtypes."""
     seen: set[str] = set()
+    doubtful: set[str] = set()
     for rule in written:
         types = Dtypes(rule)
         for dtypes in types.worlds():
@@ -94,12 +97,16 @@ def _all(written: list[Rule], is_ieee: bool, milliseconds: int) -> Proof:
                 example = Counterexample(rule, found.numbers, named)
                 return Proof(None, "the solver has a counterexample", counterexample=example)
             if found.status != "proved":
-                return Proof(None, f"the solver does not know ({', '.join(sorted(set(dtypes.values())))})")
+                if all(d in SMALLEST for d in dtypes.values()):
+                    return Proof(None, f"the solver does not know ({', '.join(sorted(set(dtypes.values())))})")
+                doubtful.update(d for d in dtypes.values() if d not in SMALLEST)
+                milliseconds = milliseconds // 2
+                continue
             seen.update(dtypes.values())
     if not seen:
-        return Proof(None, "no dtypes fit the rule")
+        return Proof(None, "the solver does not know" if doubtful else "no dtypes fit the rule")
     kind = "ieee" if is_ieee or not seen & FLOATS.keys() else "reals"
-    return Proof(kind, dtypes=tuple(sorted(seen)))
+    return Proof(kind, dtypes=tuple(sorted(seen - doubtful)))
 
 
 def headed(rule: Rule) -> Iterator[Rule]:
@@ -143,10 +150,16 @@ class _Claim:
 
     def prove(self, milliseconds: int) -> Answer | None:
         """What the solver says; None where the guards do not admit these dtypes."""
+        if self._is_excluded():
+            return None
         try:
             left = [self.term(t) for t in self.rule.lhs]
         except _Impossible:
             return None
+        except Unspoken:
+            if self._is_excluded():  # by an attribute that is known by now
+                return None
+            raise
         defined = self._taken()
         assumptions = list(defined)
         for guard in self.rule.where:
@@ -167,6 +180,16 @@ class _Claim:
         if not self.world.possible(assumptions, milliseconds):
             return None
         return self.world.prove(assumptions, list(zip(left, right, strict=True)), needed, milliseconds)
+
+    def _is_excluded(self) -> bool:
+        """Whether a guard does not admit these dtypes, whatever the numbers are."""
+        for guard in self.rule.where:
+            try:
+                if _Guard(self).truth(guard) is False:
+                    return True
+            except Unspoken:
+                continue
+        return False
 
     def _taken(self) -> list[Number]:
         made, self.world.defined = self.world.defined, []
@@ -202,7 +225,7 @@ class _Claim:
             return self.world.number(value, dtype)
         if isinstance(value, tuple):
             raise Unspoken("a constant of several elements")
-        return value
+        return self.world.narrow(value, dtype) if self.world.is_whole(value) else value
 
     def _call(self, call: Call) -> Number:
         if call.op in VIEWS and isinstance(call.inputs[0], Var) and call.inputs[0].name in self.single:
@@ -305,14 +328,24 @@ class _Guard:
                     return dtype in [i.value for i in container.items if isinstance(i, Lit)]
             case Apply("near", (left, right, *_)):
                 return self.comparison("==", left, right)
+            case Apply("holds_numbers", (Field(Ref(), "dtype") as of, *numbers)):
+                return self._hold(str(self.value(of)), [self.value(n) for n in numbers])
             case Apply("bounded", _):
                 if not self.world.is_ieee:
                     return True
-            case Apply("lossless", (Field(Ref(), "dtype") as source, Apply("dtype", (Ref(code),)))):
+            case Apply("lossless", (Field(Ref(), "dtype") as source, Apply("dtype", (Ref(code),)))) if (
+                code in self.claim.attrs
+            ):
                 return bool(weights.lossless(self.value(source), weights.dtype(self.claim.attrs[code])))
             case Lit(bool(value)):
                 return value
         raise Unspoken("a guard")
+
+    def _hold(self, dtype: str, numbers: list[Any]) -> Any:
+        """That numbers are far from overflow in a dtype of integers."""
+        if dtype not in BITS or not all(isinstance(n, int) or self.world.is_whole(n) for n in numbers):
+            raise Unspoken("what a dtype holds")
+        return self._all([self.world.is_far_from_overflow(n, dtype) for n in numbers])
 
     def _all(self, parts: list[Any]) -> Any:
         return True if not parts else parts[0] if len(parts) == 1 else parts[0] & _joined(parts[1:], True)
@@ -328,6 +361,8 @@ class _Guard:
         if isinstance(a, str) or isinstance(b, str) or isinstance(a, tuple) or isinstance(b, tuple):
             raise Unspoken("a comparison")
         dtype = self._dtype_of(left) or self._dtype_of(right) or "float32"
+        if dtype in BITS:
+            return self.world.compare(operator, a, b, dtype)
         a, b = (self._number(v, dtype) for v in (a, b))
         if operator in (">", ">="):
             a, b = b, a
@@ -359,7 +394,7 @@ class _Guard:
             case Apply("neg", (part,)):
                 value = self.value(part)
                 return -value if isinstance(value, int | float) else self._arithmetic("*", -1, value)
-            case Apply("+" | "-" | "*" | "/" as operator, (left, right)):
+            case Apply("+" | "-" | "*" | "/" | "%" as operator, (left, right)):
                 return self._arithmetic(operator, self.value(left), self.value(right))
             case Item(Field(Ref(name), "value") as of, Lit(0), None):
                 return self.value(Field(of.of, "scalar"))
@@ -370,7 +405,11 @@ class _Guard:
             if operator == "/" and b == 0:
                 raise Unspoken("a division by zero")
             return FUNCTIONS[operator](a, b)
-        if self.world.is_ieee or isinstance(a, str | tuple) or isinstance(b, str | tuple):
+        if isinstance(a, str | tuple) or isinstance(b, str | tuple):
+            raise Unspoken("arithmetic of what is no number")
+        if self.world.is_whole(a) or self.world.is_whole(b):
+            return self.world.exactly(operator, a, b)
+        if self.world.is_ieee:
             raise Unspoken("arithmetic in double precision")
         left, right = self.world.real(a), self.world.real(b)
         if operator == "/":

@@ -25,6 +25,8 @@ Term: TypeAlias = Any
 
 FLOATS = {"float16": (5, 11), "bfloat16": (8, 8), "float32": (8, 24), "float64": (11, 53)}
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+WIDTHS = {8: 32, 16: 64, 32: 100, 64: 200}
+"""The bits in which guards reckon with numbers of so many: enough for a product of three."""
 
 
 class Unspoken(Exception):  # noqa: N818 - not an error: what cannot be said is not proved
@@ -127,6 +129,40 @@ class World:
         """That a number is neither NaN nor infinite."""
         return z3.Not(z3.Or(z3.fpIsNaN(value), z3.fpIsInf(value))) if self.is_float(value) else z3.BoolVal(True)
 
+    # -- whole numbers without bounds, for guards: bits enough for a product of three
+
+    def is_whole(self, value: Any) -> bool:
+        """Whether a term is a machine integer, or a number made of some."""
+        return isinstance(value, z3.BitVecRef)
+
+    def exactly(self, operator: str, a: Any, b: Any) -> Term:
+        """Arithmetic that does not wrap around."""
+        left, right = _widened(a, b)
+        if operator == "/":
+            raise Unspoken("a quotient in a guard")
+        made = {"+": left + right, "-": left - right, "*": left * right}
+        return left % right if operator == "%" else made[operator]
+
+    def compare(self, operator: str, a: Any, b: Any, dtype: str) -> Term:
+        """A comparison of whole numbers."""
+        left, right = _widened(a, b, dtype.startswith("u"))
+        table = {
+            "==": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right,
+            ">=": left >= right,
+        }  # fmt: skip
+        return table[operator]
+
+    def is_far_from_overflow(self, value: Any, dtype: str) -> Term:
+        """That a number is within half of what a dtype holds."""
+        half = 1 << (BITS[dtype] - (1 if dtype.startswith("u") else 2))
+        least = 0 if dtype.startswith("u") else -half
+        wide = _widened(value, least)[0]
+        return z3.And(wide >= least, wide < half)
+
+    def narrow(self, value: Any, dtype: str) -> Term:
+        """A number that a dtype holds, in that dtype."""
+        return z3.Extract(BITS[dtype] - 1, 0, value) if value.size() > BITS[dtype] else value
+
     # -- ops
 
     def apply(self, op: str, attrs: dict[str, Any], inputs: Sequence[Term | None], source: str, result: str) -> Term:
@@ -210,6 +246,22 @@ class World:
         solver.set("timeout", milliseconds)
         solver.add(*self.axioms, *assumptions)
         return bool(solver.check() != z3.unsat)
+
+
+def _widened(a: Any, b: Any, is_unsigned: bool = False) -> tuple[Term, Term]:
+    """Two whole numbers in as many bits as guards reckon in."""
+    terms = [v for v in (a, b) if isinstance(v, z3.BitVecRef)]
+    width = max((WIDTHS.get(t.size(), t.size()) for t in terms), default=WIDTHS[64])
+    made = []
+    for value in (a, b):
+        if isinstance(value, int):
+            made.append(z3.BitVecVal(value, width))
+        elif isinstance(value, z3.BitVecRef):
+            more = width - value.size()
+            made.append(value if not more else (z3.ZeroExt if is_unsigned else z3.SignExt)(more, value))
+        else:
+            raise Unspoken("a guard on a fraction")
+    return made[0], made[1]
 
 
 def _python(value: Any) -> Any:
@@ -359,7 +411,8 @@ def _compare(op: str) -> Meaning:
 
 def _pow(c: _Call) -> Term:
     x, power = c.inputs
-    exponent = _python(z3.simplify(power))
+    known = z3.simplify(power)
+    exponent = known.as_signed_long() if isinstance(known, z3.BitVecNumRef) else _python(known)
     if exponent == 1:
         return x
     if exponent is None or not isfinite(exponent):
@@ -488,7 +541,20 @@ def _cast(c: _Call) -> Term:
     if source in BITS and result in FLOATS and c.world.is_ieee:
         to = z3.fpUnsignedToFP if c.is_unsigned else z3.fpSignedToFP
         return to(z3.RNE(), x, c.world.sort(result))
+    if source in FLOATS and result in BITS and c.world.is_ieee:
+        return _to_integer(c, x)
     raise Unspoken(f"a cast of {source} to {result}")
+
+
+def _to_integer(c: _Call, x: Term) -> Term:
+    """A float without its fraction, which has no value where it does not fit."""
+    bits, is_unsigned = BITS[c.result], c.result.startswith("u")
+    most = float(1 << (bits if is_unsigned else bits - 1))
+    least = -1.0 if is_unsigned else -most - 1
+    with_ends = [z3.fpToFP(z3.RNE(), z3.RealVal(str(int(v))), x.sort()) for v in (least, most)]
+    c.world.defined.append(z3.And(z3.fpGT(x, with_ends[0]), z3.fpLT(x, with_ends[1])))
+    to = z3.fpToUBV if is_unsigned else z3.fpToSBV
+    return to(z3.RTZ(), x, c.world.sort(c.result))
 
 
 def _where(c: _Call) -> Term:

@@ -36,7 +36,7 @@ def rule(text: str, soundness: str) -> Rule:
         ("Mul(Exp(x), Exp(y)) => Exp(Add(x, y))", "reals", "reals"),
         ("Div(1.0, Add(Exp(Neg(x)), 1.0)) => Sigmoid(x)", "reals", "reals"),
         ("Mul(Mul(x, Add(Erf(Div(x, 1.4142135)), 1.0)), 0.5) => Gelu(x)", "reals", "reals"),
-        ("Clip(x, lo?, hi?) => Clip(Clip(x, lo, hi), lo, hi)", "reals", "reals"),
+        ("Clip(x, lo?, hi?) => Clip(Clip(x, lo, hi), lo, hi)", "reals", "ieee"),
     ],
 )  # fmt: skip
 def test_proofs(text: str, soundness: str, kind: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
-from graphopt.rewrite.check import applied, check_rule, chosen
+from graphopt.rewrite.check import TRIES, Depth, applied, check_rule, chosen
 from graphopt.rewrite.content import content
 from graphopt.rewrite.examples import Example, examples
 from graphopt.rewrite.match import matches
@@ -51,7 +51,7 @@ from graphopt.rewrite.rule import (
 from graphopt.rewrite.workspace import Workspace
 
 DATA = Path(__file__).with_name("mutation.json")
-MOST = 12
+MOST = 7
 """How many mutants of one rule are judged."""
 WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
 """What guards speak of that say where a rule pays, and not where it is true."""
@@ -195,15 +195,25 @@ def judge(rule: Rule, mutant: Mutant) -> Outcome:
         return Outcome(mutant, "killed", f"does not read: {error}")
     if mutant.dropped is not None and _is_of_worth(mutant.dropped):
         return Outcome(mutant, "equivalent", "the guard says where the rule pays, and not where it is true")
+    tries = 100 + 5 * _rarity(rule)
     try:
-        for seed in (0, 1):
-            report = check_rule(read, seed)
+        for seed, depth in enumerate((Depth(6, 1, tries=tries), Depth(20, 2, tries=2 * tries))):
+            report = check_rule(read, seed, depth)
             if report.problem is not None:
                 return Outcome(mutant, "killed", report.problem.split("  ")[0][:80])
     except Exception as error:
         return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
     why = _equivalence(rule, mutant)
     return Outcome(mutant, "survived" if why is None else "equivalent", why or "both sides agree wherever it fires")
+
+
+@cache
+def _rarity(rule: Rule) -> int:
+    """How many graphs are drawn until the rule fires on one."""
+    for count, example in enumerate(examples(rule, Random(3), TRIES)):
+        if isinstance(example, Example) and not isinstance(applied(example), str):
+            return count
+    return TRIES
 
 
 def _equivalence(rule: Rule, mutant: Mutant) -> str | None:
@@ -228,8 +238,8 @@ def _is_of_worth(guard: Expr) -> bool:
 def _beyond(rule: Rule, mutant: Rule) -> tuple[int, int]:
     """On how many graphs the mutant fires and the rule does not, or makes something else; and on how many it fires."""
     more = fired = 0
-    for example in examples(mutant, Random(7), 200):
-        if fired == 30 or more:
+    for example in examples(mutant, Random(7), 60 + 5 * _rarity(rule)):
+        if fired == 20 or more:
             break
         if not isinstance(example, Example):
             continue
