@@ -24,7 +24,7 @@ from graphopt.rewrite.passes.scatter import SLABS
 from graphopt.rewrite.passes.sequences import OPTIONALS, SEQUENCES
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.passes.sharing import COMMON, DUPLICATES
-from graphopt.rewrite.passes.sizes import SIZES, TAKEN
+from graphopt.rewrite.passes.sizes import RANGE, SIZES, TAKEN
 from graphopt.rewrite.passes.views import NORMAL
 
 __all__ = ["PASSES", "Pass", "fix_dims", "fold_within", "freeze_defaults"]
@@ -36,6 +36,7 @@ PASSES: tuple[Pass, ...] = (
     *KNOWN,
     FOLD,
     *FIXED,
+    RANGE,
     TAKEN,
     *SLABS,
     NORMAL,

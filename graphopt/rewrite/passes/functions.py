@@ -108,6 +108,6 @@ def _spelled(form: str, value: object) -> Constant:
 INLINE = Pass(
     "inline-functions",
     "what a local function does can be rewritten once it stands in the graph",
-    "A15",
+    "A15,O6",
     sweep=inline_functions,
 )

@@ -34,6 +34,11 @@ def share_sizes(space: Workspace) -> bool:
     return space.edits != before
 
 
+def take_range(space: Workspace, node: Node) -> bool:
+    """Read neighbouring sizes off a tensor, where they are gathered or sliced out of its whole shape."""
+    return node.op in ("Gather", "Slice") and take_sizes(space, node)
+
+
 def take_sizes(space: Workspace, node: Node) -> bool:
     """Read neighbouring sizes of one tensor off its shape, where they were cut out and put together again."""
     if node.op not in PIECES or space.opset < START_AND_END or not space.graph.is_used(node.id):
@@ -74,6 +79,12 @@ SIZES = Pass(
     "a size that is computed in two ways, as a sum of sizes and as a size of what was joined, is computed once",
     "B12",
     sweep=share_sizes,
+)
+RANGE = Pass(
+    "range-of-shape",
+    "sizes side by side are read off a tensor without those around them",
+    "B4",
+    visit=take_range,
 )
 TAKEN = Pass(
     "taken-sizes",
