@@ -124,3 +124,11 @@ def test_one_choice_for_the_whole_graph_searches_less() -> None:
     assert local.exploration is not None
     assert whole.exploration is not None
     assert whole.exploration.nodes < local.exploration.nodes / 2
+
+
+@pytest.mark.parametrize("name", ["torch/mobilenet_last", "torchscript/detector_heads"])
+def test_the_choice_of_orders_is_replayed(name: str) -> None:
+    after, report = optimized(name)
+    assert report.derivation is not None
+    assert "axis-orders" in {entry.rule for entry in report.derivation.rewrites}
+    assert onnx_io.to_bytes(report.derivation.apply(model(name)).graph) == onnx_io.to_bytes(after)
