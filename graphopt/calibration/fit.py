@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ def rows(times: Mapping[str, float]) -> list[Row]:
 
 def priced(target: Target, prices: Prices, row: Row) -> float:
     """What the prices say that the call takes, its weights in the caches."""
-    model = CostModel(replace(target, prices=replace(prices, weights=inf), measured=None))
+    model = CostModel(replace(target, prices=prices, measured=None), warm=True)
     call = row.call
     return model.cost(call.op, call.attrs, row.inputs, row.outputs, call.blocked).seconds
 
@@ -147,7 +147,7 @@ def _solve(target: Target, prices: Prices, names: list[str], own: Sequence[Row])
 
     def errors(logs: np.ndarray) -> np.ndarray:
         tried = apply(prices, {name: exp(x) for name, x in zip(names, logs, strict=True)})
-        model = CostModel(replace(target, prices=replace(tried, weights=inf), measured=None))
+        model = CostModel(replace(target, prices=tried, measured=None), warm=True)
         off = [
             weight * (log(model.cost(r.call.op, r.call.attrs, r.inputs, r.outputs, r.call.blocked).seconds) - goal)
             for r, weight, goal in zip(own, weights, wanted, strict=True)

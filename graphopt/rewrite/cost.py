@@ -119,10 +119,14 @@ class Breakdown:
 
 
 class CostModel:
-    """Prices ops for a target. ``sizes`` says what named sizes count as."""
+    """Prices ops for a target. ``sizes`` says what named sizes count as.
 
-    def __init__(self, target: Target, sizes: Mapping[str, int] | None = None) -> None:
+    ``warm``: as if a call had just run, so that weights are in the caches, as far as these hold them.
+    """
+
+    def __init__(self, target: Target, sizes: Mapping[str, int] | None = None, warm: bool = False) -> None:
         self.target = target
+        self.warm = warm
         self.sizes = dict(sizes or {})
         self._known: dict[Dim, int] = {}
         self._costs: dict[Hashable, Cost] = {}
@@ -185,14 +189,15 @@ class CostModel:
     ) -> Cost:
         """The cost with the seconds that were measured for this call, where some were.
 
-        What was measured ran again and again, so that its weights were in the caches.
+        What was measured ran again and again, so that its weights were in the caches, as far as these hold them.
         """
         assert self.target.measured is not None
         call = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
         seconds = None if call is None else self.target.measured.get(call.text())
         if seconds is None:
             return computed
-        loading = self._loading(inputs) if op in PRODUCTS else 0.0
+        cached = min(self._weights(inputs), self.target.prices.cache) if op in PRODUCTS else 0.0
+        loading = cached / self.target.prices.weights
         return Cost(self.target.prices.node + seconds + loading, computed.flops, computed.bytes)
 
     def _cost(
@@ -380,8 +385,12 @@ class CostModel:
 
     def _loading(self, inputs: Sequence[Fact | None]) -> float:
         """Seconds to load weights, which other weights have driven out of the caches since the last run."""
-        weights = sum(self.nbytes(x) for x in inputs[1:] if x is not None and x.is_const)
-        return weights / self.target.prices.weights
+        weights = self._weights(inputs)
+        return max(weights - self.target.prices.cache * self.warm, 0.0) / self.target.prices.weights
+
+    def _weights(self, inputs: Sequence[Fact | None]) -> float:
+        """Bytes of the constants that a product reads."""
+        return sum(self.nbytes(x) for x in inputs[1:] if x is not None and x.is_const)
 
     def _fill(self, n: int, edge: float = 0.0) -> float:
         """How much more is computed than asked for, when so many are computed in whole vectors."""
