@@ -87,6 +87,8 @@ class _Choice:
         self.space, self.graph, self.surcharge = space, space.graph, surcharge
         self.model = CostModel(PORTABLE, stated_sizes(space.graph))
         self.forms: dict[int, Form | None] = {}
+        self.operand_facts: dict[int, list[Fact | None]] = {}
+        self.spellings: dict[tuple[int, Order], Spelling | None] = {}
         self.orders: dict[Value, list[Order]] = {}
         self.waiting: deque[int] = deque()
         self.made: dict[Value, dict[Order, tuple[Option, ...]]] = {}
@@ -105,8 +107,10 @@ class _Choice:
     # -- what is known
 
     def facts(self, node: Node) -> list[Fact | None]:
-        """What is known of the operands of a node, with the elements of small constants."""
-        return [None if v is None else self.fact(v) for v in node.inputs]
+        """What is known of the operands of a node, with the elements of small constants; found once."""
+        if node.id not in self.operand_facts:
+            self.operand_facts[node.id] = [None if v is None else self.fact(v) for v in node.inputs]
+        return self.operand_facts[node.id]
 
     def fact(self, value: Value) -> Fact:
         """What is known of a value, with its elements where it is a small constant."""
@@ -202,11 +206,14 @@ class _Choice:
         return [(p, q) for p, q in pairs if q is not None and self.spelling(node, form, p, q) is not None]
 
     def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
-        """The call in an order, where the model's opset has it."""
-        found = form.spell(p, q)
-        if found is None or ops.refusal(found.op, found.attrs, self.operands(node, form, p, found), self.graph.opset):
-            return None
-        return found
+        """The call in an order, where the model's opset has it; found once."""
+        if (node.id, p) not in self.spellings:
+            found = form.spell(p, q)
+            if found is not None:
+                operands = self.operands(node, form, p, found)
+                found = None if ops.refusal(found.op, found.attrs, operands, self.graph.opset) else found
+            self.spellings[node.id, p] = found
+        return self.spellings[node.id, p]
 
     def operands(self, node: Node, form: Form, p: Order, spelling: Spelling) -> list[Fact | None]:
         """What is known of the operands of a call in an order."""
