@@ -332,6 +332,7 @@ __all__ = ["app"]
 # commands with a file of their own define themselves on the app
 from graphopt.cli import (  # noqa: E402, F401
     calibrate,
+    convert,
     coverage,
     journal_commands,
     rules_check,

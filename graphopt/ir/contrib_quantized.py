@@ -24,7 +24,7 @@ Meaning: TypeAlias = "Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]"
 # -- what they compute
 
 
-def _dequantized(apply: Apply, x: Array | None, scale: Array | None, zero: Array | None, axis: int = 0) -> Array:
+def _dequantized(apply: Apply, x: Array | None, scale: Array | None, zero: Array | None, *, axis: int = 0) -> Array:
     assert x is not None
     assert scale is not None
     if scale.ndim > 1:  # by matrix and column
@@ -78,7 +78,7 @@ def gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     assert sa is not None
     assert sb is not None
     across = 0 if attrs.get("transB") else 1
-    y = apply("Gemm", [_dequantized(apply, a, sa, za), _dequantized(apply, b, sb, zb, across)], **dict(attrs))[0]
+    y = apply("Gemm", [_dequantized(apply, a, sa, za), _dequantized(apply, b, sb, zb, axis=across)], **dict(attrs))[0]
     if c is not None:
         alpha: Any = attrs.get("alpha", 1.0)
         y = y + c.astype(np.float32) * np.asarray(sa * sb * alpha)

@@ -368,13 +368,13 @@ def quantize(s: Sample) -> list[Want]:
         scales = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
         return [Want(shape), Want(scales, low=0.1, high=1), Want(scales)][: len(s.inputs)]
     along = -len(shape) <= axis < len(shape) and s.chance(0.3)
-    n = shape[axis] if along else 1
-    scales, zeros = (1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01)),) * n, (s.number(0, 5),) * n
-    if not along:
-        scales, zeros = scales[0], zeros[0]
-    size: Shape = (n,) if along else ()
+    size: Shape = (shape[axis],) if along else ()
+    scale: Any = 1.0 if s.chance(0.6) else s.pick((0.25, 0.1, 0.01, 0.01))
+    zero: Any = s.number(0, 5)
+    if along:
+        scale, zero = (scale,) * size[0], (zero,) * size[0]
     data = Want(shape) if s.op == "QuantizeLinear" else Want(shape, dtype, low=0 if dtype == "uint8" else -60, high=60)
-    return [data, Want(size, value=scales), Want(size, dtype, value=zeros)][: len(s.inputs)]
+    return [data, Want(size, value=scale), Want(size, dtype, value=zero)][: len(s.inputs)]
 
 
 def sequence_at(s: Sample) -> list[Want]:
