@@ -152,6 +152,7 @@ ELEMENTS = per_op({
     1.15: "com.microsoft::SkipSimplifiedLayerNormalization",
     1.70: "Log",
     1.90: "Elu Selu Celu Sin Cos DepthToSpace",
+    2.00: "com.microsoft::EmbedLayerNormalization",
     4.30: "Pow",
     4.90: "com.microsoft::SkipLayerNormalization",
     11.0: "Softplus Mish Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh",
