@@ -116,8 +116,8 @@ def _check_defined(op: str, attrs: Attrs, inputs: Sequence[Constant | None], arr
             raise EvaluationError(f"{op} by zero, or of the least integer by -1, has no value")
     if op == "BitShift" and second is not None and b is not None and np.any(b >= BITS[second.dtype]):
         raise EvaluationError("a shift by as many bits as there are has no value")
-    if op == "Cast" and a is not None and first.dtype not in RANGES and first.dtype != "string":
-        target = _cast_target(attrs)
+    if op in ("Cast", "CastLike") and a is not None and first.dtype not in RANGES and first.dtype != "string":
+        target = _cast_target(attrs) if second is None else second.dtype
         if target in RANGES and target != "bool":
             low, high = RANGES[target]
             values = a.astype(np.float64)

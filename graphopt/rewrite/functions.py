@@ -607,7 +607,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "slice_size": slice_size, "is_full_slice": is_full_slice, "compose_slices": compose_slices, "full_pads": full_pads,
     "permute_pads": permute_pads, "spatial_pads": spatial_pads, "pads_space_only": pads_space_only,
     "same_pads": same_pads,
-    "dtype": weights.dtype, "lossless": weights.lossless, "per_channel": weights.per_channel, "bounded":
+    "dtype": weights.dtype, "code": weights.code, "lossless": weights.lossless, "per_channel": weights.per_channel, "bounded":
     weights.bounded, "smaller": weights.smaller, "swaps_last_two": weights.swaps_last_two, "swap_last_two":
     weights.swap_last_two, "disjoint": weights.disjoint, "is_last": weights.is_last, "is_spatial":
     weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads, "squeezed":

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from graphopt.ir.dtypes import dtype_of
+from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.types import Size
 from graphopt.rewrite.comparison import Unknown
 
@@ -22,6 +22,13 @@ def dtype(code: int) -> str:
     if found is None:
         raise Unknown(f"ONNX knows no dtype number {code}")
     return found
+
+
+def code(dtype: str) -> int:
+    """ONNX's number for a dtype, as the attribute ``to`` of Cast has it."""
+    if dtype not in CODES:
+        raise Unknown(f"ONNX has no number for {dtype}")
+    return CODES[dtype]
 
 
 def lossless(narrow: str, wide: str) -> bool:
