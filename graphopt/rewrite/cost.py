@@ -267,16 +267,7 @@ class CostModel:
 
     def _scatters(self, attrs: Attrs, inputs: Sequence[Fact | None]) -> bool:
         """Whether a transposition is neither the move of one axis nor one of long rows."""
-        perm = attrs.get("perm")
-        shape = self.shape(inputs[0])
-        if not isinstance(perm, tuple) or len(perm) != len(shape):
-            return len(shape) > 2
-        kept = [int(p) for p in perm if isinstance(p, int) and shape[p] != 1]
-        merged = [p for i, p in enumerate(kept) if not i or not _follows(kept[i - 1], p, shape)]
-        order = sorted(merged)
-        moves_one = any([p for p in merged if p != axis] == [p for p in order if p != axis] for axis in merged)
-        rows = bool(kept) and kept[-1] == max(kept) and shape[kept[-1]] >= 16
-        return not (moves_one or rows or len(merged) < 2)
+        return scatters(attrs.get("perm"), self.shape(inputs[0]))
 
     def _awkwardness(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
@@ -420,6 +411,18 @@ class CostModel:
                 for letter, n in zip(term, self.shape(fact), strict=False):
                     sizes[letter] = max(n, sizes.get(letter, 1))
         return float(product(tuple(sizes.values())))
+
+
+def scatters(perm: object, shape: tuple[int, ...]) -> bool:
+    """Whether a transposition of a tensor of this shape is neither the move of one axis nor one of long rows."""
+    if not isinstance(perm, tuple) or len(perm) != len(shape):
+        return len(shape) > 2
+    kept = [int(p) for p in perm if isinstance(p, int) and shape[p] != 1]
+    merged = [p for i, p in enumerate(kept) if not i or not _follows(kept[i - 1], p, shape)]
+    order = sorted(merged)
+    moves_one = any([p for p in merged if p != axis] == [p for p in order if p != axis] for axis in merged)
+    rows = bool(kept) and kept[-1] == max(kept) and shape[kept[-1]] >= 16
+    return not (moves_one or rows or len(merged) < 2)
 
 
 def _looked_at(fact: Fact | None) -> Hashable:

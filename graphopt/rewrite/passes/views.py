@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import Size
+from graphopt.rewrite.cost import UNKNOWN, scatters
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.workspace import Workspace
 
@@ -87,6 +88,8 @@ def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
         return False
     if _weight([n.op for n in chain]) <= _weight([op for op, _ in plan]):
         return False
+    if _scatters(plan, start) and not any(n.op == "Transpose" and _scatters_at(space, n) for n in chain):
+        return False  # runtimes do two that move one axis each faster than one that moves all
     value = source
     for op, numbers in plan:
         if op == "Transpose":
@@ -98,6 +101,26 @@ def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
         return False
     space.replace(end, value)
     return True
+
+
+def _scatters(plan: Sequence[tuple[str, tuple[int, ...]]], start: tuple[Size, ...]) -> bool:
+    """Whether the transpose of a plan moves elements far apart from each other."""
+    shape = _numbers(start)
+    for op, numbers in plan:
+        if op == "Transpose":
+            return scatters(numbers, shape)
+        shape = tuple(abs(n) for n in numbers)
+    return False
+
+
+def _scatters_at(space: Workspace, node: Node) -> bool:
+    source = node.inputs[0]
+    shape = None if source is None else space.fact(source).shape
+    return shape is not None and scatters(node.attrs.get("perm"), _numbers(shape))
+
+
+def _numbers(shape: tuple[Size, ...]) -> tuple[int, ...]:
+    return tuple(n if isinstance(n, int) else UNKNOWN for n in shape)
 
 
 def _weight(ops: Sequence[str]) -> tuple[int, int]:

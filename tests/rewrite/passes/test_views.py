@@ -37,6 +37,12 @@ def test_two_transposes_of_parts_are_one() -> None:
     assert same(text, 2, 12, 4, 4) == ["Reshape", "Transpose", "Reshape"]
 
 
+def test_two_quick_transposes_are_not_made_one_that_scatters() -> None:
+    text = """x: float32[1, 4, 640]
+    b = Reshape(Transpose(x, perm=[0, 2, 1]), [1, 4, 40, 16]) y = Transpose(b, perm=[0, 2, 1, 3]) return y"""
+    assert same(text, 1, 4, 640) == ["Transpose", "Reshape", "Transpose"]
+
+
 def test_windows_and_back_are_nothing() -> None:
     text = """x: float32[2, 3, 8, 8] s = [2, 3, 2, 4, 2, 4] t = [8, 16, 3] u = [2, 2, 2, 4, 4, 3] v = [2, 3, 8, 8]
     w = Reshape(Transpose(Reshape(x, s), perm=[0, 2, 4, 3, 5, 1]), t)
