@@ -51,13 +51,10 @@ class Form:
     """The call, given the order of the operands and that of the result."""
     pinned: Order = ()
     """Axes of the operands that have to stay where they are."""
-    operand: Callable[[int, Order], Order | None] | None = None
-    """The order in which a carried input comes, where that is not what broadcasting says."""
 
     def orders(self, facts: Sequence[Fact | None], p: Order) -> tuple[Order | None, ...]:
         """For each carried input the order in which it comes, given that of the operands; None where as it is."""
-        of = self.operand or (lambda i, p: operand_order(facts[i], p))
-        return tuple(of(i, p) for i in self.carried)
+        return tuple(operand_order(facts[i], p) for i in self.carried)
 
     def forward(self, p: Order) -> Order | None:
         """The order of the result, given that of the operands; None where the node cannot take it."""
@@ -291,7 +288,10 @@ def _reduce(site: _Site) -> Form | None:
         blocks = _singles(rank) if keeps else tuple(((k,), ()) for k in range(rank))
         return Form((0,), rank, blocks, lambda p, q: site.spelled())
     blocks = _singles(rank) if keeps else _without(rank, tuple(k % rank for k in axes))
-    return Form((0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(p, k) for k in axes))))
+    # a mean along the last axis is most likely part of a norm, and norms are known along the last axis only
+    is_of_norm = site.op in ("ReduceMean", "ReduceSum") and axes in ((-1,), (rank - 1,))
+    pinned = (rank - 1,) if is_of_norm else ()
+    return Form((0,), rank, blocks, lambda p, q: site.spelled(_1=_integers(sorted(place(p, k) for k in axes))), pinned)
 
 
 def _without(rank: int, axes: Order) -> Blocks:
@@ -495,7 +495,8 @@ def _global_pool(site: _Site) -> Form | None:
         axes = _integers(sorted(place(p, k) for k in range(2, rank)))
         return Spelling(_REDUCTION[site.op], Attrs(keepdims=1), (0, axes))
 
-    return _kept(site, [0], spell)
+    # along the last axis alone it is a mean of a norm, as in _reduce
+    return _kept(site, [0], spell, (2,) if rank == 3 else ())
 
 
 _REDUCTION = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -535,30 +536,15 @@ def _trilu(site: _Site) -> Form | None:
 
 
 def _matmul(site: _Site) -> Form | None:
-    """Axes of the batch move freely, and the rows with them where the right side is one matrix; where rows and columns
-    are exchanged, the factors are too."""
+    """Axes of the batch move freely, and the rows with them where the right side is one matrix. (Rows and columns could
+    be exchanged with the factors, but attention and shared inputs are known by their products as they are.)"""
     left, right = site.rank(0), site.rank(1)
     rank = max(left, right)
     if min(left, right) < 2:
         return None
-    is_matrix = right == 2 and left > 2
-    free = rank - 1 if is_matrix else rank - 2
-
-    def is_exchanged(p: Order) -> bool:
-        return p[-2:] == (rank - 1, rank - 2)
-
-    def operand(i: int, p: Order) -> Order | None:
-        if i == 1 and is_matrix:
-            return (1, 0) if is_exchanged(p) else None
-        return operand_order(site.facts[i], p)
-
-    def spell(p: Order, q: Order) -> Spelling | None:
-        if is_exchanged(p):
-            return Spelling(site.op, site.attrs, (1, 0))
-        fits = sorted(p[:free]) == list(range(free)) and p[free:] == tuple(range(free, rank))
-        return site.spelled() if fits else None
-
-    return Form((0, 1), rank, _singles(rank), spell, operand=operand)
+    if right == 2:
+        return Form((0,), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 1,))
+    return Form((0, 1), rank, _singles(rank), lambda p, q: site.spelled(), (rank - 2, rank - 1))
 
 
 def _einsum(site: _Site) -> Form | None:

@@ -57,8 +57,8 @@ ISLANDS = {
     f"y = Transpose(DequantizeLinear(q, [0.1, 0.2, 0.1, 0.2], axis=3), {FIRST})",
     "a norm by channel": "y = Transpose(BatchNormalization(Transpose(x, perm=[0, 1, 3, 2]), [1.0, 2.0, 1.0, 2.0], "
     "[0.0, 1.0, 0.0, 1.0], [0.5, 0.0, 0.5, 0.0], [1.0, 1.0, 2.0, 2.0]), perm=[0, 1, 3, 2])",
-    "tokens": "x3 = Reshape(x, [1, 36, 4]) m = float32[36, 36] {" + ", ".join(["0.1", "0.2", "0.3"] * 432) + "} "
-    "y = Transpose(Relu(MatMul(Transpose(x3, perm=[0, 2, 1]), m)), perm=[0, 2, 1])",
+    "a product with a matrix": "m = float32[6, 6] {" + ", ".join(["0.1", "0.2"] * 18) + "} "
+    "y = Transpose(MatMul(Transpose(x, perm=[0, 2, 1, 3]), m), perm=[0, 2, 1, 3])",
 }  # fmt: skip
 
 
