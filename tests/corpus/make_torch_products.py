@@ -215,6 +215,31 @@ class Shuffle(nn.Module):
         return F.relu(x + self.last(self.depth(y)))
 
 
+class Towers(nn.Module):
+    """AlexNet's two halves: convolutions that see one half of the channels each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, 2, 1)
+        self.left, self.right = nn.Conv2d(4, 6, 3, 1, 1), nn.Conv2d(4, 6, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = F.relu(self.first(x)).chunk(2, 1)
+        return F.relu(torch.cat([self.left(left), self.right(right)], 1))
+
+
+class Pixels(nn.Module):
+    """A classifier of pixels: a linear layer along the channels of an image."""
+
+    def __init__(self, n: int = 6) -> None:
+        super().__init__()
+        self.conv, self.layer = nn.Conv2d(3, n, 3, 1, 1), nn.Linear(n, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.conv(x)).permute(0, 2, 3, 1)
+        return self.layer(y).permute(0, 3, 1, 2).sigmoid()
+
+
 class Focus(nn.Module):
     """The stem of YOLOv5: every second pixel becomes channels."""
 
@@ -290,6 +315,8 @@ MODELS = {
     "repvgg": (RepVgg, (image(8, 8),), "both"),
     "inception": (Inception, (image(12, 8),), "both"),
     "shuffle_unit": (Shuffle, (image(6, 12),), "torch"),
+    "towers": (Towers, (image(8),), "both"),
+    "pixels": (Pixels, (image(6),), "both"),
     "focus": (Focus, (image(16),), "torchscript"),
     "picked": (Picked, (image(6, 4),), "both"),
     "decoder": (Decoder, (image(6, 4),), "both"),

@@ -19,7 +19,7 @@ from graphopt.target import target
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 FAMILIES = {
-    "torch/adapters": "J4 J5 J7 J8 P1",
+    "torch/adapters": "J4 J5 J7 M15 P1",
     "torch/served_adapter": "J8 J18 M15",
     "torch/bottleneck": "J7",
     "torchscript/tower": "J2 J5 J10",
@@ -32,6 +32,9 @@ FAMILIES = {
     "torchscript/inception": "K1 K6 K11",
     "torchscript/focus": "F9 K10",
     "torch/picked": "K10",
+    "torch/towers": "K7",
+    "torchscript/towers": "K7",
+    "torch/pixels": "J15",
     "torchscript/decoder": "K1 K2 K3 K5 K12",
     "torch/pyramid": "K3 K11 K13",
 }
