@@ -226,9 +226,7 @@ class World:
         milliseconds: int,
     ) -> Answer:
         """Whether both sides are equal, and have a value, wherever the assumptions hold."""
-        solver = z3.Solver()
-        solver.set("timeout", milliseconds)
-        solver.set("random_seed", 0)
+        solver = _solver(milliseconds)
         solver.add(*self.axioms, *assumptions)
         solver.add(z3.Not(z3.And(*(a == b for a, b in sides), *defined)))
         found = solver.check()
@@ -242,10 +240,18 @@ class World:
 
     def possible(self, assumptions: Sequence[Term], milliseconds: int) -> bool:
         """Whether the assumptions can hold at all, as far as can be told: what follows from nothing is no proof."""
-        solver = z3.Solver()
-        solver.set("timeout", milliseconds)
+        solver = _solver(milliseconds)
         solver.add(*self.axioms, *assumptions)
         return bool(solver.check() != z3.unsat)
+
+
+def _solver(milliseconds: int) -> Any:
+    """A solver that gives up after so much work, however busy the machine is; time is a safety stop."""
+    solver = z3.Solver()
+    solver.set("rlimit", 1500 * milliseconds)
+    solver.set("timeout", 10 * milliseconds)
+    solver.set("random_seed", 0)
+    return solver
 
 
 def _widened(a: Any, b: Any, is_unsigned: bool = False) -> tuple[Term, Term]:

@@ -2,13 +2,14 @@
 
 Run as a script it makes every mutant of every rule, checks it, and writes what came of it to ``mutation.json``:
 
-    python -m tests.rewrite.mutation [--jobs 2] [--write] [FILE_OR_NAME...]
+    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [FILE_OR_NAME...]
 
-Rules that have not changed since are not judged again.
+Rules that have not changed since are not judged again; ``--again`` looks longer at the mutants that survived.
 
 A mutant is *killed* where it does not read, never fires, or where its sides differ. One that survives is *equivalent*
-where it is as true as the rule: it is proved, what was changed is a matter of worth and not of truth, or no graph could
-be found that tells the two apart. Everything else is a *survivor*.
+where it is as true as the rule: it is proved, what was changed is a matter of worth and not of truth, no graph could be
+found that tells the two apart, or the rule holds beyond a guard that was relaxed, on many graphs. Everything else is a
+*survivor*.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ from graphopt.rewrite.workspace import Workspace
 DATA = Path(__file__).with_name("mutation.json")
 MOST = 7
 """How many mutants of one rule are judged."""
+MANY = 50
+"""On how many draws both sides must agree for a guard to be called stricter than the truth."""
 WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
 """What guards speak of that say where a rule pays, and not where it is true."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -204,7 +207,27 @@ def judge(rule: Rule, mutant: Mutant) -> Outcome:
     except Exception as error:
         return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
     why = _equivalence(rule, mutant)
-    return Outcome(mutant, "survived" if why is None else "equivalent", why or "both sides agree wherever it fires")
+    if why is not None:
+        return Outcome(mutant, "equivalent", why)
+    return judge_again(rule, mutant)
+
+
+def judge_again(rule: Rule, mutant: Mutant) -> Outcome:
+    """What comes of a mutant that seemed to survive when many more graphs are looked at."""
+    (read,) = parse_rules(show_rule(mutant.rule), strict=True)
+    try:
+        report = check_rule(read, 2, Depth(80, 8, tries=2000 + 10 * _rarity(rule)))
+    except Exception as error:
+        return Outcome(mutant, "killed", f"fails with {type(error).__name__}: {error}")
+    if report.problem is not None:
+        return Outcome(mutant, "killed", report.problem.split("  ")[0][:80])
+    proof = _proof(mutant.rule)
+    if proof is not None:
+        return Outcome(mutant, "equivalent", f"as true as the rule: {proof}")
+    agreed = f"both sides agree on all of {report.fired} graphs on which it fires, {report.compared} draws"
+    if mutant.dropped is not None and report.compared >= MANY:
+        return Outcome(mutant, "equivalent", f"the rule holds beyond its guard: {agreed}")
+    return Outcome(mutant, "survived", agreed)
 
 
 @cache
@@ -264,7 +287,7 @@ def _proof(rule: Rule) -> str | None:
     except GraphoptError:
         return None
     try:
-        found = scalars.prove(rule, 400)
+        found = scalars.prove(rule, 1000)
         if found.kind is not None:
             return f"proved {found.kind}"
         bounded = indices.prove(rule, 80)
@@ -299,6 +322,21 @@ def chosen_mutants(rule: Rule) -> list[Mutant]:
     """The mutants that are judged: all, or of a rule with very many some of each kind, the same ones every time."""
     every = mutants(rule)
     return every if len(every) <= MOST else [every[i * len(every) // MOST] for i in range(MOST)]
+
+
+def judge_survivors(entry: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """The entry of a rule once the mutants that survived have been judged again."""
+    name, made = entry
+    rule = rules_by_name()[name]
+    known = {m.change: m for m in mutants(rule)}
+    for change in list(made["survived"]):
+        del made["survived"][change]
+        outcome = judge_again(rule, known[change])
+        if outcome.fate == "killed":
+            made["killed"] += 1
+        else:
+            made[outcome.fate][change] = outcome.why
+    return name, made
 
 
 def stored() -> dict[str, dict[str, Any]]:
@@ -339,8 +377,10 @@ def main(arguments: list[str]) -> None:
     named = [a for i, a in enumerate(arguments) if not a.startswith("--") and arguments[i - 1 : i] != ["--jobs"]]
     data = current(stored())
     names = [rule.name for rule in chosen(named) if named or rule.name not in data]
+    again = [(name, entry) for name, entry in data.items() if entry["survived"]]
     with get_context("spawn").Pool(jobs) as pool:
-        for name, entry in pool.imap_unordered(judge_rule, names):
+        judged = pool.imap_unordered(judge_survivors, again) if "--again" in arguments else None
+        for name, entry in judged or pool.imap_unordered(judge_rule, names):
             data[name] = entry
             for change, why in entry["survived"].items():
                 print(f"{name}: {change}: survived: {why}", flush=True)

@@ -6,8 +6,9 @@ import numpy as np
 
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
+from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs, Graph, Header, Value
-from graphopt.ir.infer import infer
+from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.examples.arrays import array, as_dtype, numpy_dtype
 from graphopt.rewrite.examples.draft import Draft
@@ -36,6 +37,7 @@ class _Making:
         self.graph = Graph(header=Header(opsets=(("", draft.opset), ("com.microsoft", 1))))
         self.numpy = np.random.default_rng(draft.random.getrandbits(32))
         self.inputs: dict[str, Want] = {}
+        self.facts: dict[Value, Fact] = {}
         self._leaves: dict[str, Value] = {}
 
     def make(self, tree: Tree | None) -> Value | None:
@@ -65,13 +67,20 @@ class _Making:
     def _step(self, step: Step) -> Value:
         operands = [self.make(t) for t in step.inputs]
         attrs = ops.canonical(step.op, self._attrs(step))
-        node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
-        found = infer(self.graph)  # small graphs: what does not fit is found as soon as it is there
-        known = [None if v is None else found[v] for v in operands]
+        known = [None if v is None else self.fact(v) for v in operands]
         reason = ops.refusal(step.op, attrs, known, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
+        made = infer_node(step.op, attrs, known, step.n_outputs, self.draft.opset)
+        node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
+        self.facts.update(zip(node.outputs, made, strict=True))
         return Value(node.id, step.call.output)
+
+    def fact(self, value: Value) -> Fact:
+        """What is known of a value."""
+        if value not in self.facts:
+            self.facts.update(infer(self.graph))
+        return self.facts[value]
 
     def _attrs(self, step: Step) -> Attrs:
         attrs = dict(step.attrs)
