@@ -33,7 +33,7 @@ VARIETY = 200
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
 
-STEP = 0.02
+STEP = 0.06
 """The share by which outputs may differ where something on the way is rounded to one of 256 steps."""
 
 CHEAP = 1.0

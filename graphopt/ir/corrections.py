@@ -31,8 +31,9 @@ def _quantize(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Ar
     data, scale = x[0], x[1]
     assert data is not None
     assert scale is not None
-    if data.dtype == np.float32 and scale.size and np.isfinite(scale).all():
-        limit = np.abs(scale).max() * np.float32(1 << 20)
+    if data.dtype in (np.float32, np.float16) and scale.size and np.isfinite(scale).all():
+        steps = 1 << 20 if len(x) > 2 and x[2] is not None and x[2].dtype.itemsize > 1 else 1 << 10
+        limit = np.abs(scale).max() * data.dtype.type(steps)
         data = np.clip(data, -limit, limit)
     return apply("QuantizeLinear", [data, *x[1:]], **dict(attrs))
 
