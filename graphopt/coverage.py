@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphopt.convert import converted
 from graphopt.errors import GraphoptError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -21,6 +22,8 @@ from graphopt.rewrite.saturate import Budget
 from graphopt.target import Target
 from graphopt.target import target as target_named
 
+CONVERSIONS = {"float16": "G1", "float32": "G2"}
+"""What ``graphopt convert`` is tried to, and the family that this is."""
 SITES = 3
 """How many places are told of each rule on each model."""
 BUDGET = Budget(nodes=3_000, iters=10, seconds=30)
@@ -106,7 +109,8 @@ def cover(
     """Which families act on these models: names, each with what ``onnx_io.load`` takes.
 
     Each is optimized for each target, with the rules that are always admitted and, where rules of class
-    ``approx`` may find a place in it, once more with those. ``told`` is called with each name before its turn.
+    ``approx`` may find a place in it, once more with those; and it is converted to other dtypes, which counts with
+    the dtype for a target. ``told`` is called with each name before its turn.
     """
     firings: list[Firing] = []
     failed: dict[str, str] = {}
@@ -114,6 +118,7 @@ def cover(
         told(name)
         try:
             graph = onnx_io.load(model)
+            firings += _conversions(name, graph, in_suite)
             for place in targets:
                 place = target_named(place) if isinstance(place, str) else place
                 for policy in _policies(graph, rules or standard(), place):
@@ -145,6 +150,15 @@ def joined(parts: Sequence[Coverage]) -> Coverage:
 def find_models(sources: Iterable[Path]) -> list[Path]:
     """The ONNX files that are named, and all that are in or below the folders that are named, in order."""
     return [p for source in sources for p in (sorted(source.rglob("*.onnx")) if source.is_dir() else [source])]
+
+
+def _conversions(name: str, graph: Graph, in_suite: bool) -> Iterator[Firing]:
+    """What ``graphopt convert`` does to the model, without running it."""
+    for dtype, family in CONVERSIONS.items():
+        _, done = converted(graph, dtype)
+        if done.converted:
+            policy = "approx" if dtype == "float16" else "exact"
+            yield Firing(family, "convert", name, dtype, policy, done.converted, (), in_suite)
 
 
 def _policies(graph: Graph, rules: Ruleset, target: Target) -> Iterator[Soundness]:

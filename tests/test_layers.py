@@ -55,7 +55,7 @@ PARTS = {
     "batch": {"report"},
     "rule_uses": {"report", "rewrite"},
     "convert": {"delivery", "engines", "inputs", "ir", "progress", "rewrite", "steps", "target"},
-    "coverage": {"ir", "optimize", "rewrite", "target"},
+    "coverage": {"convert", "ir", "optimize", "rewrite", "target"},
     "drop_in": {"inputs", "ir", "optimize"},
     "inspection": {"ir", "steps"},
     "diff": {"ir", "steps"},
