@@ -44,7 +44,8 @@ def packed_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]
     data, weights, bias, padding, past, mask, *rest = [*x, *[None] * 7][:7]
     if padding is not None or past is not None or any(r is not None for r in rest) or attrs.get("do_rotary"):
         raise NotImplementedError("padding masks, a past, and rotary embeddings")
-    assert data is not None and weights is not None
+    assert data is not None
+    assert weights is not None
     heads: Any = attribute(DOMAIN + "Attention", attrs, "num_heads")
     (product,) = apply("MatMul", [data, weights])
     product = product if bias is None else product + bias
@@ -61,7 +62,9 @@ def group_query_attention(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array,
     q, k, v, past_k, past_v, lengths, total, cos, sin, positions, mask, *rest = [*x, *[None] * 16][:16]
     if k is None or v is None or any(r is not None for r in (cos, sin, positions, *rest)):
         raise NotImplementedError("packed inputs, rotary embeddings and quantized caches")
-    assert q is not None and lengths is not None and total is not None
+    assert q is not None
+    assert lengths is not None
+    assert total is not None
     heads, groups = (int(attribute(op, attrs, n)) for n in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
     before = 0 if past_k is None else past_k.shape[2]
     if np.any(lengths + 1 != before + q.shape[1]) or int(total.reshape(())) != before + q.shape[1]:
@@ -109,7 +112,10 @@ def _without_heads(x: Array) -> Array:
 def rotary_embedding(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """Pairs of elements are turned by the angles of their positions."""
     data, positions, cos, sin = x
-    assert data is not None and positions is not None and cos is not None and sin is not None
+    assert data is not None
+    assert positions is not None
+    assert cos is not None
+    assert sin is not None
     if attrs.get("scale", 1.0) != 1.0 or attrs.get("is_packed_batching"):
         raise NotImplementedError("scaled and packed rotary embeddings")
     heads, width = int(attrs.get("num_heads", 0) or 0), 2 * cos.shape[1]  # type: ignore[arg-type]
@@ -133,7 +139,9 @@ def embed_layer_normalization(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Ar
     ids, segments, words, places, kinds, scale, shift, mask, positions = [*x, *[None] * 9][:9]
     if mask is not None:
         raise NotImplementedError("a mask")
-    assert ids is not None and words is not None and places is not None
+    assert ids is not None
+    assert words is not None
+    assert places is not None
     total = words[ids] + places[np.arange(ids.shape[1])[None] if positions is None else positions]
     if kinds is not None and segments is not None:
         total = total + kinds[segments]
