@@ -260,3 +260,20 @@ def test_without_a_runtime_measuring_is_an_error(model: bytes, monkeypatch: pyte
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(MissingDependencyError, match="pip install"):
         graphopt.optimize(model, measure=True)
+
+
+def test_of_a_result_the_part_that_is_slower_is_taken_back(model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"HardSigmoid": 5.0, "HardSwish": 5.0, "Transpose": 0.5})
+    known = graphopt.measure.measure.__kwdefaults__
+    fake = {**known, "opened": machine.open, "clock": machine.clock}
+    monkeypatch.setattr(graphopt.measure.measure, "__kwdefaults__", fake)
+    result, report = graphopt.optimize(model, measure=1e6, return_report=True)
+    made = ops(load(result))
+    assert "Transpose" not in made
+    assert "HardSwish" not in made
+    assert "HardSigmoid" not in made
+    assert report.measured.taken_back
+    assert report.measured.kept == "the result"
+    assert report.derivation.without
+    assert ops(report.derivation.apply(load(model)).graph) == made
+    assert report.verification.status == "verified"
