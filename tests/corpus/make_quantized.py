@@ -104,7 +104,7 @@ class Fake(nn.Module):
             y = F.conv2d(x, w, self.inner.bias, self.inner.stride, self.inner.padding)
         else:
             y = F.linear(x, w, self.inner.bias)
-        return self.rounded(F.relu(y), 0.04, self.low)
+        return self.rounded(F.relu(y), 0.04, max(self.low, 0))
 
 
 class Trained(nn.Module):
@@ -120,7 +120,7 @@ class Trained(nn.Module):
         x = self.a(x)
         x = self.b(x)
         x = F.max_pool2d(x, 2).permute(0, 2, 3, 1)
-        x = self.a.rounded(x, 0.04, self.a.low)
+        x = self.a.rounded(x, 0.04, max(self.a.low, 0))
         return self.c(x.reshape(-1, 8))
 
 
@@ -218,6 +218,7 @@ ASKED: dict[str, Callable[[Path], None]] = {
     "block_uint4": lambda p: packed(Block(), WORDS, p, block_size=32, is_symmetric=False, quant_format=QDQ),
     "trained": lambda p: export(Trained(), IMAGE, p),
     "trained_narrow": lambda p: export(Trained(0, 127), IMAGE, p),
+    "trained_symmetric": lambda p: export(Trained(-128, 127), IMAGE, p),
     "cnn_half": lambda p: export(Network().half(), IMAGE, p, torch.float16),
     "block_half": lambda p: export(Block().half(), WORDS, p, torch.float16),
     "block_half_dynamo": lambda p: export(Block().half(), WORDS, p, torch.float16, dynamo=True, opset_version=20),
@@ -243,6 +244,7 @@ def main(names: list[str]) -> None:
             del node.metadata_props[:]
         del model.graph.value_info[:]
         onnx.save(model, path)
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
         print(f"{name}: {path.stat().st_size} bytes", file=sys.stderr)
 
 

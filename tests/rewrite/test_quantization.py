@@ -133,3 +133,9 @@ return y""")
     made, _ = optimize_graph(graph, target=target)  # type: ignore[arg-type]
     assert "DequantizeLinear" in {n.op for n in made.nodes()}
     assert all(c.dtype == "int8" for n in made.nodes() if (c := made.constant_of(Value(n.id))) and len(c.shape) > 1)
+
+
+def test_changes_of_scale_in_a_row_are_one_in_a_trained_model() -> None:
+    model = (CORPUS / "trained_symmetric.onnx").read_bytes()
+    _, report = graphopt.optimize(model, policy="approx", verify="off", return_report=True)
+    assert "requantize" in fired(report)
