@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -142,11 +141,9 @@ def _plan(terms: Sequence[Term]) -> _Plan:
     return found
 
 
-_Place = tuple[str, Attrs, tuple[int, ...], int]
-_Outcome = tuple[Sequence[Fact | None], tuple[Fact, ...] | str]
-
-_inferred: WeakKeyDictionary[object, dict[_Place, _Outcome]] = WeakKeyDictionary()
-"""For each builder, what was inferred of calls, by the identity of the facts of their inputs, which are kept, too."""
+Inferred: TypeAlias = "dict[tuple[str, Attrs, tuple[int, ...], int], tuple[Sequence[Fact | None], Any]]"
+"""What was inferred of calls, or why they do not fit: by op, attributes, the identity of the facts of their inputs
+(which are kept with it), and the number of outputs."""
 
 
 def _infer(
@@ -171,7 +168,7 @@ class _Site(Generic[H]):
         self.plan = plan
         self.several = any(map(is_several, bindings.values.values()))
         self.outputs = dict(plan.outputs)
-        self.inferred = _inferred.setdefault(builder, {})
+        self.inferred: Inferred = getattr(builder, "inferred", {})  # an e-graph keeps it: there, equal calls are many
         self.made: dict[tuple[int, int | None], tuple[H, ...]] = {}
 
     def root(self, term: Term, n: int | None, dtype: str | None) -> H | tuple[H, ...] | None:

@@ -19,6 +19,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Node, Value
 from graphopt.ir.types import TensorType
+from graphopt.rewrite.build import Inferred
 from graphopt.rewrite.provenance import Congruent, Provenance, Reason, Spelled, Spelling, Symbol
 from graphopt.rewrite.queries import Form, form
 from graphopt.rewrite.saturated import PROJECTION, ENode
@@ -67,6 +68,8 @@ class Classes:
         """and the forms of the terms that were in such a class, or read it."""
         self.contradictions: list[str] = []
         """What congruence made equal that cannot be: some rule is wrong."""
+        self.inferred: Inferred = {}
+        """What was inferred of calls, for who builds right sides."""
         self._symbol_ids: dict[Symbol, int] = {}
         self._unordered: list[bool] = []
         self._forms: dict[tuple[int, int], Form] = {}
