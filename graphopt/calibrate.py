@@ -31,7 +31,7 @@ Told = Callable[["str | int"], None]
 CORPUS = "common ops"
 
 DOUBTFUL = 1.5
-"""Times are measured again that are so many times as long as fitted prices say, and the shorter time counts."""
+"""Times are measured again that are so many times as long as prices say, and the shorter time counts."""
 
 NEGLIGIBLE = 1e-5
 """Times that are too short to be measured again."""
@@ -200,14 +200,18 @@ def _wanted(models: Sequence[Path], target: Target) -> Iterator[tuple[str, list[
 
 
 def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]:
-    """Times far above what fitted prices say: where the machine was busy with something else, they were too long, and
-    measuring again shows it."""
+    """Times far above what prices say, as they come or fitted: where the machine was busy with something else, they
+    were too long, and measuring again shows it."""
     times = store.times(setting)
     fitted = store.fit(setting, target.name)
     assert fitted is not None
     prices = apply(target.prices, {name: float(str(n)) for name, n in fitted.prices.items()})
     found = rows({text: t.seconds for text, t in times.items() if t.seconds is not None and t.seconds > NEGLIGIBLE})
-    slow = [row.call.text() for row in found if row.seconds > DOUBTFUL * priced(target, prices, row)]
+    slow = [
+        row.call.text()
+        for row in found
+        if row.seconds > DOUBTFUL * min(priced(target, p, row) for p in (prices, target.prices))
+    ]
     return {text: times[text] for text in slow}
 
 

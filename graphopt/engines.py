@@ -56,7 +56,10 @@ class Profiler(Protocol):
 
 @dataclass(frozen=True)
 class OnnxRuntimeProfiler:
-    """ONNX Runtime on the CPU, all its optimizations on. Raises MissingDependencyError where it is not installed."""
+    """ONNX Runtime on the CPU, all its optimizations on. Raises MissingDependencyError where it is not installed.
+
+    With one thread, what counts is the time in which that thread had a processor.
+    """
 
     threads: int = 1
 
@@ -80,13 +83,19 @@ class OnnxRuntimeProfiler:
             except Exception as error:  # ONNX Runtime raises many types, none of them public
                 raise EngineError(_brief(error)) from None
             try:
-                _run_often(_bound(ort, session, feeds), seconds, runs, warm)
+                shares = _run_often(_bound(ort, session, feeds), seconds, runs, warm)
             except Exception as error:
                 raise EngineError(_brief(error)) from None
             finally:
                 file = session.end_profiling()
             events = json.loads(Path(file).read_text())
-        return [kernels for kernels in _by_run(events) if kernels][warm:]
+        found = [kernels for kernels in _by_run(events) if kernels][warm:]
+        if self.threads > 1:
+            return found
+        return [
+            [Kernel(k.name, k.op, k.seconds * share) for k in kernels]
+            for kernels, share in zip(found, shares, strict=False)
+        ]
 
 
 def onnxruntime_version() -> str:
@@ -141,14 +150,19 @@ def _bound(ort: Any, session: Any, feeds: Feeds) -> Callable[[], None]:
     return lambda: session.run_with_iobinding(binding)
 
 
-def _run_often(run: Callable[[], None], seconds: float, runs: tuple[int, int], warm: int) -> None:
+def _run_often(run: Callable[[], None], seconds: float, runs: tuple[int, int], warm: int) -> list[float]:
+    """For each run after the first few, the part of its time in which this thread had a processor."""
     for _ in range(warm):
         run()
     start = time.perf_counter()
-    for done in range(runs[1]):
-        if done >= runs[0] and time.perf_counter() - start > seconds:
-            return
+    shares: list[float] = []
+    while len(shares) < runs[1]:
+        before, had = time.perf_counter(), time.thread_time()
+        if len(shares) >= runs[0] and before - start > seconds:
+            break
         run()
+        shares.append(min((time.thread_time() - had) / max(time.perf_counter() - before, 1e-9), 1.0))
+    return shares
 
 
 def _by_run(events: list[dict[str, Any]]) -> Iterator[list[Kernel]]:
