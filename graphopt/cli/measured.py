@@ -21,7 +21,7 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def _measured(found: Measured) -> Iterator[str]:
-    sizes = ", ".join(f"{escape(name)}={n}" for name, n in found.sizes.items() if name[:1] != "?")
+    sizes = ", ".join(f"{escape(name)}={n}" for name, n in found.sizes.items())
     at = f" at {sizes}" if sizes else ""
     if found.kept == "original":
         yield f"measured    [yellow]the original is kept[/]: nothing is as fast{at}"

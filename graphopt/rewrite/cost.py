@@ -500,7 +500,7 @@ def counted_at(graph: Graph) -> dict[str, int]:
     types = [graph.types.get(value) for value in graph.inputs]
     shapes = [t.shape for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple)]
     names = sorted({name for shape in shapes for size in shape for name in symbols(size)})
-    return {name: stated.get(name, UNKNOWN) for name in names if not name.startswith("?")}
+    return {name: stated.get(name, UNKNOWN) for name in names}
 
 
 def graph_cost(

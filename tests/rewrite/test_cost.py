@@ -8,8 +8,10 @@ import pytest
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
 from graphopt.ir.types import Size, TensorType, symbol, unranked
-from graphopt.rewrite.cost import UNKNOWN, Breakdown, Cost, CostModel, graph_cost, stated_sizes
+from graphopt.rewrite.cost import UNKNOWN, Breakdown, Cost, CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.target import PORTABLE, T4
 
 
@@ -154,3 +156,31 @@ def test_the_last_tiles_of_a_product_leave_processors_idle() -> None:
 def test_views_are_free_where_the_target_says_so() -> None:
     x = tensor(8, 64)
     assert CostModel(T4).cost("Split", NO_ATTRS, [x], [tensor(4, 64)] * 2) == Cost()
+
+
+def test_every_open_size_of_the_inputs_counts_as_something() -> None:
+    graph = parse("x: float32[n, seq, 8]\ny = Relu(x)\nreturn y")
+    assert counted_at(graph) == {"n": 1, "seq": UNKNOWN}
+
+
+def test_sizes_may_be_stated() -> None:
+    graph = parse("x: float32[n, seq, 8]\ny = Relu(x)\nreturn y")
+    costs = [graph_cost(graph, infer(graph), PORTABLE, {"seq": n}).total.seconds for n in (1, UNKNOWN, 9999)]
+    assert costs == sorted(costs)
+    assert costs[1] == graph_cost(graph, infer(graph), PORTABLE).total.seconds
+
+
+@pytest.mark.parametrize(
+    ("perm", "shape", "slow"),
+    [
+        ((0, 2, 1, 3), (1, 512, 256, 1), False),
+        ((0, 2, 1, 3), (1, 172, 309, 2), False),
+        ((0, 3, 2, 1), (1, 64, 56, 56), True),
+    ],
+)
+def test_transposes_that_move_one_axis_are_quick(perm: tuple[int, ...], shape: tuple[int, ...], slow: bool) -> None:
+    x = Fact(TensorType("float32", shape))
+    y = Fact(TensorType("float32", tuple(shape[p] for p in perm)))
+    moved = MODEL.cost("Transpose", Attrs(perm=perm), [x], [y]).seconds
+    copied = MODEL.cost("Relu", Attrs(), [x], [y]).seconds
+    assert (moved > 5 * copied) is slow
