@@ -156,3 +156,11 @@ def test_a_journal_of_another_model_is_refused(tmp_path: Path) -> None:
     graphopt.optimize(tmp_path / "a.onnx", output=tmp_path / "o.onnx", verify="off", journal=journal)
     with pytest.raises(InvalidModelError, match=r"b\.onnx: the journal is of another file \(a\.onnx\)"):
         check_is_of(read_derivation(journal), tmp_path / "b.onnx")
+
+
+@pytest.mark.parametrize(
+    "model", sorted((Path(__file__).parent / "corpus" / "tensorflow").glob("c*.onnx")), ids=lambda path: path.stem
+)
+def test_all_that_is_found_in_exporters_models_can_be_derived(model: Path) -> None:
+    _, report = optimize_graph(onnx_io.load(model), target=target("ort"))
+    assert not [w for w in report.warnings if w.startswith("found, but not applied")]

@@ -201,17 +201,19 @@ class _Derivation:
             own = tuple(own[i] for i in order) if order is not None else own
             yield from (("equal", x, y) for x, y in zip(own, others, strict=True) if x != y)
         else:
-            one, other = self._read_by(a), self._read_by(b)
-            if len(one) == len(other):
-                yield from (("equal", x, y) for x, y in self._pairs(a, one, other) if x != y)
+            yield from (("equal", x, y) for x, y in self._pairs(self._read_by(a), self._read_by(b)) if x != y)
 
-    def _pairs(self, node: int, one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
-        """Operands that correspond, in whichever order the op allows."""
-        pairs = list(zip(one, other, strict=True))
-        if len(one) == 2 and ops.is_commutative(self.graph.node(node).op):
-            values = [[self.side.find(self.values[t]) for t in side if t in self.values] for side in (one, other)]
-            if len(values[0]) == len(values[1]) == 2 and (values[0][0] == values[1][1] or values[0][1] == values[1][0]):
-                pairs = [(one[0], other[1]), (one[1], other[0])]
+    def _pairs(self, one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
+        """Operands that are equal, in whichever order; what has no partner is left out."""
+        left = list(other)
+        pairs: list[tuple[int, int]] = []
+        for position, x in enumerate(one):
+            straight = other[position] if position < len(other) else None
+            order = sorted(left, key=lambda y: y != straight)
+            y = next((y for y in order if self.why.are_equal(x, y)), None)
+            if y is not None:
+                left.remove(y)
+                pairs.append((x, y))
         return pairs
 
     def _spelled(self, spelling: Spelling) -> Iterator[Goal]:
@@ -318,7 +320,7 @@ class _Derivation:
         node = self.graph.node(value.node)
         if symbol.op == PROJECTION:
             return symbol.attrs["index"] == value.port and self._corresponds(children[0], Value(value.node))
-        if symbol.op != node.op or symbol.n_outputs != node.n_outputs:
+        if symbol.only is not None or symbol.op != node.op or symbol.n_outputs != node.n_outputs:
             return False
         if symbol.op == CONSTANT:
             return _is_one_constant(symbol.attrs["value"], node.attrs["value"])

@@ -180,6 +180,10 @@ class Provenance:
         found += [(mine, other, (*site, i)) for i, (mine, other) in enumerate(zip(swapped, others, strict=True))]
         return found if forward else _reversed(found)
 
+    def are_equal(self, a: int, b: int) -> bool:
+        """Whether unions made two terms equal."""
+        return a == b or self._to_root(a)[-1] == self._to_root(b)[-1]
+
     def path(self, a: int, b: int) -> list[tuple[int, int, Reason]]:
         """The unions that make two terms equal, in order: the two terms of each and its reason, as they were given.
 
