@@ -53,3 +53,17 @@ def test_figures() -> None:
     assert figures(pairs).startswith("1 of 1 rules of arithmetic")
     assert figures(pairs).endswith("1 of all 2")
     assert "Exp" not in ARITHMETIC
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness"),
+    [
+        ("Where(c, o, z) as y => Cast(c, to=code(y.dtype)) where o.is_const and z.is_const and o.size == 1 "
+         "and z.size == 1 and o.scalar == 1 and z.scalar == 0 and o.rank <= c.rank and z.rank <= c.rank", "exact"),
+        ("Max(Min(x, hi), lo) => Clip(x, Squeeze(lo), Squeeze(hi)) where lo.is_const and hi.is_const and lo.size == 1 "
+         "and hi.size == 1 and lo.scalar <= hi.scalar", "finite"),
+    ],
+)  # fmt: skip
+def test_what_proofs_found_wrong_with_rules_that_passed_their_check(text: str, soundness: str) -> None:
+    found = find_evidence(rule(text, soundness))
+    assert found.evidence is None or not found.evidence.is_proof

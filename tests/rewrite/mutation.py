@@ -15,6 +15,7 @@ found that tells the two apart, or the rule holds beyond a guard that was relaxe
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -58,6 +59,18 @@ MANY = 50
 """On how many draws both sides must agree for a guard to be called stricter than the truth."""
 WORTH = frozenset({"is_const", "uses", "smaller", "opset"})
 """What guards speak of that say where a rule pays, and not where it is true."""
+TOLD = (
+    (r"conv-(transpose-)?(add|mul)|mul-conv|batch-norm|term-|factor-", r"\[0\] for|^`\(0,\) \+ fill|^`\(1, 0\) \+ fill",
+     "0 copies a size of what is one number for each filter; where it is another the types differ: refused"),
+    (r"conv-(add|mul)", r"w\.rank - 2", "one axis fewer broadcasts alike where it fits, else it is refused"),
+    (r"add-conv", r"without auto_pad", "without pads VALID and NOTSET, which the guard admits, are the same"),
+    (r"conv", r"Conv without [*][*]", "other strides and dilations give another type: refused"),
+    (r"nan-guard", r"Softmax without axis", "the guard says that the axis is the last one, which is the default"),
+    (r"lrn-", r"band\(x\.shape\[2\]", "a band of another size does not fit the channels: refused"),
+    (r"complex-product", r"Concat\(Neg\(d\), c", "of the second root's product only the other half is taken"),
+    (r"mul-conv-depthwise", r"Conv\(Mul\(w", "with image and kernel of one shape a product is all that is left"),
+)  # fmt: skip
+"""Mutants of which a person has found why they are as true as the rule: rules, changes and the reason."""
 RELAXED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 
 
@@ -225,6 +238,9 @@ def judge_again(rule: Rule, mutant: Mutant) -> Outcome:
     if proof is not None:
         return Outcome(mutant, "equivalent", f"as true as the rule: {proof}")
     agreed = f"both sides agree on all of {report.fired} graphs on which it fires, {report.compared} draws"
+    told = (why for names, changes, why in TOLD if re.search(names, rule.name) and re.search(changes, mutant.change))
+    if reason := next(told, None):
+        return Outcome(mutant, "equivalent", f"{reason}; {agreed}")
     if mutant.dropped is not None and report.compared >= MANY:
         return Outcome(mutant, "equivalent", f"the rule holds beyond its guard: {agreed}")
     return Outcome(mutant, "survived", agreed)

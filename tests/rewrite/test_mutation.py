@@ -1,0 +1,75 @@
+"""Rules with one thing wrong are seen to be wrong, in nearly all cases; what came of each is kept beside this file.
+
+``python -m tests.rewrite.mutation --write`` judges the rules that changed since.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.rule import Rule
+from tests.rewrite.mutation import (
+    chosen_mutants,
+    current,
+    figures,
+    judge,
+    judge_rule,
+    mutants,
+    rules_by_name,
+    share_killed,
+    stored,
+)
+
+
+def rule(text: str, soundness: str = "exact") -> Rule:
+    return parse_rules(f"# why [A1] {soundness}\nr: {text}")[0]
+
+
+def changes(text: str) -> set[str]:
+    return {m.change for m in mutants(rule(text))}
+
+
+def test_guards_numbers_operands_and_attributes_are_changed() -> None:
+    assert changes("Add(x, 0.0) => x where x.rank < 3") == {
+        "without `x.rank < 3`", "`x.rank <= 3` as guard 1", "`x.rank < 4` as guard 1", "1.0 for 0.0 on the left",
+    }  # fmt: skip
+    assert "Sub(y, x) for Sub(x, y) on the right" in changes("Neg(Sub(y, x)) => Sub(x, y)")
+    assert "Transpose without perm on the right" in changes("Transpose(Neg(x), perm=p) => Neg(Transpose(x, perm=p))")
+    text = "Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(p, q))"
+    assert "Transpose with perm=compose(q, p) on the right" in changes(text)
+
+
+def test_the_same_mutants_are_chosen_every_time() -> None:
+    for some in list(rules_by_name().values())[:20]:
+        assert [m.rule for m in chosen_mutants(some)] == [m.rule for m in chosen_mutants(some)]
+
+
+@pytest.mark.parametrize(
+    ("text", "soundness", "killed"),
+    [
+        ("Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(p, q))", "exact", 3),
+        ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "reals", 2),
+        ("Clip(Relu(x), lo, hi) => Clip(x, Max(lo, 0.0), hi)", "exact", 2),
+    ],
+)
+def test_wrong_rules_are_killed(text: str, soundness: str, killed: int) -> None:
+    right = rule(text, soundness)
+    fates = [judge(right, m) for m in mutants(right)]
+    assert sum(o.fate == "killed" for o in fates) >= killed
+    assert all(o.why for o in fates)
+
+
+def test_nearly_all_mutants_are_killed_and_the_others_are_told() -> None:
+    data = stored()
+    assert share_killed(data) >= 0.95, figures(data)
+    assert all(why for entry in data.values() for why in entry["equivalent"].values())
+
+
+@pytest.mark.slow
+def test_mutants_of_rules_that_changed_are_killed() -> None:
+    data = current(stored())
+    for name in rules_by_name():
+        if name not in data:
+            data[name] = judge_rule(name)[1]
+    assert share_killed(data) >= 0.95, figures(data)
