@@ -62,14 +62,14 @@ def optimize_graph(
     run = _Run(graph, chosen, target, budget or Budget(), step or Steps())
     start = graph
     limit = stored_bytes(graph) + allowance(stored_bytes(graph))
-    graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
+    graph = run.tidy(graph)
     for _ in range(ROUNDS):
         start_of_round, run.as_expected = graph, True
         # from here equal graphs live side by side: nothing is lost by trying a rule
         graph = run.explore(graph)
         # one graph again; names, inputs and outputs are the caller's
         graph = folded = run.fold(graph, limit)
-        graph = run.step("tidy", simplify, graph, chosen.always, chosen.passes, journal=run.journal)
+        graph = run.tidy(graph)
         if graph is folded and not run.is_worth_another_round(start_of_round, graph):
             break
     return graph, run.report(start, graph, policy)
@@ -92,6 +92,18 @@ class _Run:
         self.as_expected = True
         """Whether all that was chosen in this round costs what the search took it for."""
         self.statistics = Statistics()
+
+    def tidy(self, graph: Graph) -> Graph:
+        """The graph with all done that always helps."""
+        return self.step(
+            "tidy",
+            simplify,
+            graph,
+            self.rules.always,
+            self.rules.passes,
+            journal=self.journal,
+            statistics=self.statistics,
+        )
 
     def fold(self, graph: Graph, limit: int) -> Graph:
         """The graph with everything computed that rests on constants alone, as far as it then stores so many bytes."""

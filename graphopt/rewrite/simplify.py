@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from graphopt.errors import RuleError
 from graphopt.ir import infer
@@ -18,6 +18,7 @@ from graphopt.rewrite.match import Match, depth, footprint, input_ops, matches, 
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
 from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.statistics import Statistics
 from graphopt.rewrite.workspace import Workspace, captured_facts
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def simplify(
     facts: Mapping[Value, Fact] | None = None,
     journal: Journal | None = None,
     limit: int | None = None,
+    statistics: Statistics | None = None,
 ) -> Graph:
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
@@ -44,7 +46,7 @@ def simplify(
     """
     space = Workspace(graph.copy(), infer.infer(graph, facts))
     mark = 0 if journal is None else journal.open()
-    _Simplifier(space, tuple(rules), passes, journal, limit).run()
+    _Simplifier(space, tuple(rules), passes, journal, limit, statistics).run()
     if journal is not None:
         journal.close(mark, space.edits > 0)
     return space.graph if space.edits else graph
@@ -70,12 +72,14 @@ class _Simplifier:
         passes: Sequence[Pass],
         journal: Journal | None,
         limit: int | None,
+        statistics: Statistics | None = None,
     ) -> None:
         self.space = space
         self.graph = space.graph
         self.rules = rules
         self.passes = passes
         self.journal = journal
+        self.statistics = statistics
         self.limit = limit or 50 * len(space.graph) + 10_000
         self.applied: Counter[str] = Counter()
         self.steps = 0
@@ -150,8 +154,13 @@ class _Simplifier:
             self.apply(found, way)
             for rule, needed in rules
             if needed <= around
-            for way, found in enumerate(matches(rule, self.space, node))
+            for way, found in enumerate(self.matches(rule, node))
         )
+
+    def matches(self, rule: Rule, node: Node) -> Iterator[Match]:
+        """The matches of a rule at a node, watched where somebody counts."""
+        found = matches(rule, self.space, node)
+        return found if self.statistics is None else self.statistics.watched(rule, found)
 
     def shown(self, node: Node) -> str:
         """The node in call notation, where somebody keeps a journal."""
@@ -229,7 +238,7 @@ class _Simplifier:
     def body(self, body: Graph, known: Mapping[Value, Fact]) -> Graph:
         """The simplified body; ``known`` is what is known of its inputs."""
         space = Workspace(body.copy(), infer.infer(body, known), is_body=True)
-        _Simplifier(space, self.rules, self.passes, self.journal, self.limit).run()
+        _Simplifier(space, self.rules, self.passes, self.journal, self.limit, self.statistics).run()
         return space.graph if space.edits else body
 
     def note(self, name: str, site: str, text: str, node: int | None, first: int | None = None) -> None:

@@ -65,6 +65,7 @@ TOLD = (
     (r"conv-(add|mul)", r"w\.rank - 2", "one axis fewer broadcasts alike where it fits, else it is refused"),
     (r"add-conv", r"without auto_pad", "without pads VALID and NOTSET, which the guard admits, are the same"),
     (r"conv", r"Conv without [*][*]", "other strides and dilations give another type: refused"),
+    (r"", r"keepdims=2", "any number but 0 keeps the axes"),
     (r"nan-guard", r"Softmax without axis", "the guard says that the axis is the last one, which is the default"),
     (r"lrn-", r"band\(x\.shape\[2\]", "a band of another size does not fit the channels: refused"),
     (r"complex-product", r"Concat\(Neg\(d\), c", "of the second root's product only the other half is taken"),
