@@ -83,14 +83,14 @@ class OnnxRuntimeProfiler:
             except Exception as error:  # ONNX Runtime raises many types, none of them public
                 raise EngineError(_brief(error)) from None
             try:
-                waits = _run_often(_bound(ort, session, feeds), seconds, runs, warm)
+                had = _run_often(_bound(ort, session, feeds), seconds, runs, warm)
             except Exception as error:
                 raise EngineError(_brief(error)) from None
             finally:
                 file = session.end_profiling()
             events = json.loads(Path(file).read_text())
         found = [kernels for kernels in _by_run(events) if kernels][warm:]
-        return found if self.threads > 1 else undisturbed(found, waits)
+        return found if self.threads > 1 else undisturbed(found, had)
 
 
 def onnxruntime_version() -> str:
@@ -146,35 +146,34 @@ def _bound(ort: Any, session: Any, feeds: Feeds) -> Callable[[], None]:
 
 
 def _run_often(run: Callable[[], None], seconds: float, runs: tuple[int, int], warm: int) -> list[float]:
-    """For each run after the first few, the seconds in which this thread had no processor."""
+    """For each run after the first few, the seconds in which this thread had a processor."""
     for _ in range(warm):
         run()
     start = time.perf_counter()
-    waits: list[float] = []
-    while len(waits) < runs[1]:
-        before, had = time.perf_counter(), time.thread_time()
-        if len(waits) >= runs[0] and before - start > seconds:
+    had: list[float] = []
+    while len(had) < runs[1]:
+        before, had_before = time.perf_counter(), time.thread_time()
+        if len(had) >= runs[0] and before - start > seconds:
             break
         run()
-        had, before = time.thread_time() - had, time.perf_counter() - before
-        waits.append(max(before - had, 0.0))
-    return waits
+        had.append(time.thread_time() - had_before)
+    return had
 
 
-def undisturbed(runs: list[list[Kernel]], waits: list[float]) -> list[list[Kernel]]:
-    """The runs in which the thread had a processor all the time.
+def undisturbed(runs: list[list[Kernel]], had: list[float]) -> list[list[Kernel]]:
+    """The runs in whose kernels the thread had a processor all the time; ``had`` is for how long it had one.
 
     Where there are next to none, as with long runs on a busy machine, those of the middle: what they waited was most
     likely in their longest kernel.
     """
-    pairs = list(zip(runs, waits, strict=False))
+    pairs = [(run, sum(k.seconds for k in run) - seconds) for run, seconds in zip(runs, had, strict=False)]
     free = [run for run, wait in pairs if wait <= WAITED * sum(k.seconds for k in run) + 1e-6]
     if len(free) >= FREE:
         return free
     corrected: list[list[Kernel]] = []
     for run, wait in pairs:
         longest = max(run, key=lambda k: k.seconds)
-        less = Kernel(longest.name, longest.op, max(longest.seconds - wait, 0.0))
+        less = Kernel(longest.name, longest.op, longest.seconds - max(wait, 0.0))
         corrected.append([less if k is longest else k for k in run])
     corrected.sort(key=lambda run: sum(k.seconds for k in run))
     third = len(corrected) // 3
