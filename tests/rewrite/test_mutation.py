@@ -48,8 +48,8 @@ def test_the_same_mutants_are_chosen_every_time() -> None:
 @pytest.mark.parametrize(
     ("text", "soundness", "killed"),
     [
-        ("Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(p, q))", "exact", 3),
-        ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "reals", 2),
+        ("Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(p, q))", "exact", 2),
+        ("Div(x, y) => Mul(x, Reciprocal(y)) where x.dtype in float", "reals", 1),
         ("Clip(Relu(x), lo, hi) => Clip(x, Max(lo, 0.0), hi)", "exact", 2),
     ],
 )
