@@ -54,6 +54,13 @@ class Fact:
 NOTHING = Fact()
 
 
+def _better(a: tuple[Size, ...] | None, b: tuple[Size, ...] | None) -> tuple[Size, ...] | None:
+    """Of each element the number, where either is one."""
+    if a is None or b is None or len(a) != len(b):
+        return b if a is None else a
+    return tuple(y if isinstance(y, int) and not isinstance(x, int) else x for x, y in zip(a, b, strict=True))
+
+
 def meet(a: Fact, b: Fact) -> Fact:
     """Both facts hold of the value: keep what is known by either."""
     if a is b or b is NOTHING:
@@ -65,7 +72,7 @@ def meet(a: Fact, b: Fact) -> Fact:
         type=a.type or b.type,
         is_const=a.is_const or b.is_const,
         constant=a.constant or b.constant,
-        elements=a.elements if a.elements is not None else b.elements,
+        elements=_better(a.elements, b.elements),
         low=max(a.low, b.low),
         high=min(a.high, b.high),
     )

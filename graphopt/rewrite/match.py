@@ -231,7 +231,7 @@ class Matcher(TermMatcher):
     def unfit(self, found: Found, stars: Sequence[str]) -> str | None:
         """Why one member of a family does not satisfy the guards on it alone."""
         for guard in self.rule.where:
-            if _names(guard) & set(stars) and not _is_on_all(guard, stars):
+            if _names(guard) & set(stars) and not is_on_all(guard, stars):
                 reason = expressions.holds(guard, found, self.space)
                 if reason is not None:
                     self.fail(reason, _GUARD)
@@ -281,7 +281,7 @@ def _names(expr: Expr) -> set[str]:
     return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}
 
 
-def _is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
+def is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
     """Whether a guard says something of all values of a starred variable together, not of each of them."""
     inside = subexpressions(guard)
     named = [e for e in inside if isinstance(e, Ref) and e.name in stars]

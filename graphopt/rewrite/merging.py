@@ -26,8 +26,7 @@ def kernel_growth(
 
 
 def in_group(outputs: int, groups: int, half: int, rank: int) -> Any:
-    """Which outputs of a convolution belong to the first (``half`` 0) or second group of each pair: ones and zeros,
-    to be multiplied with its weights."""
+    """Ones for outputs of a convolution in the first (``half`` 0) or second group of each pair, zeros for others."""
     group = np.arange(outputs) // (outputs // groups)
     return (group % 2 == half).astype(np.float32).reshape(outputs, *[1] * (rank - 1))
 

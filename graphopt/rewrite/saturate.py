@@ -20,7 +20,8 @@ from graphopt.rewrite import expressions
 from graphopt.rewrite.build import Refused, family, replacements
 from graphopt.rewrite.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph import Row
-from graphopt.rewrite.instances import Instance, alone, independent, joined, shared
+from graphopt.rewrite.instances import Instance, alone, independent, joined, own_names, shared
+from graphopt.rewrite.match import is_on_all
 from graphopt.rewrite.matching import Found, Matching
 from graphopt.rewrite.provenance import Application, Applied, Spelling, term_of
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
@@ -213,9 +214,9 @@ class _Run:
             return "the root was rewritten already, or is not the graph's"
         bindings = alone(member)
         for guard in member.rule.where:
-            if _names(guard) & member.bindings.values.keys() and (
-                why := expressions.holds(guard, bindings, self.classes)
-            ):
+            if not _names(guard) & member.bindings.values.keys() or is_on_all(guard, own_names(member)):
+                continue
+            if (why := expressions.holds(guard, bindings, self.classes)) is not None:
                 return why
         return None
 
