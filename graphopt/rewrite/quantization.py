@@ -26,8 +26,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 
 def has_step(scale: Any) -> bool:
-    """Whether quantizing by this scale gives back what was dequantized by it: it is positive and far from the limits
-    of floats, whatever the zero point."""
+    """Whether quantizing by this scale, positive and far from the limits, gives back what was dequantized by it."""
     numbers = _numbers(scale)
     return bool(numbers) and all(1e-30 < s < 1e30 for s in numbers)
 
