@@ -31,7 +31,7 @@ def rule(text: str, soundness: str) -> Rule:
     ],
 )  # fmt: skip
 def test_proofs(text: str, soundness: str, kind: str) -> None:
-    found = prove(rule(text, soundness), 100)
+    found = prove(rule(text, soundness))
     assert found.kind == kind, found.why
 
 
@@ -49,7 +49,7 @@ def test_proofs(text: str, soundness: str, kind: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_so_is_not_proved(text: str, soundness: str) -> None:
-    assert prove(rule(text, soundness), 100).kind is None
+    assert prove(rule(text, soundness)).kind is None
 
 
 def test_what_elements_decide_is_not_proved() -> None:
