@@ -136,7 +136,7 @@ class Derivation:
             if version != SCHEMA:
                 raise ReadError(f"{name}: is a journal of version {version}, this graphopt reads version {SCHEMA}")
             given = found["preparation"]
-            return Derivation(
+            made = Derivation(
                 tuple(_entry(e) for e in found["entries"]),
                 tuple(rule for text in found["rules"] for rule in parse_rules(text, name)),
                 tuple(map(str, found["passes"])),
@@ -147,6 +147,8 @@ class Derivation:
                 str(found["policy"]),
                 tuple(int(n) for n in found["without"]),
             )
+            _check(made)
+            return made
         except GraphoptError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -194,6 +196,25 @@ def check_is_of(derivation: Derivation, model: str | Path) -> None:
 
 
 # -- entries
+
+
+def _check(derivation: Derivation) -> None:
+    """ValueError where entries cannot follow each other so: outside of any graph, or by rules that are not there."""
+    known = {rule.name for rule in derivation.rules}
+    depth = 0
+    for entry in derivation.entries:
+        if entry.action is Action.OPEN:
+            kinds = [type(a) for a in entry.at]
+            if kinds != ([int, str] if depth else []):
+                raise ValueError(f"entry {entry.id} does not say which graph it takes up")
+            depth += 1
+        elif entry.action is not Action.FOLD and not depth:
+            raise ValueError(f"entry {entry.id} is outside of any graph")
+        elif entry.action is Action.CLOSE:
+            depth -= 1
+        elif entry.action in (Action.REWRITE, Action.EQUAL) and (entry.rule not in known or not entry.at):
+            raise ValueError(f"entry {entry.id} is by a rule that is not there, or at no place")
+
 
 _DEFAULTS = {f.name: f.default for f in fields(Entry)}
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
+from shutil import rmtree
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -248,7 +249,7 @@ class _Track:
 
     def enter(self, name: str, graph: Graph) -> None:
         """Load a graph as a model. Raises EngineError where the runtime refuses it, now or when it is run."""
-        place = self.folder / name.replace("/", " ")
+        place = self._place(name)
         place.mkdir()
         save(graph, place / "model.onnx")
         run = self.opened(place / "model.onnx", self.feeds, self.threads)
@@ -256,8 +257,12 @@ class _Track:
         self.runs[name] = run
 
     def leave(self, name: str) -> None:
-        """Unload a model."""
+        """Unload a model, and remove its files: a large one is written as often as it is tried."""
         self.runs.pop(name, None)
+        rmtree(self._place(name), ignore_errors=True)
+
+    def _place(self, name: str) -> Path:
+        return self.folder / name.replace("/", " ")
 
     def race(self, first: str, second: str) -> Race:
         """How many times as fast the second model is as the first: until that is decided, or time is up."""

@@ -191,7 +191,7 @@ def _bindings() -> Any:
     from importlib.util import find_spec, module_from_spec
 
     package = find_spec("egglog")
-    found = PathFinder.find_spec("egglog.bindings", package and package.submodule_search_locations)
+    found = PathFinder.find_spec("egglog.bindings", None if package is None else package.submodule_search_locations)
     if found is None or found.loader is None or "egglog.bindings" in sys.modules:
         return import_module("egglog.bindings")
     module = module_from_spec(found)

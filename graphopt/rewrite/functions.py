@@ -607,12 +607,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "slice_size": slice_size, "is_full_slice": is_full_slice, "compose_slices": compose_slices, "full_pads": full_pads,
     "permute_pads": permute_pads, "spatial_pads": spatial_pads, "pads_space_only": pads_space_only,
     "same_pads": same_pads,
-    "dtype": weights.dtype, "code": weights.code, "lossless": weights.lossless, "per_channel": weights.per_channel, "bounded":
-    weights.bounded, "smaller": weights.smaller, "swaps_last_two": weights.swaps_last_two, "swap_last_two":
-    weights.swap_last_two, "disjoint": weights.disjoint, "is_last": weights.is_last, "is_spatial":
-    weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads, "squeezed":
-    weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes, "moves_nothing":
-    weights.moves_nothing, "band": weights.band, "einsum_is": weights.einsum_is, "einsum_perm": weights.einsum_perm,
+    "dtype": weights.dtype, "code": weights.code, "lossless": weights.lossless, "per_channel": weights.per_channel,
+    "bounded": weights.bounded, "smaller": weights.smaller, "swaps_last_two": weights.swaps_last_two,
+    "swap_last_two": weights.swap_last_two, "disjoint": weights.disjoint, "is_last": weights.is_last,
+    "is_spatial": weights.is_spatial, "joined_pads": weights.joined_pads, "no_pads": weights.no_pads,
+    "squeezed": weights.squeezed, "unsqueezed": weights.unsqueezed, "without_axes": weights.without_axes,
+    "moves_nothing": weights.moves_nothing, "band": weights.band, "einsum_is": weights.einsum_is,
+    "einsum_perm": weights.einsum_perm,
     "channel_pads": convolutions.channel_pads, "channels_added": convolutions.channels_added,
     "output_pads": convolutions.output_pads, "in_row": convolutions.in_row,
     "in_square": convolutions.in_square, "row_order": convolutions.row_order, "row_filled": convolutions.row_filled,
@@ -627,8 +628,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "einsum_right": einsums.einsum_right, "einsum_out": einsums.einsum_out, "einsum_rows": einsums.einsum_rows,
     "einsum_columns": einsums.einsum_columns, "einsum_made": einsums.einsum_made,
     "is_line": convolutions.is_line, "line_pads": convolutions.line_pads,
-    "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths, "all_in_order": indices.all_in_order,
-    "common_row": indices.common_row,
+    "is_eye": indices.is_eye, "side_by_side": indices.side_by_side, "widths": indices.widths,
+    "all_in_order": indices.all_in_order, "common_row": indices.common_row,
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group, "whole": merging.whole,
     "least": quantization.least, "has_step": quantization.has_step, "saturates": quantization.saturates,
     "is_bias_scale": quantization.is_bias_scale, "all_zero": quantization.all_zero,

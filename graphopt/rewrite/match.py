@@ -145,6 +145,7 @@ class Matcher(TermMatcher):
         self.only = roots
 
     def run(self, node: Node) -> Iterator[Match]:
+        """All matches of the rule with its first root at the node."""
         first = self.rule.lhs[0]
         if family(first):
             yield from self.families(first, node)
@@ -261,6 +262,7 @@ class Matcher(TermMatcher):
         return True
 
     def guarded(self, roots: Sequence[Value], found: Found) -> Iterator[Match]:
+        """The match with these roots, where all guards hold."""
         for guard in self.rule.where:
             reason = expressions.holds(guard, found, self.space)
             if reason is not None:

@@ -522,11 +522,16 @@ def _window(site: _Site) -> Form | None:
 
 
 def _last_axes(site: _Site) -> Form | None:
-    """LayerNormalization and RMSNormalization: the axes before those that are normalized may move."""
+    """LayerNormalization and RMSNormalization: the axes before those that are normalized may move, where the scale and
+    the bias, which may have any shape that is broadcast, are the same along these."""
     rank = site.rank()
     if rank < 2 or len(site.results) != 1:
         return None
     first = site.attribute("axis") % rank
+    for i in (i for i in (1, 2) if site.has(i)):
+        shape = site.shape(i)
+        if shape is None or any(n != 1 for n in shape[: max(len(shape) - (rank - first), 0)]):
+            return None
     return _kept(site, [0], lambda p: site.spelled(), tuple(range(first, rank)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isclose, isfinite
 from typing import Any
 
@@ -54,5 +53,5 @@ def all_zero(zeros: Any) -> bool:
     return not any(_numbers(zeros))
 
 
-def _numbers(value: Any) -> Sequence[float]:
+def _numbers(value: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in value) if isinstance(value, tuple | list) else (float(value),)

@@ -14,7 +14,7 @@ def test_a_small_kernel_inside_a_larger_one() -> None:
     assert kernel_growth((3,), (2, 0), (1,), (0, 0)) == (0, 0, 2, 0, 0, 0)
 
 
-@pytest.mark.parametrize("small, pads", [((3, 3), (1, 1, 1, 1)), ((1, 1), (1, 1, 1, 1)), ((5, 5), (2, 2, 2, 2))])
+@pytest.mark.parametrize(("small", "pads"), [((3, 3), (1, 1, 1, 1)), ((1, 1), (1, 1, 1, 1)), ((5, 5), (2, 2, 2, 2))])
 def test_kernels_that_look_elsewhere(small: tuple[int, ...], pads: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="zeros around it"):
         kernel_growth((3, 3), (1, 1, 1, 1), small, pads)

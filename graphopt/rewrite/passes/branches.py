@@ -62,8 +62,8 @@ def _twins(node: Node, yes: Graph, no: Graph) -> dict[Node, Node]:
     twins: dict[Node, Node] = {}
     for inner in yes.order():
         key = _key(yes, inner, known[0])
-        if key is not None:
-            found.setdefault(key, inner)
+        if key is not None and key not in found:  # of equal nodes the first alone, which is the one that moves
+            found[key] = inner
             known[0].update({v: (key, v.port) for v in inner.outputs})
     for inner in no.order():
         key = _key(no, inner, known[1])

@@ -90,7 +90,7 @@ def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
         return False
     if _scatters(plan, start) and not any(n.op == "Transpose" and _scatters_at(space, n) for n in chain):
         return False  # runtimes do two that move one axis each faster than one that moves all
-    value = source
+    value, first = source, space.graph.next_id
     for op, numbers in plan:
         if op == "Transpose":
             value = space.add(op, (value,), Attrs(perm=numbers))[0]
@@ -98,6 +98,7 @@ def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
             target = space.make_constant(Constant.of(np.array(numbers, dtype=np.int64)))
             value = space.add(op, (value, target))[0]
     if space.fact(value).type != space.fact(end).type:
+        space.undo(first)
         return False
     space.replace(end, value)
     return True

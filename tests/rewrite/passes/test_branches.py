@@ -65,3 +65,10 @@ def test_different_tails_stay(no: str) -> None:
 def test_branches_that_differ_in_the_names_of_their_results_are_equal() -> None:
     yes, no = "q: ? a = Exp(q) return a", "q: ? b = Exp(q) return b"
     assert ops(same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")) == ["Exp"]
+
+
+def test_a_head_that_one_branch_computes_twice() -> None:
+    yes = "q: ? t = Exp(q) u = Exp(q) r = Neg(u) s = Add(r, t) return s"
+    no = "q: ? t = Exp(q) r = Neg(t) return r"
+    made = same(f"y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    assert "Exp" in ops(made)

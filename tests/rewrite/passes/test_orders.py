@@ -78,6 +78,13 @@ def test_what_needs_the_order_keeps_its_transpose() -> None:
     assert left(f"{X} y = LayerNormalization(Transpose(x, {LAST}), [1.0, 1.0, 2.0, 2.0]) return y") == 1
 
 
+def test_a_scale_that_differs_along_other_axes_keeps_them_where_they_are() -> None:
+    text = "x: float32[3, 3, 4] s: float32[3, 4] y = Transpose({}(Transpose(Relu(x), {}), s, axis=-1), {}) return y"
+    perm = "perm=[1, 0, 2]"
+    assert left(text.format("LayerNormalization", perm, perm)) == 2
+    assert left(text.format("LayerNormalization", perm, perm).replace("s: float32[3, 4]", "s: float32[1, 4]")) == 0
+
+
 def test_one_transpose_serves_two_readers() -> None:
     text = f"{X} t = Transpose(x, {LAST}) a = Flatten(Relu(t), axis=0) b = Flatten(Neg(t), axis=0) return a, b"
     assert left(text) == 1
