@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 INTERRUPTED = 130
@@ -29,6 +30,9 @@ EXIT_CODES = {
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing temporary stays behind
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that cannot show µ or a model's names
+            stream.reconfigure(errors="backslashreplace")
     gc.set_threshold(200_000, 20, 100)  # graphs are many small objects that live as long as the command
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphopt.cli import values
 from graphopt.cli.app import EPILOG, app
 from graphopt.errors import UsageError
 
@@ -42,6 +43,7 @@ def calibrate(
     from graphopt.coverage import find_models
     from graphopt.target import target as target_named
 
+    values.number("--seconds", seconds, 0)
     path = database or default_path()
     if show and clear:
         raise UsageError("--show and --clear exclude each other")
@@ -80,6 +82,8 @@ def _show(found: Summary) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from graphopt.cli.progress import duration
+
     console = Console(highlight=False)
     console.print(f"{found.path}", markup=False)
     for part in found.parts:
@@ -87,7 +91,7 @@ def _show(found: Summary) -> None:
         console.print(f"\n{s.machine}\n{s.runtime}, {s.threads} thread(s)", markup=False)
         table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
         for row in part.rows:
-            cells = (f"{row.fastest * 1e6:.1f} us", f"{row.slowest * 1e6:.1f} us", f"{row.spread:.0%}")
+            cells = (duration(row.fastest), duration(row.slowest), f"{row.spread:.0%}")
             table.add_row(row.op, str(row.measured), str(row.refused or ""), *(cells if row.measured else ("", "", "")))
         console.print(table)
         for target, quality in part.fits.items():

@@ -156,6 +156,11 @@ def optimize(
     from graphopt.optimize import optimize as run
     from graphopt.rewrite.saturate import Budget
 
+    values.number("--fail-if-slower", fail_if_slower)
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    if journal and no_journal:
+        raise UsageError("--journal and --no-journal exclude each other")
     arrays = [Path(value) for value in values.inputs(input or ()).values()]
     options: dict[str, Any] = {
         "rules": rules or None,
@@ -291,6 +296,7 @@ def reduce(
     from graphopt.cli import files, progress, tables
     from graphopt.reduce import reduce_file
 
+    values.number("--timeout", timeout, 0)
     written = output or model.with_name(f"{model.stem}.reduced.onnx")
     files.check_written({"-o": written}, [model])
     with progress.shown(quiet, False) as listener, _named(model):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import values
+from graphopt.cli import printable, values
 from graphopt.cli.app import EPILOG, Repeated, app
 from graphopt.errors import UsageError
 
@@ -86,6 +86,7 @@ def bisect(
     from graphopt.optimize import ruleset
     from graphopt.target import target as named
 
+    values.number("--timeout", timeout, 0)
     with progress.shown(quiet, False) as listener:
         found = explanation.bisect(
             model,
@@ -98,7 +99,12 @@ def bisect(
         )
     print(f"{check!r} begins to fail with this rewrite, one of {found.rewrites} (tried {found.tries} models):")
     _print_entry(found.entry)
-    print(f"without this rule: graphopt optimize {model} --without {found.entry.rule}")
+    given = "".join(
+        f" --{name} {value}"
+        for name, value, usual in (("target", target, "portable"), ("policy", policy, "reals"))
+        if value != usual
+    ) + "".join(f" --rules {file}" for file in rules or ())
+    print(f"without this rule: graphopt optimize {model}{given} --without {found.entry.rule}")
     print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {found.entry.id}")
 
 
@@ -141,9 +147,9 @@ def _print_entry(entry: Entry) -> None:
     family = f" [{entry.family}]" if entry.family else ""
     gain = f"  ({_microseconds(entry.gain)} modelled)" if entry.gain is not None else ""
     needs = f"  needs {' '.join(f'#{n}' for n in entry.needs)}" if entry.needs else ""
-    print(f"#{entry.id} {entry.rule}{family} at {entry.site or 'the graph'}{gain}{needs}")
+    print(f"#{entry.id} {entry.rule}{family} at {printable(entry.site) or 'the graph'}{gain}{needs}")
     if entry.before:
-        print(f"    {entry.before}" + (f"\n    => {entry.after}" if entry.after else ""))
+        print(f"    {printable(entry.before)}" + (f"\n    => {printable(entry.after)}" if entry.after else ""))
 
 
 def _microseconds(gain: float) -> str:

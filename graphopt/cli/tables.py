@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from graphopt.cli import measured
+from graphopt.cli import measured, printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, 
     for warning in report.warnings:
         talk.print(f"[yellow]warning:[/] {escape(warning)}")
     out = console(stderr=on_stderr)
-    where = "nothing written (dry run)" if dry_run else f"-> {escape(report.output or '')}"
-    out.print(f"[bold]{escape(report.model)}[/] {where}", soft_wrap=True)
+    where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
+    out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)
     out.print(_changes(report))
     for line in measured.lines(report):
         out.print(line, soft_wrap=True)
@@ -57,8 +57,10 @@ def _explain(out: Console, report: Report) -> None:
         if not rewrite.after:
             tidied[rewrite.rule] += 1
             continue
-        out.print(f"{rewrite.rule} [{rewrite.family}] at {rewrite.site}", markup=False, style="bold", soft_wrap=True)
-        out.print(f"  - {rewrite.before}\n  + {rewrite.after}", markup=False, soft_wrap=True)
+        site = printable(rewrite.site)
+        out.print(f"{rewrite.rule} [{rewrite.family}] at {site}", markup=False, style="bold", soft_wrap=True)
+        before, after = printable(rewrite.before), printable(rewrite.after)
+        out.print(f"  - {before}\n  + {after}", markup=False, soft_wrap=True)
     if tidied:
         counts = ", ".join(f"{name} {count}" for name, count in tidied.most_common())
         out.print(f"and native passes: {counts}", markup=False, soft_wrap=True)

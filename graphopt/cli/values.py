@@ -53,6 +53,16 @@ def draws(option: str) -> int | str:
     raise UsageError(f"--verify {option}: expected a number of draws, off, or require")
 
 
+def number(option: str, value: float | None, smallest: float | None = None) -> None:
+    """Refuse what is no number, which every comparison would let through, and what is below the smallest."""
+    if value is None:
+        return
+    if value != value:
+        raise UsageError(f"{option} {value}: expected a number")
+    if smallest is not None and value < smallest:
+        raise UsageError(f"{option} {value:g}: expected at least {smallest:g}")
+
+
 def _pairs(option: str, values: Iterable[str]) -> list[tuple[str, str, str]]:
     """Name, value and the whole text of each ``name=value``. Names may hold ``=``, values may not."""
     found: list[tuple[str, str, str]] = []

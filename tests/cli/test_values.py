@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from graphopt.cli import values
@@ -38,3 +40,9 @@ def test_what_is_wrong_is_said(read: object, option: object, message: str) -> No
     with pytest.raises(UsageError) as caught:
         read(option)  # type: ignore[operator]
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("value", [math.nan, -1.0])
+def test_what_is_no_number_or_too_small_is_refused(value: float) -> None:
+    with pytest.raises(UsageError, match="--timeout"):
+        values.number("--timeout", value, 0)
