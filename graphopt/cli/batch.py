@@ -54,7 +54,10 @@ def optimize_several(
     from graphopt.derivation import journal_path
     from graphopt.optimize import optimize
 
+    target = str(options.get("target", "portable"))
     earlier = None if baseline is None else batch.read_summary(baseline)
+    if earlier is not None and earlier.target != target:
+        raise UsageError(f"--baseline {baseline} is of target {earlier.target}, whose costs are not those of {target}")
     files.check_written({"--json": json}, [*(job.model for job in found), *([baseline] if baseline else [])])
     place = ""
     with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch, progress.shown(quiet, verbose) as listener:
@@ -75,7 +78,7 @@ def optimize_several(
                 print(f"warning: {job.name}: {warning}", file=sys.stderr)
             return report  # type: ignore[no-any-return]
 
-        summary = batch.optimize_all(found, run, str(options.get("target", "portable")))
+        summary = batch.optimize_all(found, run, target)
     changes = batch.compare(summary, earlier)
     if fail_if_slower is not None:
         summary = batch.judged(summary, changes, fail_if_slower)

@@ -68,6 +68,7 @@ def test_one_model_can_be_compared_too(nets: Path, tmp_path: Path, capsys: pytes
     assert "+100.0 %" in out
     assert "graphopt: b.onnx: slower by 100.0 %" in err
     assert run(again) == 0
+    assert run([*again, "--target", "ort"]) == 2
 
 
 @pytest.mark.parametrize(
