@@ -20,7 +20,7 @@ import numpy as np
 
 from graphopt.delivery import deliver
 from graphopt.engines import EngineError, Feeds, open_model
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, VerificationError
 from graphopt.inputs import DISTRIBUTIONS, draw, given, ranges, sizes
 from graphopt.ir import onnx_io, ops
 from graphopt.ir.bounds import fact_of
@@ -34,6 +34,7 @@ from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import standard
 from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.workspace import captured_facts
 from graphopt.steps import Steps
 from graphopt.target import ops as names
 
@@ -166,9 +167,17 @@ def converted(
 class _Converting:
     """One graph on its way to another dtype."""
 
-    def __init__(self, graph: Graph, to: str, keep: frozenset[str], io: bool, widths: Mapping[Value, float]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        to: str,
+        keep: frozenset[str],
+        io: bool,
+        widths: Mapping[Value, float],
+        known: Mapping[Value, Fact] | None = None,
+    ) -> None:
         self.original, self.graph = graph, graph.copy()
-        self.before = infer(graph)
+        self.before = infer(graph, known)
         self.to, self.sources, self.keep, self.io, self.widths = to, SOURCES[to], keep, io, widths
         self.facts: dict[Value, Fact] = {}
         self.casts: dict[tuple[Value, str], Value] = {}
@@ -345,7 +354,8 @@ class _Converting:
         """Convert the bodies inside: what goes in and comes out of them keeps its type."""
         changed: dict[str, Any] = {}
         for name, body in node.bodies.items():
-            inner = _Converting(body, self.to, self.keep, False, {})
+            known = captured_facts(node, body, self.before)
+            inner = _Converting(body, self.to, self.keep, False, {}, known)
             inner.run()
             changed[name] = inner.graph
             self.kept.update(inner.kept)
@@ -504,14 +514,21 @@ def _is_float(fact: Fact) -> bool:
 
 
 def _errors(before: Graph, after: Graph, feeds: Sequence[Feeds]) -> tuple[OutputError, ...]:
-    """How far the outputs are apart on these inputs; nothing where one of the two does not run."""
+    """How far the outputs are apart on these inputs; nothing where the original does not run.
+
+    Raises VerificationError where nothing runs the result.
+    """
     types = {after.names[v]: t for v in after.inputs if isinstance(t := after.types.get(v), TensorType)}
     worst: dict[str, OutputError] = {}
     try:
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
             want = [open_model(_written(before, folder))[0](f) for f in feeds]
-            run = open_model(_written(after, folder))[0]
-            got = [run({name: _cast_to(types, name, a) for name, a in f.items()}) for f in feeds]
+            try:
+                run = open_model(_written(after, folder))[0]
+                got = [run({name: _cast_to(types, name, a) for name, a in f.items()}) for f in feeds]
+            except EngineError as error:
+                why = f"the converted model does not run ({error}); --keep what is at fault"
+                raise VerificationError(why) from None
     except EngineError:
         return ()
     for outputs, others in zip(want, got, strict=True):

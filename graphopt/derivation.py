@@ -73,10 +73,18 @@ class Derivation:
         return [e for e in self.entries if e.is_rewrite and e.id not in self.without]
 
     def apply(self, graph: Graph, without: Collection[int] = ()) -> Replayed:
-        """What comes of the graph (as read) with these entries left out, and the rewrites that could not do without."""
+        """What comes of the graph (as read) with these entries left out, and the rewrites that could not do without.
+
+        Raises ReadError where the entries make no sense for the graph.
+        """
         passes = {p.name: p for p in PASSES if p.name in self.passes}
         rules = {rule.name: rule for rule in self.rules}
-        return replay(self.preparation.prepared(graph), self.entries, rules, passes, {*self.without, *without})
+        try:
+            return replay(self.preparation.prepared(graph), self.entries, rules, passes, {*self.without, *without})
+        except (LookupError, ValueError, TypeError, AssertionError) as error:
+            raise ReadError(
+                f"the journal does not fit the model {self.model} ({type(error).__name__}: {error})"
+            ) from None
 
     def behind(self, id: int) -> list[Entry]:
         """The entry of this id after all rewrites that it needs, in order."""

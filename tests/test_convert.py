@@ -99,3 +99,10 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     once, again = (convert((CORPUS / "torch/vit.onnx").read_bytes(), to="float16")[0] for _ in range(2))
     assert once == again
     assert to_bytes(load(once))
+
+
+def test_what_bodies_capture_is_of_a_known_dtype(tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    source = Path(__file__).parent / "corpus" / "paddle" / "control.onnx"
+    convert(source, to="float16", output=tmp_path / "half.onnx")
+    ort.InferenceSession(str(tmp_path / "half.onnx"))

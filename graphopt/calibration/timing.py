@@ -30,6 +30,9 @@ BLOCKED = "_nchwc"
 RESOLUTION = 1e-6
 """Of what profilers tell, in seconds."""
 
+LEAST = 1e-7
+"""No call takes a runtime less, in seconds, whatever is left when the profiler's own time is taken off."""
+
 UNMEASURABLE = Time(None)
 
 
@@ -70,7 +73,7 @@ class Stopwatch:
             if seconds is None:
                 return best
             n = len(seconds)
-            found = Time(max(seconds[n // 10], 0.0), seconds[-1 - n // 4] - seconds[n // 10], n)
+            found = Time(max(seconds[n // 10], LEAST), seconds[-1 - n // 4] - seconds[n // 10], n)
             if best.seconds is None or (found.seconds or 0.0) < best.seconds:
                 best = found
             if seconds[n // 10] - seconds[0] <= STEADY * seconds[n // 10] + RESOLUTION and not self._is_busy():

@@ -204,7 +204,12 @@ class _Transfer:
             general = _General(None, copy, 0)
             for actual in range(1, self.last) if copy == 1 else self.copies_of(general):
                 kept += self._kept(place, copy, actual)
-        if self.side.choose(kept):
+        try:
+            changed = self.side.choose(kept)
+        except ValueError:  # what was kept in some copies does not go together
+            self.misfits += 1
+            return
+        if changed:
             self.journal.note(self.side.space, Action.CHOOSE, at=kept)
 
     def _kept(self, place: Value, base: int | None, actual: int | None) -> Iterator[Value]:
