@@ -104,13 +104,14 @@ def explain_rule(
 
 
 def _misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:
-    facts = infer(graph)
+    facts, names = infer(graph), set(graph.names.values())
     wanted = root_ops(rule)
     for node in graph.order():
         if node.op not in (INPUT, CONSTANT) and (wanted is None or node.op in wanted):
             why = why_not(rule, graph, facts, node.id)
-            if why:
-                yield name_of(graph, node), why
+            operand, _, what = why.partition(" is ")
+            if why:  # told without the operand's name, it is one reason at many sites
+                yield name_of(graph, node), f"an operand is {what}" if operand in names else why
 
 
 @dataclass(frozen=True, slots=True)
