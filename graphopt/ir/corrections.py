@@ -31,8 +31,10 @@ def _quantize(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Ar
     data, scale = x[0], x[1]
     assert data is not None
     assert scale is not None
-    if data.dtype in (np.float32, np.float16) and scale.size and np.isfinite(scale).all():
-        steps = 1 << 20 if len(x) > 2 and x[2] is not None and x[2].dtype.itemsize > 1 else 1 << 10
+    zero = x[2] if len(x) > 2 else None
+    is_integer = "float" not in (zero.dtype.name if zero is not None else "") and not attrs.get("output_dtype")
+    if is_integer and data.dtype in (np.float32, np.float16) and scale.size and np.isfinite(scale).all():
+        steps = 1 << 20 if zero is not None and zero.dtype.itemsize > 1 else 1 << 10
         limit = np.abs(scale).max() * data.dtype.type(steps)
         data = np.clip(data, -limit, limit)
     return apply("QuantizeLinear", [data, *x[1:]], **dict(attrs))
