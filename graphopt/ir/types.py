@@ -265,7 +265,7 @@ def symbols(size: Size) -> set[str]:
 
 
 def substitute(size: Size, sizes: dict[str, Size]) -> Size:
-    """The size with named symbols replaced."""
+    """The size with named symbols replaced. ValueError where the sizes do not fit each other."""
     if isinstance(size, int):
         return size
     total: Size = 0
@@ -276,7 +276,10 @@ def substitute(size: Size, sizes: dict[str, Size]) -> Size:
                 case Symbol(name):
                     product = product * sizes.get(name, symbol(name))
                 case FloorDiv(numerator, denominator):
-                    product = product * (substitute(numerator, sizes) // substitute(denominator, sizes))
+                    divisor = substitute(denominator, sizes)
+                    if divisor == 0:
+                        raise ValueError(f"{size} divides by zero for these sizes")
+                    product = product * (substitute(numerator, sizes) // divisor)
                 case Broadcast(parts):
                     product = product * broadcast(*(substitute(p, sizes) for p in parts))
                 case Minimum(parts):

@@ -79,3 +79,9 @@ def test_arithmetic_is_that_of_the_integers(a: Size, b: Size, n: int, h: int) ->
     assert substitute(a * b, values) == x * y
     assert substitute(a // 3, values) == x // 3
     assert symbols(a) <= {"n", "h"}
+
+
+def test_sizes_that_divide_by_zero_do_not_fit() -> None:
+    n, m = symbol("n"), symbol("m")
+    with pytest.raises(ValueError, match="divides by zero"):
+        substitute(m // n, {"n": 0, "m": 4})
