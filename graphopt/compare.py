@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.engines import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.inputs import DISTRIBUTIONS, draw, ranges, sizes
-from graphopt.ir.graph import Graph
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import TensorType, symbol, symbols
 from graphopt.tolerance import RELATIVE, error, is_inexact
 
@@ -33,8 +33,12 @@ VARIETY = 200
 MOVES = 4
 """How often the inputs are moved by one ulp, to see what rounding alone does."""
 
-STEP = 0.06
-"""The share by which outputs may differ where something on the way is rounded to one of 256 steps."""
+STEP = 1 / 128
+"""The share by which outputs may differ where something on the way is rounded to one of 256 steps: one such step."""
+
+STEPS_OFF = 64
+"""By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
+sums in another order do further on is more than that."""
 
 CHEAP = 1.0
 """A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
@@ -324,10 +328,14 @@ def _coarsest(graph: Graph) -> list[float]:
     shares: dict[int, float] = {}
     for node in graph.order():
         made = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
-        if "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm"):
+        if _quantizes(node):
             made.append(STEP)
         shares[node.id] = max([*made, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
     return [0.0 if value is None else shares[value.node] for value in graph.outputs]
+
+
+def _quantizes(node: Node) -> bool:
+    return "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")
 
 
 def _explain(
@@ -340,7 +348,7 @@ def _explain(
     original, (a, b) = request["original"], request["names"]
     run = open_model(original, engine)[0]
     once, again = run(feeds), run(feeds)  # ONNX Runtime's first random numbers are the same in every session
-    moved = list(_moved(original, engine, run, feeds))
+    moved = list(_moved(original, engine, run, feeds, STEPS_OFF if any(map(_quantizes, graph.order())) else 1))
     for index, name in enumerate(graph.output_names):
         if errors[index] <= 1:
             continue
@@ -354,8 +362,8 @@ def _explain(
             )
 
 
-def _moved(original: str, engine: str, run: Runner, feeds: Feeds) -> Iterator[list[Any]]:
-    """The original's outputs with inputs moved by one ulp or, where none is a float, as other kernels round them."""
+def _moved(original: str, engine: str, run: Runner, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
+    """The original's outputs with inputs moved by some ulps or, where none is a float, as other kernels round them."""
     floats = [name for name, value in feeds.items() if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
     if not floats and engine == ONNX_RUNTIME:
         yield open_in_onnxruntime(original, optimized=True)(feeds)
@@ -364,7 +372,10 @@ def _moved(original: str, engine: str, run: Runner, feeds: Feeds) -> Iterator[li
         moved = dict(feeds)
         for name in floats:
             toward = np.where(rng.random(feeds[name].shape) < 0.5, -np.inf, np.inf).astype(feeds[name].dtype)
-            moved[name] = np.asarray(np.nextafter(feeds[name], toward))
+            near = feeds[name]
+            for _ in range(ulps):
+                near = np.asarray(np.nextafter(near, toward))
+            moved[name] = near
         yield run(moved)
 
 

@@ -6,6 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import ReadError, UsageError, VerificationError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 from graphopt.verify import OFF, verify, verify_as_asked
 
 pytest.importorskip("onnxruntime")
@@ -206,3 +208,16 @@ def test_sizes_at_which_outputs_depend_on_inputs_are_sought(tmp_path: Path) -> N
     a = write(tmp_path / "a.onnx", nodes, {"x": (F, ["n"])}, {"y": F}, weights)
     found = verify(a, a)
     assert (found.reason, found.sizes[0]) == ("", {"n": 16})
+
+
+def test_a_few_percent_are_too_much_behind_quantization_too(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for name, factor in (("a", "1.0"), ("b", "1.03")):
+        text = f"""x: float32[64]
+            q = QuantizeLinear(x, 0.05, uint8[]{{128}})
+            d = DequantizeLinear(q, 0.05, uint8[]{{128}})
+            y = Mul(Exp(d), {factor})
+            return y"""
+        onnx_io.save(parse(text), tmp_path / f"{name}.onnx")
+    with pytest.raises(VerificationError, match="times the tolerance"):
+        verify_as_asked(tmp_path / "a.onnx", tmp_path / "b.onnx", 1, None)
