@@ -421,14 +421,14 @@ def _reshape(site: _Site) -> Form | None:
         return None
 
     def spell(p: Order, q: Order) -> Spelling | None:
-        target = _target([after[k] for k in q])
-        return None if target is None else Spelling("Reshape", Attrs(), (0, _integers(target)))
+        wanted = target([after[k] for k in q])
+        return None if wanted is None else Spelling("Reshape", Attrs(), (0, _integers(wanted)))
 
     return Form((0,), len(before), blocks, spell)
 
 
-def _target(shape: Sequence[Size]) -> list[int] | None:
-    """What a Reshape to this shape is told; None where more than one size is unknown."""
+def target(shape: Sequence[Size]) -> list[int] | None:
+    """What a Reshape to this shape is told; None where more than one size is unknown, or one may be 0."""
     found = [n if isinstance(n, int) else -1 for n in shape]
     return None if found.count(-1) > 1 or (0 in found) else found
 

@@ -21,7 +21,6 @@ from typing import Any
 from graphopt.rewrite import rule as notions
 from graphopt.rewrite.rule import Rule
 
-_SOURCES = ("grammar.lark", "parse.py", "parsed.py", "rule.py", "wellformed.py")
 _ROOT = Path(__file__).resolve().parent
 
 
@@ -69,8 +68,8 @@ def _digest(text: str, name: str) -> str:
 @cache
 def _sources() -> str:
     state = sha256()
-    for name in _SOURCES:
-        state.update((_ROOT / name).read_bytes())
+    for file in (*sorted(_ROOT.glob("*.py")), _ROOT / "grammar.lark", _ROOT.parent / "ir" / "ops.py"):
+        state.update(file.read_bytes())
     return state.hexdigest()
 
 

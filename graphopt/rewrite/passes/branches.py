@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from graphopt.ir import ops
-from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Type
 from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.splice import outside
 from graphopt.rewrite.workspace import Workspace, captured_facts
 
 
@@ -27,7 +27,7 @@ def hoist_heads(space: Workspace, node: Node) -> bool:
         return False
     outer: dict[Value, Value | None] = dict(zip(yes.inputs, node.inputs[1:], strict=True))
     for mine in twins:
-        inputs = [_outside(space, yes, outer, v) for v in mine.inputs]
+        inputs = [outside(space, yes, outer, v) for v in mine.inputs]
         outer.update(zip(mine.outputs, space.add(mine.op, inputs, mine.attrs, mine.n_outputs), strict=True))
     edited = {"then_branch": yes.copy(), "else_branch": no.copy()}
     added: list[Value | None] = []
@@ -92,15 +92,6 @@ def _constant_key(body: Graph, value: Value) -> Hashable:
     return None if constant is None else ("constant", constant.dtype, constant.shape, constant.digest)
 
 
-def _outside(space: Workspace, body: Graph, outer: dict[Value, Value | None], value: Value | None) -> Value | None:
-    """The value in front of the If that a value of the branch stands for."""
-    if value is not None and value not in outer:
-        constant = body.constant_of(value)
-        assert isinstance(constant, Constant)
-        outer[value] = space.make_constant(constant)
-    return None if value is None else outer[value]
-
-
 def sink_tails(space: Workspace, node: Node) -> bool:
     """Do after an If what both branches do last to one of their results."""
     yes, no = _branches(node)
@@ -163,7 +154,7 @@ def _sink(space: Workspace, node: Node, port: int, at: int, last: Node, its: Nod
     yes = node.bodies["then_branch"]
     outer: dict[Value, Value | None] = dict(zip(yes.inputs, node.inputs[1:], strict=True))
     made = space.add("If", node.inputs, node.attrs.with_(**edited), node.n_outputs, node.captures, node.origin)
-    inputs = [made[port] if i == at else _outside(space, yes, outer, v) for i, v in enumerate(last.inputs)]
+    inputs = [made[port] if i == at else outside(space, yes, outer, v) for i, v in enumerate(last.inputs)]
     result = space.add(last.op, inputs, last.attrs, origin=last.origin)[0]
     for i, old in enumerate(node.outputs):
         space.replace(old, result if i == port else made[i])

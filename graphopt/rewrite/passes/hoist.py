@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.passes.native import Pass
+from graphopt.rewrite.passes.splice import outside
 from graphopt.rewrite.workspace import Workspace
 
 SAFE = (
@@ -25,9 +26,7 @@ def hoist_invariants(space: Workspace, node: Node) -> bool:
         return False
     outer: dict[Value, Value | None] = dict(captured)
     for inner in invariant:
-        made = space.add(
-            inner.op, [_outside(space, body, outer, v) for v in inner.inputs], inner.attrs, inner.n_outputs
-        )
+        made = space.add(inner.op, [outside(space, body, outer, v) for v in inner.inputs], inner.attrs, inner.n_outputs)
         outer.update(zip(inner.outputs, made, strict=True))
     edited = body.copy()
     moved = {n.id for n in invariant}
@@ -56,15 +55,6 @@ def _invariant(body: Graph, captured: set[Value]) -> list[Node]:
             same.add(node.id)
             found.append(node)
     return found
-
-
-def _outside(space: Workspace, body: Graph, outer: dict[Value, Value | None], value: Value | None) -> Value | None:
-    """The value in front of the loop that a value of the body stands for."""
-    if value is not None and value not in outer:
-        constant = body.constant_of(value)
-        assert constant is not None
-        outer[value] = space.make_constant(constant)
-    return None if value is None else outer[value]
 
 
 def capture_states(space: Workspace, node: Node) -> bool:

@@ -19,9 +19,9 @@ from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.rewrite.cost import CostModel, stated_sizes
 from graphopt.rewrite.dag import Option, Problem, price
 from graphopt.rewrite.functions import moves_only_ones
-from graphopt.rewrite.orders import Form, Order, Spelling, compose, form_of, identity, inverse, moved_fact, turn
+from graphopt.rewrite.orders import Form, Order, Spelling, compose, form_of, identity, inverse, moved_fact, target, turn
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder, target
+from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.workspace import Workspace
 from graphopt.target import PORTABLE

@@ -12,9 +12,8 @@ from graphopt.ir import infer
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Node, Value
-from graphopt.ir.types import Size
 from graphopt.rewrite.functions import moves_only_ones
-from graphopt.rewrite.orders import Form, Order, Spelling, identity, moved_fact, turn
+from graphopt.rewrite.orders import Form, Order, Spelling, identity, moved_fact, target, turn
 from graphopt.rewrite.workspace import Workspace
 
 
@@ -166,9 +165,3 @@ class _Builder:
             if node.op == "Transpose" and node.attrs.get("perm") == perm:
                 return node.outputs[0]
         return None
-
-
-def target(shape: tuple[Size, ...]) -> list[int] | None:
-    """What a Reshape to this shape is told; None where more than one size is unknown, or one may be 0."""
-    found = [n if isinstance(n, int) else -1 for n in shape]
-    return None if found.count(-1) > 1 or 0 in found else found

@@ -1,4 +1,4 @@
-"""Copies a closed graph (a body, a function) into another one, where values stand for its inputs."""
+"""Copies a closed graph (a body, a function), or a part of it, into another one, where values stand for its inputs."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def splice(
         made = space.add(node.op, inputs, attrs, node.n_outputs, node.captures, origin)
         copies.update(zip(node.outputs, made, strict=True))
     return [None if v is None else copies[v] for v in body.outputs]
+
+
+def outside(space: Workspace, body: Graph, outer: dict[Value, Value | None], value: Value | None) -> Value | None:
+    """The value in front of a body's owner that a value of the body stands for: that in ``outer``, which constants of
+    the body are added to."""
+    if value is not None and value not in outer:
+        constant = body.constant_of(value)
+        assert constant is not None
+        outer[value] = space.make_constant(constant)
+    return None if value is None else outer[value]
