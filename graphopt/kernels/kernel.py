@@ -1,0 +1,20 @@
+"""A kernel: Python source that numba compiles, and what its parameters are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIZE = "size"
+"""The parameter kind of an int64 scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Source that defines ``kernel(<params>, lo, hi)``, which does the work items from ``lo`` up to ``hi``.
+
+    ``params`` says of each parameter before ``lo`` the dtype of the elements that it points to, or ``SIZE``. The
+    function returns 0, or another number where it could not do its work.
+    """
+
+    source: str
+    params: tuple[str, ...]
