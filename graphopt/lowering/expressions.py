@@ -35,7 +35,7 @@ FUNCTIONS: Mapping[str, int] = {
     **dict.fromkeys(
         ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"], 1
     ),
-    # ``cast`` as C casts (a float outside of an integer's range gives something, never a trap); ``saturate`` clips to the range
+    # ``cast`` as C casts (a float outside of an integer's range gives something, never a trap); ``saturate`` clips
     **dict.fromkeys(["cast", "saturate", "bits"], 1),
     "select": 3,
     "fma": 3,
@@ -198,7 +198,7 @@ def as_expr(value: Operand, dtype: str = INDEX) -> Expr:
 
 
 def apply(fn: str, *args: Operand, dtype: str | None = None) -> Expr:
-    """The function of the arguments, simplified where that is plain; ``cast``, ``saturate`` and ``bits`` want a ``dtype``.
+    """The function of the arguments, simplified where that is plain; some want a ``dtype``.
 
     Raises TypeError where dtypes do not agree or the function is not known.
     """
@@ -342,7 +342,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """The expression with ``change`` applied to each part, inside first; None keeps a part, and one unchanged is itself."""
+    """The expression with ``change`` applied to each part, inside first; None keeps a part."""
     before = children(expr)
     after = tuple([rewrite(child, change) for child in before])
     if any(a is not b for a, b in zip(before, after, strict=True)):

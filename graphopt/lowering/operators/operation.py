@@ -1,0 +1,130 @@
+"""One application of an op, as lowering sees it: tensors in, facts about them, attributes with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TypeAlias
+
+from graphopt.ir import ops
+from graphopt.ir.constants import Array
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attr, Attrs
+from graphopt.ir.types import Atom, Broadcast, FloorDiv, Minimum, Size, Symbol
+from graphopt.lowering.compute import Tensor
+from graphopt.lowering.expressions import Const, Expr, Var, equal, minimum, select
+
+
+class NotLowered(Exception):  # noqa: N818  it is an answer, not an error
+    """Why an op is left to the reference evaluator: what about it no nest can say."""
+
+
+class Sizes:
+    """The variables that stand for symbolic dimensions in nests, named in order of first use."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Symbol, Var] = {}
+
+    def __call__(self, size: Size) -> Expr:
+        """A size as an expression."""
+        if isinstance(size, int):
+            return Const(size)
+        total: Expr = Const(0)
+        for monomial, coefficient in size.terms:
+            total = (
+                total + reduce(lambda a, b: a * b, map(self._atom, monomial)) * coefficient
+                if monomial
+                else (total + coefficient)
+            )
+        return total
+
+    def _atom(self, atom: Atom) -> Expr:
+        match atom:
+            case Symbol():
+                return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
+            case FloorDiv():
+                return self(atom.numerator) // self(atom.denominator)
+            case Broadcast():
+                return reduce(lambda a, b: select(equal(a, 1), b, a), map(self, atom.sizes))
+            case Minimum():
+                return reduce(minimum, map(self, atom.sizes))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node with the tensors that it reads and all that is known of its inputs and outputs."""
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[Tensor | None, ...]
+    facts: tuple[Fact | None, ...]
+    """Of the inputs; None for those left out."""
+    outputs: tuple[Fact, ...]
+    opset: int
+    size: Sizes = field(default_factory=Sizes, compare=False)
+
+    def attr(self, name: str) -> Attr | None:
+        """An attribute, or its default."""
+        first = self.facts[0] if self.facts else None
+        return ops.attribute(self.op, self.attrs, name, None if first is None else first.rank)
+
+    def has(self, k: int) -> bool:
+        """Whether the k-th input is given."""
+        return k < len(self.inputs) and self.inputs[k] is not None
+
+    def input(self, k: int) -> Tensor:
+        """The k-th input, which the op cannot do without."""
+        tensor = self.inputs[k] if k < len(self.inputs) else None
+        if tensor is None:
+            raise NotLowered(f"{self.op} lacks its input {k}")
+        return tensor
+
+    def constant(self, k: int) -> Array | None:
+        """The elements of the k-th input, where they are known."""
+        fact = self.facts[k] if k < len(self.facts) else None
+        return None if fact is None or fact.constant is None else fact.constant.array
+
+    def known(self, k: int) -> Array:
+        """The elements of the k-th input; NotLowered where they are not known."""
+        found = self.constant(k)
+        if found is None:
+            raise NotLowered(f"input {k} of {self.op} is not a constant")
+        return found
+
+    def elements(self, k: int) -> tuple[Expr, ...]:
+        """The elements of an integer input of rank 0 or 1 as expressions over sizes (shapes, axes, starts)."""
+        fact = self.facts[k] if k < len(self.facts) else None
+        found = None if fact is None else fact.elements
+        if found is None and fact is not None and fact.constant is not None:
+            found = tuple(int(e) for e in fact.constant.array.reshape(-1))
+        if found is None:
+            raise NotLowered(f"input {k} of {self.op} is not known ahead of time")
+        return tuple(map(self.size, found))
+
+    def shape(self, k: int = 0) -> tuple[Expr, ...]:
+        """The shape of the k-th output."""
+        found = self.outputs[k].shape
+        if found is None:
+            raise NotLowered(f"the rank of output {k} of {self.op} is not known")
+        return tuple(map(self.size, found))
+
+    def dtype(self, k: int = 0) -> str:
+        """The dtype of the k-th output."""
+        found = self.outputs[k].dtype
+        if found is None:
+            raise NotLowered(f"the dtype of output {k} of {self.op} is not known")
+        return found
+
+
+Lowering: TypeAlias = Callable[[Operation], "Tensor | Sequence[Tensor]"]
+Table: TypeAlias = Mapping[str, Lowering]
+"""From ops to functions that describe what they compute; an entry ``Op@13`` is for what opset 13 means by it."""
+DTYPES = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+}
+"""The dtypes that nests compute with."""

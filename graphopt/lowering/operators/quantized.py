@@ -1,0 +1,7 @@
+"""What quantized compute."""
+
+from __future__ import annotations
+
+from graphopt.lowering.operators.operation import Table
+
+TABLE: Table = {}

@@ -1,0 +1,73 @@
+"""The one table of what each op computes; ``lower`` adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+from graphopt.lowering.compute import Tensor
+from graphopt.lowering.operators.operation import DTYPES, Lowering, NotLowered, Operation
+
+MODULES = (
+    "elementwise",
+    "reductions",
+    "normalizations",
+    "movement",
+    "indexing",
+    "products",
+    "convolutions",
+    "pooling",
+    "recurrent",
+    "attention",
+    "quantized",
+    "signals",
+)
+"""The modules of this package, each with a ``TABLE`` from ops to functions; no op stands in two."""
+
+_added: dict[str, Lowering] = {}
+
+
+def lower(op: str) -> Callable[[Lowering], Lowering]:
+    """A decorator: the function describes what ``op`` (``MyOp``, ``my.domain::MyOp``) computes from now on.
+
+    It takes an ``Operation`` and gives back one tensor for each output; it raises ``NotLowered`` where the op is
+    better left to the reference evaluator.
+    """
+
+    def add(function: Lowering) -> Lowering:
+        _added[op] = function
+        return function
+
+    return add
+
+
+@cache
+def _own() -> dict[str, Lowering]:
+    found: dict[str, Lowering] = {}
+    for module in MODULES:
+        for op, function in import_module(f"graphopt.lowering.operators.{module}").TABLE.items():
+            assert op not in found, f"{op} stands in two tables"
+            found[op] = function
+    return found
+
+
+def lowering(op: str) -> Lowering | None:
+    """The function that describes an op, if there is one."""
+    return _added.get(op) or _own().get(op)
+
+
+def describe(operation: Operation) -> tuple[Tensor, ...]:
+    """The tensors that the operation computes, one for each output. NotLowered, with the reason, where there is no way."""
+    function = lowering(operation.op)
+    if function is None:
+        raise NotLowered(f"no nest is written for {operation.op}")
+    for k, fact in enumerate((*operation.facts, *operation.outputs)):
+        if fact is not None and fact.dtype not in DTYPES:
+            raise NotLowered(f"value {k} of {operation.op} is {fact.dtype or fact.type}")
+    made = function(operation)
+    tensors = (made,) if isinstance(made, Tensor) else tuple(made)
+    for tensor, fact in zip(tensors, operation.outputs, strict=False):
+        if tensor.dtype != fact.dtype or (fact.rank is not None and tensor.rank != fact.rank):
+            raise AssertionError(f"{operation.op} makes {tensor.dtype} of rank {tensor.rank}, not {fact.type}")
+    return tensors
