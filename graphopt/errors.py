@@ -52,3 +52,19 @@ class MissingDependencyError(GraphoptError):
     """Something that was asked for needs a package that is not installed."""
 
     exit_code = 8
+
+
+class CompilationError(GraphoptError):
+    """A kernel that does not compile; the message says where its source is kept."""
+
+    exit_code = 10
+
+
+class InputError(UsageError):
+    """Arrays that a program cannot be called with: wrong names, dtypes, ranks or sizes."""
+
+
+class ExecutionError(GraphoptError):
+    """A program that stopped at a step that could not do its work, such as an index that is out of range."""
+
+    exit_code = 11

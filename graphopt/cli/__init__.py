@@ -22,6 +22,8 @@ EXIT_CODES = {
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "something that is needed is not installed",
     9: "a result is slower than --fail-if-slower allows",
+    10: "a kernel does not compile",
+    11: "a compiled program stopped at a step that could not do its work",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
 }
 """What the exit codes mean."""

@@ -1,0 +1,170 @@
+"""What a program is made of: buffers, and steps that fill them.
+
+::
+
+    step = Call(kernel, args, extent, ...)         compiled code, run by the native driver
+         | Host(function, inputs, outputs, ...)    a Python function, between two native stretches
+         | Bind(symbols, buffer)                   sizes that are only known once they are computed
+         | Branch(condition, then, otherwise)
+         | Loop(body, counter, count, condition)
+
+Buffers are known by their number. Steps run in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from graphopt.runtime.sizes import Size
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Place: TypeAlias = Literal["input", "output", "constant", "arena", "view", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array; ``dtype`` is ONNX's name of the element type in lower case (``"float32"``, ``"bool"``).
+
+    ``place`` says where it lives:
+
+    - ``input``: the caller's array. The sizes in its shape that are mere symbols are bound by it, others are checked.
+    - ``output``: an array of the caller's, or a fresh one, that is returned.
+    - ``constant``: an array of ``Code.constants``.
+    - ``arena``: memory of the program, shared by buffers that do not live at once; the runtime plans it for each
+      binding of the symbols unless ``offset`` gives the bytes from the arena's start.
+    - ``view``: memory of the buffer ``of``, from the byte ``offset`` on (0 where None).
+    - ``host``: whatever array a ``Host`` step returned. Strings (dtype ``"string"``) and other Python objects (dtype
+      ``"object"``: sequences, optionals) live only in inputs, constants and here.
+    """
+
+    dtype: str
+    shape: tuple[Size, ...]
+    place: Place
+    of: int | None = None
+    offset: Size | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output by its name. A constant of an input's buffer is its default.
+
+    An output may be any buffer: one whose place is not ``output`` is copied at the end.
+    """
+
+    name: str
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An argument that is an address: a buffer's, ``offset`` bytes on."""
+
+    buffer: int
+    offset: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Runs a kernel on the work items from 0 up to ``extent``; where ``parallel``, shared out to the threads.
+
+    ``args`` are those of the kernel before ``lo`` and ``hi``, in order: addresses and sizes. ``label``, ``nodes``,
+    ``flops`` and ``bytes`` are for profiles. ``messages[k - 1]`` is what a kernel's status ``k`` means.
+    """
+
+    kernel: int
+    args: tuple[Ref | Size, ...]
+    extent: Size = 1
+    parallel: bool = False
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+    flops: Size = 0
+    bytes: Size = 0
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Calls ``functions[function]`` with views of the inputs (None for one left out).
+
+    It returns its outputs (an array, or a tuple of several), which are copied where their buffers do not have the
+    place ``host``; or, where it ``fills``, it is given views of the outputs after the inputs and returns nothing.
+    ``binds`` holds ``(symbol, output, axis)``: the symbol is, from here on, the size that the array returned has there.
+    """
+
+    function: str
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    fills: bool = False
+    binds: tuple[tuple[str, int, int], ...] = ()
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """The symbols are, from here on, the elements of an int64 buffer, in order; negative ones are an error."""
+
+    symbols: tuple[str, ...]
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Runs ``then`` where the bool in ``condition`` is true, else ``otherwise``. Symbols bound inside end inside."""
+
+    condition: int
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Runs ``body`` while the int64 in ``counter``, from 0 up by 1, is below ``count`` and ``condition`` holds.
+
+    ``count`` is a size or the place of an int64 (None: no limit); ``condition`` is a buffer of one bool, which the
+    body may change (None: always true). A buffer that is only used inside of the body does not outlive an iteration.
+    """
+
+    body: tuple[Step, ...]
+    counter: int
+    count: Ref | Size | None = None
+    condition: int | None = None
+
+
+Step: TypeAlias = Call | Host | Bind | Branch | Loop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """All of a program that is the same in every call.
+
+    ``objects`` is the object code of the kernels, by number, ``driver`` that of the native driver
+    (``graphopt.kernels.driver``). ``constants`` are the arrays of constant buffers, row-major, by the buffer's number.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    objects: tuple[bytes, ...]
+    driver: bytes
+    constants: Mapping[int, Array] = field(default_factory=dict)
+
+
+def inner(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The sequences of steps within a step."""
+    if isinstance(step, Branch):
+        return step.then, step.otherwise
+    return (step.body,) if isinstance(step, Loop) else ()
+
+
+def walk(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """Every step, those within others too, in the order of the text."""
+    for step in steps:
+        yield step
+        for body in inner(step):
+            yield from walk(body)
