@@ -62,7 +62,7 @@ def evaluate(
     arrays = [None if c is None else c.array for c in inputs]
     _check_defined(op, attrs, inputs, arrays)
     return tuple(
-        _as_constant(op, array, fact) for array, fact in zip(_compute(op, attrs, arrays, n_outputs), facts, strict=True)
+        _as_constant(op, array, fact) for array, fact in zip(compute(op, attrs, arrays, n_outputs), facts, strict=True)
     )
 
 
@@ -194,7 +194,7 @@ def _repeated_element(op: str, attrs: Attrs, inputs: Sequence[Constant | None]) 
         return None
     elements = [None if c is None else _element(c) for c in inputs]
     _check_defined(op, attrs, [None if e is None else Constant.of(e) for e in elements], elements)
-    return np.asarray(_compute(op, attrs, elements, 1)[0]).reshape(())
+    return np.asarray(compute(op, attrs, elements, 1)[0]).reshape(())
 
 
 def _element(constant: Constant) -> Array:
@@ -207,8 +207,11 @@ _MEANINGS = {**MEANINGS, **CORRECTIONS}
 """Ops that are not left to it."""
 
 
-def _compute(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> tuple[Any, ...]:
-    """The outputs of an op on arrays."""
+def compute(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> tuple[Any, ...]:
+    """The outputs of an op without bodies on arrays (lists of them for sequences), of any size and whatever they hold.
+
+    EvaluationError where the op is unknown, or does not take them.
+    """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:

@@ -20,6 +20,14 @@ class NotLowered(Exception):  # noqa: N818  it is an answer, not an error
     """Why an op is left to the reference evaluator: what about it no nest can say."""
 
 
+class NotKnown(NotLowered):
+    """An op of which no nest can be written because the elements of one of its inputs are not known ahead of time."""
+
+    def __init__(self, op: str, input: int) -> None:
+        super().__init__(f"input {input} of {op} is not known ahead of time")
+        self.input = input
+
+
 class Sizes:
     """The variables that stand for symbolic dimensions in nests, named in order of first use."""
 
@@ -86,10 +94,10 @@ class Operation:
         return None if fact is None or fact.constant is None else fact.constant.array
 
     def known(self, k: int) -> Array:
-        """The elements of the k-th input; NotLowered where they are not known."""
+        """The elements of the k-th input; NotKnown where they are not known."""
         found = self.constant(k)
         if found is None:
-            raise NotLowered(f"input {k} of {self.op} is not a constant")
+            raise NotKnown(self.op, k)
         return found
 
     def elements(self, k: int) -> tuple[Expr, ...]:
@@ -99,7 +107,7 @@ class Operation:
         if found is None and fact is not None and fact.constant is not None:
             found = tuple(int(e) for e in fact.constant.array.reshape(-1))
         if found is None:
-            raise NotLowered(f"input {k} of {self.op} is not known ahead of time")
+            raise NotKnown(self.op, k)
         return tuple(map(self.size, found))
 
     def shape(self, k: int = 0) -> tuple[Expr, ...]:
