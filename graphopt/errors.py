@@ -68,3 +68,9 @@ class ExecutionError(GraphoptError):
     """A program that stopped at a step that could not do its work, such as an index that is out of range."""
 
     exit_code = 11
+
+
+class ScheduleError(GraphoptError):
+    """A step of a schedule that would change what a tensor program computes, or that names what is not there."""
+
+    exit_code = 10
