@@ -1,0 +1,302 @@
+"""A value in the LLVM code of a kernel that is being written: a scalar, or a vector whose lanes are computed at once.
+
+Python's operators on a ``Value`` append instructions, so a formula written once over values serves scalars and vectors
+of every width, and costs no compilation of its own: it becomes part of the kernel that uses it. Plain numbers in a
+formula are constants of the dtype of the value that they meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.ir as llvm
+from numba import types
+from numba.core import cgutils
+
+Number = int | float
+
+
+def element(dtype: Any) -> Any:
+    """The LLVM type of one lane of a numba dtype: a mask's lane is one bit."""
+    if isinstance(dtype, types.Boolean):
+        return llvm.IntType(1)
+    if is_float(dtype):
+        return {32: llvm.FloatType(), 64: llvm.DoubleType()}[dtype.bitwidth]
+    return llvm.IntType(dtype.bitwidth)
+
+
+def llvm_type(dtype: Any, lanes: int) -> Any:
+    """The LLVM type of a value: a vector, or for one lane the element itself."""
+    return element(dtype) if lanes == 1 else llvm.VectorType(element(dtype), lanes)
+
+
+def width(dtype: Any) -> int:
+    """Bits of one lane."""
+    return 1 if isinstance(dtype, types.Boolean) else int(dtype.bitwidth)
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether the dtype is float32 or float64."""
+    return isinstance(dtype, types.Float)
+
+
+def is_signed(dtype: Any) -> bool:
+    """Whether the dtype is a signed integer."""
+    return dtype in types.signed_domain
+
+
+def integer(bits: int) -> Any:
+    """The signed integer dtype of so many bits."""
+    return types.Integer.from_bitwidth(bits, True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """An LLVM value, its numba dtype, its number of lanes, and the builder that appends what is done with it."""
+
+    builder: Any
+    ir: Any
+    dtype: Any
+    lanes: int
+
+    def number(self, number: Number) -> Value:
+        """The constant, as this value's dtype and lanes."""
+        return constant(self.builder, self.dtype, self.lanes, number)
+
+    def _with(self, ir: Any, dtype: Any = None) -> Value:
+        return Value(self.builder, ir, dtype or self.dtype, self.lanes)
+
+    def _other(self, other: Value | Number) -> Any:
+        if not isinstance(other, Value):
+            return self.number(other).ir
+        if other.dtype != self.dtype:
+            raise TypeError(f"{self.dtype} meets {other.dtype}")
+        return other.ir
+
+    def _binary(self, other: Value | Number, of_floats: str, of_ints: str) -> Value:
+        name = of_floats if is_float(self.dtype) else of_ints
+        return self._with(getattr(self.builder, name)(self.ir, self._other(other)))
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self._binary(other, "fadd", "add")
+
+    def __radd__(self, other: Number) -> Value:
+        return self + other
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self._binary(other, "fsub", "sub")
+
+    def __rsub__(self, other: Number) -> Value:
+        return self.number(other) - self
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self._binary(other, "fmul", "mul")
+
+    def __rmul__(self, other: Number) -> Value:
+        return self * other
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self._binary(other, "fdiv", "sdiv")
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return self.number(other) / self
+
+    def __neg__(self) -> Value:
+        return self._with(self.builder.fneg(self.ir)) if is_float(self.dtype) else 0 - self
+
+    def __and__(self, other: Value | Number) -> Value:
+        return self._with(self.builder.and_(self.ir, self._other(other)))
+
+    def __or__(self, other: Value | Number) -> Value:
+        return self._with(self.builder.or_(self.ir, self._other(other)))
+
+    def __xor__(self, other: Value | Number) -> Value:
+        return self._with(self.builder.xor(self.ir, self._other(other)))
+
+    def __invert__(self) -> Value:
+        return self ^ (1 if isinstance(self.dtype, types.Boolean) else -1)
+
+    def __lshift__(self, count: Value | Number) -> Value:
+        return self._shift("shl", count)
+
+    def __rshift__(self, count: Value | Number) -> Value:
+        return self._shift("ashr" if is_signed(self.dtype) else "lshr", count)
+
+    def _shift(self, how: str, count: Value | Number) -> Value:
+        if isinstance(count, Value):
+            # LLVM leaves shifts by the width or more undefined; such a count shifts everything out, as in numpy.
+            fits = as_unsigned(count) < width(self.dtype)
+            last = width(self.dtype) - 1
+            if how == "ashr":
+                return self._with(self.builder.ashr(self.ir, select(fits, count, count.number(last)).ir))
+            shifted = self._with(getattr(self.builder, how)(self.ir, select(fits, count, count.number(0)).ir))
+            return select(fits, shifted, self.number(0))
+        return self._with(getattr(self.builder, how)(self.ir, self._other(count)))
+
+    def _compare(self, sign: str, other: Value | Number) -> Value:
+        a, b = self.ir, self._other(other)
+        if is_float(self.dtype):
+            ir = self.builder.fcmp_unordered("!=", a, b) if sign == "!=" else self.builder.fcmp_ordered(sign, a, b)
+        elif is_signed(self.dtype):
+            ir = self.builder.icmp_signed(sign, a, b)
+        else:
+            ir = self.builder.icmp_unsigned(sign, a, b)
+        return self._with(ir, types.boolean)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self._compare("<", other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self._compare(">=", other)
+
+
+def constant(builder: Any, dtype: Any, lanes: int, number: Number) -> Value:
+    """The same number in every lane; a float32 is the nearest one."""
+    exact = float(number) if is_float(dtype) else int(number)
+    one = llvm.Constant(element(dtype), exact)
+    ir = one if lanes == 1 else llvm.Constant(llvm.VectorType(element(dtype), lanes), [one] * lanes)
+    return Value(builder, ir, dtype, lanes)
+
+
+def broadcast(x: Value, lanes: int) -> Value:
+    """A scalar in every lane; a vector as it is."""
+    if x.lanes == lanes:
+        return x
+    if isinstance(x.ir, llvm.Constant):
+        return Value(x.builder, llvm.Constant(llvm.VectorType(x.ir.type, lanes), [x.ir] * lanes), x.dtype, lanes)
+    vector = llvm.VectorType(element(x.dtype), lanes)
+    nothing = llvm.Constant(vector, llvm.Undefined)
+    first = x.builder.insert_element(nothing, x.ir, llvm.Constant(llvm.IntType(32), 0))
+    zeros = llvm.Constant(llvm.VectorType(llvm.IntType(32), lanes), [0] * lanes)
+    return Value(x.builder, x.builder.shuffle_vector(first, nothing, zeros), x.dtype, lanes)
+
+
+def suffix(ir_type: Any) -> str:
+    """How names of LLVM's intrinsics spell a type: ``v16f32``."""
+    if isinstance(ir_type, llvm.VectorType):
+        return f"v{ir_type.count}{suffix(ir_type.element)}"
+    if isinstance(ir_type, llvm.PointerType):
+        return "p0"
+    return ir_type.intrinsic_name  # type: ignore[no-any-return]
+
+
+def call(builder: Any, name: str, result: Any, args: list[Any]) -> Any:
+    """Calls a function of the module by name, declaring it at first use."""
+    signature = llvm.FunctionType(result, [arg.type for arg in args])
+    function = cgutils.get_or_insert_function(builder.module, signature, name)  # type: ignore[no-untyped-call]
+    return builder.call(function, args)
+
+
+def intrinsic(name: str, *args: Value) -> Value:
+    """LLVM's intrinsic ``llvm.<name>.<type>`` over values of one type, which is the result's too."""
+    x = args[0]
+    full = f"llvm.{name}.{suffix(x.ir.type)}"
+    return Value(x.builder, call(x.builder, full, x.ir.type, [arg.ir for arg in args]), x.dtype, x.lanes)
+
+
+def equal(a: Value, b: Value | Number) -> Value:
+    """The mask of lanes that are equal; NaN equals nothing, and zeros of both signs are equal."""
+    return a._compare("==", b)
+
+
+def not_equal(a: Value, b: Value | Number) -> Value:
+    """The mask of lanes that are not equal."""
+    return a._compare("!=", b)
+
+
+def as_unsigned(x: Value) -> Value:
+    """The same bits, taken as an unsigned integer."""
+    return Value(x.builder, x.ir, types.Integer.from_bitwidth(width(x.dtype), False), x.lanes)
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """``a * b + c`` rounded once; of integers, the plain product and sum."""
+    return intrinsic("fma", a, b, c) if is_float(a.dtype) else a * b + c
+
+
+def select(mask: Value, a: Value, b: Value) -> Value:
+    """``a`` where the mask holds, ``b`` elsewhere; both are computed."""
+    return Value(a.builder, a.builder.select(mask.ir, a.ir, b.ir), a.dtype, a.lanes)
+
+
+def isnan(x: Value) -> Value:
+    """The mask of lanes that are NaN."""
+    return Value(x.builder, x.builder.fcmp_unordered("uno", x.ir, x.ir), types.boolean, x.lanes)
+
+
+def isinf(x: Value) -> Value:
+    """The mask of lanes that are infinite, of either sign."""
+    return equal(magnitude(x), float("inf"))
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """The smaller; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
+    if is_float(a.dtype):
+        return select(isnan(b), b, select(b < a, b, a))
+    return select(b < a, b, a)
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The larger; NaN where either is. One instruction where ``b`` is a constant, so write the constant second."""
+    if is_float(a.dtype):
+        return select(isnan(b), b, select(b > a, b, a))
+    return select(b > a, b, a)
+
+
+def magnitude(x: Value) -> Value:
+    """The absolute value; the smallest signed integer stays what it is."""
+    if is_float(x.dtype):
+        return intrinsic("fabs", x)
+    return select(x < 0, -x, x) if is_signed(x.dtype) else x
+
+
+def bits(x: Value) -> Value:
+    """The bits of a float as a signed integer of the same width."""
+    dtype = integer(width(x.dtype))
+    return Value(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
+
+
+def from_bits(x: Value) -> Value:
+    """The float of which a 32- or 64-bit integer is the bits."""
+    dtype = types.float32 if width(x.dtype) == 32 else types.float64
+    return Value(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
+
+
+def cast(x: Value, dtype: Any) -> Value:
+    """``x`` as another dtype.
+
+    Floats become integers by truncation (C), and what does not fit 8 or 16 bits wraps around, as numpy does on x86;
+    what does not fit 32 or 64 bits is undefined. Wider integers become narrower by wrapping around. To a mask: whether
+    it is not zero.
+    """
+    builder, source = x.builder, x.dtype
+    if source == dtype:
+        return x
+    target = llvm_type(dtype, x.lanes)
+    if isinstance(dtype, types.Boolean):
+        return not_equal(x, 0)
+    if is_float(dtype):
+        if is_float(source):
+            convert = builder.fpext if width(dtype) > width(source) else builder.fptrunc
+        else:
+            convert = builder.sitofp if is_signed(source) else builder.uitofp
+        return Value(builder, convert(x.ir, target), dtype, x.lanes)
+    if is_float(source):
+        if width(dtype) < 32:
+            return cast(cast(x, types.int32), dtype)
+        if dtype == types.uint32:
+            return cast(cast(x, types.int64), dtype)
+        convert = builder.fptosi if is_signed(dtype) else builder.fptoui
+        return Value(builder, convert(x.ir, target), dtype, x.lanes)
+    if width(dtype) == width(source):
+        return Value(builder, x.ir, dtype, x.lanes)
+    widen = builder.sext if is_signed(source) else builder.zext
+    convert = builder.trunc if width(dtype) < width(source) else widen
+    return Value(builder, convert(x.ir, target), dtype, x.lanes)
