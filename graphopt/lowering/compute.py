@@ -442,10 +442,11 @@ class _Writer:
         name = self.buffer(first).name
         targets: list[Buffer] = []
         for port, value in enumerate(r.values):
-            if port not in outputs:  # an accumulator that nobody asked for still has to be kept
-                unasked = Buffer(f"{name}_{port}", first.shape, value.dtype)
-                scratch.append(self.buffer(unasked))
-            targets.append(outputs.get(port, unasked))
+            if port in outputs:
+                targets.append(outputs[port])
+            else:  # an accumulator that nobody asked for still has to be kept
+                targets.append(Buffer(f"{name}_{port}", first.shape, value.dtype))
+                scratch.append(self.buffer(targets[-1]))
         known = {v: Load(t, where) for v, t in zip(r.accumulators, targets, strict=True)}
         known_steps = dict(zip(r.steps, r.values, strict=True))
         combined = [substitute(c, {**known, **known_steps}) for c in r.combined]
