@@ -125,7 +125,7 @@ DOORS = {
     "onnx": {"ir.evaluate", "ir.infer", "ir.onnx_io", "ir.ops", "ir.suite"},
     "onnx_ir": {"ir.onnx_io"},
     "onnxruntime": {"engines"},
-    "platformdirs": {"rewrite.parsed", "calibration.store", "rewrite.verdicts"},
+    "platformdirs": {"kernels.cache", "rewrite.parsed", "calibration.store", "rewrite.verdicts"},
     "rich": {"cli"},
     # integer programs; least squares and rank correlation
     "scipy": {"rewrite.extract", "calibration.fit", "measure"},

@@ -1,0 +1,99 @@
+"""Where object code is kept between runs: a folder that only its user may touch.
+
+A kernel's files are named by a digest of all that its object code depends on, so that nothing stale is
+ever found: ``<digest>.py`` is the source, ``<digest>.o`` the object code behind a checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import cpu
+
+VARIABLE = "GRAPHOPT_CACHE"
+"""The environment variable that names another folder than the user's own cache folder."""
+
+_MARK = b"graphopt object 1\n"
+
+
+def folder() -> Path:
+    """The folder of kernels, made where it is missing; raises ``UsageError`` where others may write or read it."""
+    place = _root() / "kernels"
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = place.lstat()
+    except OSError as error:
+        raise UsageError(f"the folder {place} for compiled kernels cannot be made: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(
+            f"the folder {place} for compiled kernels must be this user's alone (mode 0700): what lies there is run; "
+            f"chmod 700 it, or set {VARIABLE} to another"
+        )
+    return place
+
+
+def digest(kernel: Kernel) -> str:
+    """The name of a kernel's files: of its source, its parameters, this processor, and all that compiles it."""
+    return sha256("\0".join([_compiler(), *kernel.params, kernel.source]).encode()).hexdigest()[:40]
+
+
+def stored(place: Path) -> bytes | None:
+    """The object code in a file; None where there is none, or where it is damaged."""
+    try:
+        content = place.read_bytes()
+    except OSError:
+        return None
+    head = len(_MARK) + 32
+    code = content[head:]
+    return code if content[:head] == _MARK + sha256(code).digest() else None
+
+
+def store(place: Path, code: bytes) -> None:
+    """Keep object code in a file, which is there as a whole or not at all."""
+    write(place, _MARK + sha256(code).digest() + code)
+
+
+def write(place: Path, content: bytes) -> None:
+    """Write a file as a whole; raises ``UsageError`` where it cannot be."""
+    try:
+        handle, name = tempfile.mkstemp(dir=place.parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+            os.replace(name, place)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+
+
+def _root() -> Path:
+    if VARIABLE in os.environ:
+        return Path(os.environ[VARIABLE]).absolute()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("graphopt")
+
+
+@cache
+def _compiler() -> str:
+    """All that object code depends on apart from the kernel, as one digest."""
+    state = sha256()
+    for name in ("numba", "llvmlite"):
+        try:
+            state.update(f"{name} {version(name)}\n".encode())
+        except PackageNotFoundError:
+            raise MissingDependencyError(f"{name} is not installed, and compiles kernels: pip install {name}") from None
+    state.update(f"{cpu.name()} {' '.join(sorted(cpu.features()))}\n".encode())
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        state.update(file.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,151 @@
+"""From a kernel's source to object code, through numba's front end and LLVM.
+
+numba types the function and writes LLVM's language; from there on the pipeline is ours: everything that
+numba makes for Python is dropped, and the whole is optimized once, for this processor, as position independent code.
+"""
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import compiler, registry, types
+from numba.core.codegen import CPUCodeLibrary, get_host_cpu_features
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.cpu_options import FastMathOptions
+
+from graphopt.errors import CompilationError
+from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.runtime.objects import ENTRY, undefined
+
+_STORAGE = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
+"""How elements lie in memory, of dtypes that numba has no plain type for."""
+
+_PYTHON = ("Py", "_Py", "NRT_", "numba_")
+"""How functions begin that are there only within Python."""
+
+
+class _Library(CPUCodeLibrary):
+    """Modules as they were lowered, linked and neither optimized nor compiled."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+def object_code(kernel: Kernel, place: Path) -> bytes:
+    """The ELF file of a kernel, whose one exported function is ``int32 entry(int64* args, int64 lo, int64 hi)``.
+
+    ``place`` is the file that the source is in, for messages. Raises whatever numba and LLVM raise, and
+    ``CompilationError`` where the code would need Python when it runs.
+    """
+    with global_compiler_lock:
+        module = _optimized(_lowered(kernel, _function(kernel.source, place)))
+        code: bytes = _machine().emit_object(module)
+    python = [name for name in undefined(code) if name.startswith(_PYTHON)]
+    if python:
+        raise CompilationError(
+            f"it calls {', '.join(python)}, which kernels cannot: no Python objects, arrays or errors"
+        )
+    return code
+
+
+def assembly(kernel: Kernel, place: Path) -> str:
+    """The same code for people to read."""
+    with global_compiler_lock:
+        text: str = _machine().emit_assembly(_optimized(_lowered(kernel, _function(kernel.source, place))))
+    return text
+
+
+def _function(source: str, place: Path) -> Any:
+    linecache.cache[str(place)] = (len(source), None, source.splitlines(keepends=True), str(place))
+    names: dict[str, Any] = {"__name__": f"graphopt_kernel_{place.stem}", "__file__": str(place)}
+    exec(compile(source, str(place), "exec", dont_inherit=True), names)
+    return names["kernel"]
+
+
+def _lowered(kernel: Kernel, function: Any) -> Any:
+    """LLVM's module of the function, of all that it calls, and of its entry."""
+    target = registry.cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()
+    flags: Any = compiler.Flags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    flags.fastmath = FastMathOptions({"contract"})
+    library = _Library(target.target_context.codegen(), "kernel")
+    found = compiler.compile_extra(
+        target.typing_context,
+        target.target_context,
+        function,
+        (*(_type(p) for p in kernel.params), types.int64, types.int64),
+        types.int32,
+        flags,
+        {},
+        library=library,
+    )
+    if not library._finalized:
+        library.finalize()
+    module = library._final_module
+    module.link_in(llvm.parse_assembly(str(_entry(target.target_context, found.fndesc, kernel))))
+    return module
+
+
+def _type(param: str) -> Any:
+    if param == SIZE:
+        return types.int64
+    return types.CPointer(getattr(types, _STORAGE.get(param, param)))
+
+
+def _entry(context: Any, described: Any, kernel: Kernel) -> ir.Module:
+    """The function that takes its arguments out of memory and calls the kernel."""
+    word, status = ir.IntType(64), ir.IntType(32)
+    module = context.codegen()._create_empty_module(ENTRY)
+    function = ir.Function(module, ir.FunctionType(status, [word.as_pointer(), word, word]), ENTRY)
+    builder = ir.IRBuilder(function.append_basic_block())
+    args = []
+    for number, param in enumerate(kernel.params):
+        value = builder.load(builder.gep(function.args[0], [word(number)]))
+        args.append(value if param == SIZE else builder.inttoptr(value, context.get_value_type(_type(param))))
+    callee = context.declare_function(module, described)
+    end, result = context.call_conv.call_function(
+        builder, callee, described.restype, described.argtypes, [*args, *function.args[1:]]
+    )
+    builder.ret(builder.select(end.is_error, status(-1), result))
+    return module
+
+
+def _optimized(module: Any) -> Any:
+    for number, value in enumerate([*module.functions, *module.global_variables]):
+        if (
+            not value.is_declaration and value.name != ENTRY
+        ):  # what is not used is dropped; names do not tell runs apart
+            value.linkage = llvm.Linkage.internal
+            value.name = f"v{number}"
+    module.name = "kernel"
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = True
+    builder = llvm.create_pass_builder(_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    module.verify()
+    return module
+
+
+def _machine() -> Any:
+    # on some processors with AVX-512 LLVM keeps to 256 bits unless it is told not to
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=f"{get_host_cpu_features()},-prefer-256-bit",
+        opt=3,
+        reloc="pic",
+        codemodel="small",
+    )

@@ -1,0 +1,135 @@
+"""The native driver: runs a table of instructions, and shares the work of large kernels out to a team of threads.
+
+Work is handed over through words in memory (``graphopt.runtime.table`` says which). A member that waits for work looks
+for a moment and then sleeps in the kernel of the system until it is woken, so that a program that does not run costs
+nothing. A kernel's work items are cut into as many ranges as there are threads, always in the same way.
+"""
+# mypy: allow-untyped-calls, disable-error-code="call-arg, misc, untyped-decorator, var-annotated"
+
+from __future__ import annotations
+
+from numba import njit
+
+from graphopt.kernels.atomics import add, call, clock, flag, load, pause, raise_to, store, wait, wake
+
+WIDTH = 5
+CALL, JUMP, UNLESS, NOT_BELOW, NOT_BELOW_STORED, SET, ADD = range(7)
+GENERATION, SLEEPING, REMAINING, WAITING, STATUS = 0, 8, 64, 72, 128
+FUNCTION, ARGUMENTS, EXTENT, MEMBERS, SPINS, ACTIVE, STOPPED = 192, 200, 208, 216, 224, 232, 240
+STAMP_WIDTH = 3
+SERVE = 1
+
+
+@njit(error_model="numpy")
+def _run_share(team: int, member: int) -> None:
+    """Do one member's range of the work, and keep its status."""
+    extent, members = load(team + EXTENT), load(team + MEMBERS)
+    lo, hi = extent * member // members, extent * (member + 1) // members
+    if lo < hi:
+        status = call(load(team + FUNCTION), load(team + ARGUMENTS), lo, hi)
+        if status != 0:
+            raise_to(team + STATUS, status & 0xFFFFFFFF)
+
+
+@njit(error_model="numpy")
+def _serve(team: int, member: int) -> None:
+    """Do a member's part of all work until the team ends."""
+    seen = 0
+    spins = 0
+    while True:
+        if load(team + GENERATION) == seen:
+            if spins < load(team + SPINS) and load(team + ACTIVE) != 0:
+                spins += 1
+                pause()
+            else:
+                add(team + SLEEPING, 1)
+                wait(team + GENERATION, seen)
+                add(team + SLEEPING, -1)
+                spins = 0
+            continue
+        seen += 1
+        spins = 0
+        if load(team + STOPPED) != 0:
+            return
+        _run_share(team, member)
+        if add(team + REMAINING, -1) == 1 and load(team + WAITING) != 0:
+            wake(team + REMAINING)
+
+
+@njit(error_model="numpy")
+def _share_out(team: int, function: int, args: int, extent: int) -> int:
+    """Run a kernel with the whole team; the largest status of its parts."""
+    store(team + FUNCTION, function)
+    store(team + ARGUMENTS, args)
+    store(team + EXTENT, extent)
+    store(team + STATUS, 0)
+    store(team + REMAINING, load(team + MEMBERS) - 1)
+    add(team + GENERATION, 1)
+    if load(team + SLEEPING) > 0:
+        wake(team + GENERATION)
+    _run_share(team, 0)
+    spins = load(team + SPINS)
+    while spins > 0 and load(team + REMAINING) > 0:
+        spins -= 1
+        pause()
+    if load(team + REMAINING) > 0:
+        store(team + WAITING, 1)
+        remaining = load(team + REMAINING)
+        while remaining > 0:
+            wait(team + REMAINING, remaining)
+            remaining = load(team + REMAINING)
+        store(team + WAITING, 0)
+    return load(team + STATUS)
+
+
+def kernel(code, args, first, team, report, stamps, role, lo, hi):  # type: ignore[no-untyped-def]
+    """Run the instructions from ``lo`` up to ``hi``; where one fails, ``report`` is its number and its status."""
+    if role == SERVE:
+        _serve(team, lo)
+        return 0
+    at = lo
+    failed = 0
+    if team != 0:
+        store(team + ACTIVE, 1)
+    while at < hi:
+        here = at * WIDTH
+        operation, a, b, c = code[here], code[here + 1], code[here + 2], code[here + 3]
+        following = at + 1
+        begin = clock() if stamps != 0 else 0
+        if operation == CALL:
+            extent = args[c]
+            if extent > 1 and team != 0 and code[here + 4] != 0:
+                status = _share_out(team, a, first + 8 * b, extent)
+            elif extent > 0:
+                status = call(a, first + 8 * b, 0, extent)
+            else:
+                status = 0
+            if status != 0:
+                report[0], report[1] = at, status
+                failed = 1
+                break
+        elif operation == JUMP:
+            following = a
+        elif operation == UNLESS:
+            if not flag(args[b]):
+                following = a
+        elif operation == NOT_BELOW:
+            if load(args[b]) >= args[c]:
+                following = a
+        elif operation == NOT_BELOW_STORED:
+            if load(args[b]) >= load(args[c]):
+                following = a
+        elif operation == SET:
+            store(args[a], b)
+        elif operation == ADD:
+            add(args[a], b)
+        if stamps != 0:
+            own = stamps + 8 * STAMP_WIDTH * at
+            if load(own + 16) == 0:
+                store(own, begin)
+            add(own + 8, clock() - begin)
+            add(own + 16, 1)
+        at = following
+    if team != 0:
+        store(team + ACTIVE, 0)
+    return failed

@@ -1,0 +1,74 @@
+"""What the processor can do: the instruction sets that compiled code may use, and how many cores there are."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+_SETS = (
+    "sse",
+    "avx",
+    "amx",
+    "fma",
+    "bmi",
+    "f16c",
+    "pni",
+    "ssse3",
+    "popcnt",
+    "abm",
+    "aes",
+    "vaes",
+    "gfni",
+    "pclmul",
+    "vpclmul",
+    "movbe",
+    "adx",
+    "cx16",
+    "sha",
+    "rdrnd",
+    "rdseed",
+    "xsave",
+    "clflushopt",
+    "clwb",
+    "lahf",
+    "prfchw",
+    "3dnowprefetch",
+    "movdir",
+    "vp2intersect",
+    "serialize",
+    "fxsr",
+    "mmx",
+)
+
+
+def cores() -> int:
+    """How many threads can run at once, as far as this process may."""
+    return len(os.sched_getaffinity(0))
+
+
+@cache
+def features() -> frozenset[str]:
+    """The instruction sets that code may use, by the names that Linux gives them."""
+    flags = _description().get("flags", "").split()
+    return frozenset(f for f in flags if f.startswith(_SETS))
+
+
+@cache
+def name() -> str:
+    """The processor's maker, family, model and stepping, as one word."""
+    found = _description()
+    parts = [platform.machine(), *(found.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
+    return "-".join(p for p in parts if p)
+
+
+@cache
+def _description() -> dict[str, str]:
+    """What Linux says of the first core."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    lines = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}

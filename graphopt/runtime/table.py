@@ -1,0 +1,59 @@
+"""The numbers that Python and the native driver agree on: instructions, and the words of a team of threads.
+
+The driver's source has the same numbers under the same names; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WIDTH: Final = 5
+"""Words of an instruction: an operation and four operands."""
+
+CALL: Final = 0
+"""Address of a kernel, number of its first argument, number of the argument that is the extent, parallel or not."""
+JUMP: Final = 1
+"""Number of the next instruction."""
+UNLESS: Final = 2
+"""Number of the next instruction where a bool is false, number of the argument that is its address."""
+NOT_BELOW: Final = 3
+"""Number of the next instruction where a counter has reached a size: arguments of the address and of the size."""
+NOT_BELOW_STORED: Final = 4
+"""The same, but the second argument is the address of the size."""
+SET: Final = 5
+"""Argument of a word's address, the word's new value."""
+ADD: Final = 6
+"""Argument of a word's address, what is added to the word."""
+
+# a team is 64 words, so that what several threads write lies in cache lines of its own
+GENERATION: Final = 0
+"""Counts the pieces of work handed out; the members wait for it."""
+SLEEPING: Final = 1
+"""How many members sleep."""
+REMAINING: Final = 8
+"""How many members have not finished the piece of work."""
+WAITING: Final = 9
+"""Whether the caller sleeps until they have."""
+STATUS: Final = 16
+"""The largest status of the piece of work."""
+FUNCTION: Final = 24
+ARGUMENTS: Final = 25
+EXTENT: Final = 26
+MEMBERS: Final = 27
+"""How many threads there are, the caller among them."""
+SPINS: Final = 28
+"""How often a thread looks before it sleeps."""
+ACTIVE: Final = 29
+"""Whether a program is running, so that looking out for work is worth while."""
+STOPPED: Final = 30
+TEAM_WORDS: Final = 64
+
+STAMP_WIDTH: Final = 3
+"""Words of an instruction's profile: when it began first, its nanoseconds in all, how often it ran."""
+
+WALK: Final = 0
+"""The driver runs instructions."""
+SERVE: Final = 1
+"""The driver is a member of a team, ``lo`` its number, until the team ends."""
+DRIVER_PARAMS: Final = ("int64", "int64", "size", "size", "int64", "size", "size")
+"""Instructions, arguments twice, address of the team (0: none), report, address of the profile (0: none), role."""
