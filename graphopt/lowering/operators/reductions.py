@@ -1,7 +1,183 @@
-"""What reductions compute."""
+"""What reductions, arg-reductions and running sums compute: few elements from many."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
-TABLE: Table = {}
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Reduction, Tensor, compute
+from graphopt.lowering.expressions import Expr, apply, as_expr, cast, select
+from graphopt.lowering.operators.elements import integer, label, wide, widened
+from graphopt.lowering.operators.operation import Operation, Table
+
+At = Callable[..., Expr]
+"""From indices to the element there."""
+
+
+def normalized(axis: int, rank: int) -> int:
+    """The axis counted from the front."""
+    return axis + rank if axis < 0 else axis
+
+
+def count(shape: Sequence[Expr], axes: Sequence[int]) -> Expr:
+    """How many elements lie along the axes."""
+    return reduce(lambda a, b: a * b, (shape[k] for k in axes), as_expr(1))
+
+
+def without(at: Sequence[Expr], axes: Sequence[int]) -> tuple[Expr, ...]:
+    """The indices or sizes of the other axes."""
+    return tuple(i for k, i in enumerate(at) if k not in axes)
+
+
+def over(
+    shape: Sequence[Expr],
+    axes: Sequence[int],
+    element: At,
+    combine: Callable[..., Reduction],
+    name: str,
+    keepdims: bool = False,
+) -> Tensor:
+    """What ``combine`` leaves of ``element(*indices)`` over some axes of a shape, which are dropped or become 1."""
+    kept = tuple(as_expr(1) if k in axes else s for k, s in enumerate(shape) if keepdims or k not in axes)
+
+    def remaining(*at: Expr) -> Expr | Reduction:
+        steps = {k: t.reduce_axis(shape[k]) for k in axes}
+        free = iter(at if not keepdims else without(at, axes))
+        indices = [steps[k].var if k in steps else next(free) for k in range(len(shape))]
+        value = element(*indices)
+        return combine(value, *steps.values()) if steps else value
+
+    return compute(kept, remaining, name=name)
+
+
+# -- Reduce*
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A reduction: of what of each element, combined how, and what becomes of the result."""
+
+    combine: Callable[..., Reduction]
+    value: Callable[[Expr], Expr] | None = None
+    finish: Callable[[Expr, Expr], Expr] | None = None
+    """Of what remains and how many elements there were."""
+    in_floats: bool = False
+    """Integers become float64 on the way."""
+
+
+def _squared(x: Expr) -> Expr:
+    return x * x
+
+
+KINDS: dict[str, Kind] = {
+    "ReduceL1": Kind(t.sum, lambda x: apply("abs", x)),
+    "ReduceL2": Kind(t.sum, _squared, lambda total, n: apply("sqrt", total), in_floats=True),
+    "ReduceLogSum": Kind(t.sum, None, lambda total, n: apply("log", total), in_floats=True),
+    "ReduceMax": Kind(t.max),
+    "ReduceMean": Kind(t.sum, None, lambda total, n: total / cast(n, total.dtype)),
+    "ReduceMin": Kind(t.min),
+    "ReduceProd": Kind(t.prod),
+    "ReduceSum": Kind(t.sum),
+    "ReduceSumSquare": Kind(t.sum, _squared),
+}
+
+
+def reduced_axes(op: Operation, rank: int) -> tuple[int, ...]:
+    """The axes that a Reduce op names in its second input: all where it names none, unless that means none."""
+    named = op.known(1).reshape(-1).tolist() if op.has(1) else []
+    if not named and integer(op, "noop_with_empty_axes"):
+        return ()
+    return tuple(sorted({normalized(int(a), rank) for a in named})) or tuple(range(rank))
+
+
+def _accumulated(dtype: str, kind: Kind) -> str:
+    """The dtype of the accumulator."""
+    return "float64" if kind.in_floats and "int" in dtype else wide(dtype)
+
+
+def _reduce(op: Operation) -> Tensor:
+    kind, x = KINDS[op.op], op.input(0)
+    axes, keepdims, dtype = reduced_axes(op, x.rank), bool(integer(op, "keepdims")), op.dtype()
+    inner = _accumulated(x.dtype, kind)
+
+    def element(*at: Expr) -> Expr:
+        found = cast(x[at], inner)
+        return found if kind.value is None else kind.value(found)
+
+    combine = {t.max: t.any, t.min: t.all}.get(kind.combine, kind.combine) if dtype == "bool" else kind.combine
+    total = over(x.shape, axes, element, combine, label(op), keepdims)
+    if kind.finish is None and total.dtype == dtype:
+        return total
+    n = count(x.shape, axes)
+    finish = kind.finish or (lambda total, n: total)
+    return compute(total.shape, lambda *at: cast(finish(total[at], n), dtype), dtype, label(op))
+
+
+def _log_sum_exp(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    axes, keepdims = reduced_axes(op, x.rank), bool(integer(op, "keepdims"))
+    inner = "float64" if "int" in x.dtype else wide(x.dtype)
+    largest = over(x.shape, axes, lambda *at: cast(x[at], inner), t.max, "largest")
+
+    def offset(at: Sequence[Expr]) -> Expr:
+        """The largest; 0 where that is infinite, and infinities shall come out as they are."""
+        found = largest[tuple(at)]
+        return select(apply("isinf", found), 0.0, found)
+
+    total = over(
+        x.shape, axes, lambda *at: apply("exp", cast(x[at], inner) - offset(without(at, axes))), t.sum, "total"
+    )
+
+    def element(*at: Expr) -> Expr:
+        kept = without(at, axes) if keepdims else at
+        return cast(apply("log", total[kept]) + offset(kept), dtype)
+
+    return compute(op.shape(), element, dtype, label(op))
+
+
+# -- softmax
+
+
+def exponentials(x: Tensor, axes: Sequence[int]) -> tuple[At, Tensor, Tensor]:
+    """The widened elements, their largest along the axes, and the sum of exp(element - largest)."""
+
+    def element(*at: Expr) -> Expr:
+        return widened(x[at])
+
+    largest = over(x.shape, axes, element, t.max, "largest")
+    total = over(x.shape, axes, lambda *at: apply("exp", element(*at) - largest[without(at, axes)]), t.sum, "total")
+    return element, largest, total
+
+
+def _softmax(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    axes = (normalized(integer(op, "axis"), x.rank),)
+    element, largest, total = exponentials(x, axes)
+
+    def shares(*at: Expr) -> Expr:
+        row = without(at, axes)
+        return cast(apply("exp", element(*at) - largest[row]) / total[row], dtype)
+
+    return compute(x.shape, shares, dtype, label(op))
+
+
+def _log_softmax(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    axes = (normalized(integer(op, "axis"), x.rank),)
+    element, largest, total = exponentials(x, axes)
+
+    def logarithms(*at: Expr) -> Expr:
+        row = without(at, axes)
+        return cast(element(*at) - largest[row] - apply("log", total[row]), dtype)
+
+    return compute(x.shape, logarithms, dtype, label(op))
+
+
+TABLE: Table = {
+    **dict.fromkeys(KINDS, _reduce),
+    "LogSoftmax": _log_softmax,
+    "ReduceLogSumExp": _log_sum_exp,
+    "Softmax": _softmax,
+}

@@ -11,6 +11,7 @@ from graphopt.lowering.operators.operation import DTYPES, Lowering, NotLowered, 
 
 MODULES = (
     "elementwise",
+    "activations",
     "reductions",
     "normalizations",
     "movement",

@@ -1,0 +1,78 @@
+"""What the activations of neural networks compute, by formulas that neither overflow nor cancel."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from graphopt.lowering.expressions import Expr, apply, maximum, minimum, select
+from graphopt.lowering.operators.elements import Formula, elementwise, number, text
+from graphopt.lowering.operators.operation import Operation, Table
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x))."""
+    return maximum(x, 0) + apply("log1p", apply("exp", -apply("abs", x)))
+
+
+def gelu(x: Expr, approximate: bool = False) -> Expr:
+    """x times the normal distribution at x; approximately, by a hyperbolic tangent."""
+    if approximate:
+        return x * apply("sigmoid", x * (1.0 + x * x * 0.044715) * (2 * sqrt(2 / pi)))
+    return x * 0.5 * (1.0 + apply("erf", x * sqrt(0.5)))
+
+
+def _biased(x: Expr, bias: Expr | None) -> Expr:
+    return x if bias is None else x + bias
+
+
+def _leaky(x: Expr, slope: Expr | float) -> Expr:
+    return select(x < 0, x * slope, x)
+
+
+def _elu(x: Expr, alpha: float, scale: float = 1.0) -> Expr:
+    negative = apply("expm1", minimum(x, 0)) * (alpha * scale)
+    return select(x > 0, x if scale == 1.0 else x * scale, negative)
+
+
+def _celu(op: Operation, x: Expr) -> Expr:
+    alpha = number(op, "alpha")
+    return maximum(x, 0) + apply("expm1", minimum(x, 0) / alpha) * alpha
+
+
+def _shrink(op: Operation, x: Expr) -> Expr:
+    threshold, bias = number(op, "lambd"), number(op, "bias")
+    return select(x < -threshold, x + bias, select(x > threshold, x - bias, 0))
+
+
+def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    return maximum(minimum(x * alpha + beta, 1), 0)
+
+
+def _swish(x: Expr, alpha: float) -> Expr:
+    return x * apply("sigmoid", x if alpha == 1.0 else x * alpha)
+
+
+FORMULAS: dict[str, Formula] = {
+    "Celu": _celu,
+    "Elu": lambda op, x: _elu(x, number(op, "alpha")),
+    "Gelu": lambda op, x: gelu(x, text(op, "approximate") == "tanh"),
+    "HardSigmoid": lambda op, x: _hard_sigmoid(x, number(op, "alpha"), number(op, "beta")),
+    "HardSwish": lambda op, x: x * _hard_sigmoid(x, 1 / 6, 0.5),
+    "LeakyRelu": lambda op, x: _leaky(x, number(op, "alpha")),
+    "Mish": lambda op, x: x * apply("tanh", softplus(x)),
+    "PRelu": lambda op, x, slope: _leaky(x, slope),
+    "Relu": lambda op, x: maximum(x, 0),
+    "Selu": lambda op, x: _elu(x, number(op, "alpha"), number(op, "gamma")),
+    "Sigmoid": lambda op, x: apply("sigmoid", x),
+    "Softplus": lambda op, x: softplus(x),
+    "Softsign": lambda op, x: x / (apply("abs", x) + 1),
+    "Swish": lambda op, x: _swish(x, number(op, "alpha")),
+    "Tanh": lambda op, x: apply("tanh", x),
+    "ThresholdedRelu": lambda op, x: select(x > number(op, "alpha"), x, 0),
+    "com.microsoft::BiasGelu": lambda op, x, bias: gelu(x + bias),
+    "com.microsoft::FastGelu": lambda op, x, bias=None: gelu(_biased(x, bias), True),
+    "com.microsoft::Gelu": lambda op, x: gelu(x),
+    "com.microsoft::QuickGelu": lambda op, x: _swish(x, number(op, "alpha")),
+}
+
+TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()} | {"Shrink": elementwise(_shrink)}

@@ -1,0 +1,116 @@
+"""What every description of an op starts from: an element of a broadcast input, and the attributes with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, const, equal, select
+from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
+
+HALVES = frozenset({"float16", "bfloat16"})
+"""Floats in which nothing is computed: they are widened to float32, and rounded once."""
+
+# -- attributes
+
+
+def number(op: Operation, name: str) -> float:
+    """An attribute that is a number."""
+    value = op.attr(name)
+    if not isinstance(value, (int, float)):
+        raise NotLowered(f"{op.op} has no number as its attribute {name}")
+    return value
+
+
+def integer(op: Operation, name: str) -> int:
+    """An attribute that is an integer."""
+    value = op.attr(name)
+    if not isinstance(value, int):
+        raise NotLowered(f"{op.op} has no integer as its attribute {name}")
+    return value
+
+
+def text(op: Operation, name: str) -> str:
+    """An attribute that is a string; empty where there is none."""
+    value = op.attr(name)
+    return value if isinstance(value, str) else ""
+
+
+def label(op: Operation) -> str:
+    """A short name for what the op computes, for buffers."""
+    return op.op.rpartition("::")[2].partition("@")[0].lower()
+
+
+# -- elements
+
+
+def broadcast(tensor: Tensor, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr:
+    """The element of the tensor that stands at the indices ``at`` of a shape that it broadcasts to, as numpy does.
+
+    Where it is not known ahead of time whether an axis is repeated, the index asks at run time.
+    """
+    skipped = len(at) - tensor.rank
+    indices: list[Expr] = []
+    for own, whole, index in zip(tensor.shape, shape[skipped:], at[skipped:], strict=True):
+        if own == Const(1):
+            indices.append(Const(0))
+        elif own == whole or isinstance(own, Const):
+            indices.append(index)
+        else:
+            indices.append(select(equal(own, 1), 0, index))
+    return tensor[tuple(indices)]
+
+
+def wide(dtype: str) -> str:
+    """The dtype in which values of a dtype are computed."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def widened(value: Expr) -> Expr:
+    """The value in the dtype in which it is computed."""
+    return cast(value, wide(value.dtype))
+
+
+def scalar(op: Operation, k: int) -> Const | None:
+    """The element of the k-th input, where it is one number and known: kernels hold it themselves."""
+    fact = op.facts[k] if k < len(op.facts) else None
+    if fact is None or fact.constant is None or fact.constant.dtype == "string":
+        return None
+    constant = fact.constant
+    if constant.splat is None and constant.size != 1:
+        return None
+    value = constant.splat if constant.splat is not None else constant.array.reshape(-1)[0]
+    return const(value.item(), constant.dtype)
+
+
+def operand(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr:
+    """The element of the k-th input that stands at ``at`` of the shape; a constant where it is one known number."""
+    known = scalar(op, k)
+    return known if known is not None else broadcast(op.input(k), shape, at)
+
+
+Formula = Callable[..., Expr]
+"""From an operation and an element of each input that is given to an element of its output."""
+
+
+def elementwise(formula: Formula, exact: bool = False) -> Lowering:
+    """An op whose element is ``formula(op, *elements)`` of the elements of the broadcast inputs.
+
+    What is narrower than float32 is widened first; with ``exact`` elements come as they are stored.
+    """
+
+    def describe(op: Operation) -> Tensor:
+        shape, dtype = op.shape(), op.dtype()
+
+        def element(*at: Expr) -> Expr:
+            found = [operand(op, k, shape, at) for k in range(len(op.inputs)) if op.has(k)]
+            return cast(formula(op, *(found if exact else map(widened, found))), dtype)
+
+        return compute(shape, element, dtype, label(op))
+
+    return describe
+
+
+def is_float(value: Expr) -> bool:
+    """Whether the value is a float."""
+    return value.dtype in FLOATS
