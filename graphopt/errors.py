@@ -24,6 +24,14 @@ class ReadError(GraphoptError):
     exit_code = 3
 
 
+class ScriptError(ReadError):
+    """A tensor program's script that is wrong, with the line and column (both from 1) of what is."""
+
+    def __init__(self, message: str, name: str = "<script>", line: int = 1, column: int = 1) -> None:
+        super().__init__(f"{name}:{line}:{column}: {message}")
+        self.name, self.line, self.column = name, line, column
+
+
 class InvalidModelError(GraphoptError):
     """A model that ONNX forbids: a cycle, an undefined or duplicated value, a shape that does not fit."""
 
@@ -73,4 +81,4 @@ class ExecutionError(GraphoptError):
 class ScheduleError(GraphoptError):
     """A step of a schedule that would change what a tensor program computes, or that names what is not there."""
 
-    exit_code = 10
+    exit_code = 12

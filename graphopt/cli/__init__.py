@@ -24,6 +24,7 @@ EXIT_CODES = {
     9: "a result is slower than --fail-if-slower allows",
     10: "a kernel does not compile",
     11: "a compiled program stopped at a step that could not do its work",
+    12: "a step of a schedule is not allowed",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
 }
 """What the exit codes mean."""
