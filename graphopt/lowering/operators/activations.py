@@ -66,6 +66,7 @@ FORMULAS: dict[str, Formula] = {
     "Sigmoid": lambda op, x: apply("sigmoid", x),
     "Softplus": lambda op, x: softplus(x),
     "Softsign": lambda op, x: x / (apply("abs", x) + 1),
+    "SwiGLU": lambda op, a, b: _swish(a, number(op, "alpha")) * b,
     "Swish": lambda op, x: _swish(x, number(op, "alpha")),
     "Tanh": lambda op, x: apply("tanh", x),
     "ThresholdedRelu": lambda op, x: select(x > number(op, "alpha"), x, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, const, equal, select
+from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
 
 HALVES = frozenset({"float16", "bfloat16"})
@@ -68,6 +68,8 @@ def wide(dtype: str) -> str:
 
 def widened(value: Expr) -> Expr:
     """The value in the dtype in which it is computed."""
+    if isinstance(value, Const) and value.dtype in HALVES:
+        return const(value.value, "float32")
     return cast(value, wide(value.dtype))
 
 
@@ -94,7 +96,7 @@ Formula = Callable[..., Expr]
 
 
 def elementwise(formula: Formula, exact: bool = False) -> Lowering:
-    """An op whose element is ``formula(op, *elements)`` of the elements of the broadcast inputs.
+    """An op whose element is ``formula(op, *elements)`` of the elements of the broadcast inputs (None: an absent one).
 
     What is narrower than float32 is widened first; with ``exact`` elements come as they are stored.
     """
@@ -103,14 +105,9 @@ def elementwise(formula: Formula, exact: bool = False) -> Lowering:
         shape, dtype = op.shape(), op.dtype()
 
         def element(*at: Expr) -> Expr:
-            found = [operand(op, k, shape, at) for k in range(len(op.inputs)) if op.has(k)]
-            return cast(formula(op, *(found if exact else map(widened, found))), dtype)
+            found = [operand(op, k, shape, at) if op.has(k) else None for k in range(len(op.inputs))]
+            return cast(formula(op, *(e if exact or e is None else widened(e) for e in found)), dtype)
 
         return compute(shape, element, dtype, label(op))
 
     return describe
-
-
-def is_float(value: Expr) -> bool:
-    """Whether the value is a float."""
-    return value.dtype in FLOATS

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
-from graphopt.lowering.expressions import Expr, apply, maximum, minimum
-from graphopt.lowering.operators.elements import Formula, elementwise
-from graphopt.lowering.operators.operation import Table
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import FLOATS, Const, Expr, apply, cast, equal, maximum, minimum, select
+from graphopt.lowering.operators.elements import Formula, broadcast, elementwise, integer, label, text
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
 def _function(name: str) -> Formula:
@@ -18,13 +19,164 @@ def _folded(combine: Callable[[Expr, Expr], Expr]) -> Formula:
     return lambda op, *elements: reduce(combine, elements)
 
 
+# -- arithmetic
+
+
+def _abs(op: Operation, x: Expr) -> Expr:
+    return x if x.dtype.startswith("uint") else apply("abs", x)
+
+
+def _clip(op: Operation, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
+    above = x if low is None else maximum(x, low)
+    return above if high is None else minimum(above, high)
+
+
+def _mean(op: Operation, *elements: Expr) -> Expr:
+    return reduce(lambda a, b: a + b, elements) / len(elements)
+
+
+def _mod(op: Operation, a: Expr, b: Expr) -> Expr:
+    if a.dtype not in FLOATS:
+        return a - apply("div", a, b) * b if integer(op, "fmod") else a % b
+    remainder = apply("fmod", a, b)
+    if integer(op, "fmod"):
+        return remainder
+    apart = apply("ne", remainder < 0, b < 0)
+    return select(equal(remainder, 0), apply("copysign", 0.0, b), select(apart, remainder + b, remainder))
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    """A power in the dtype of its base; common exponents that are known are a few products or roots."""
+    known = float(exponent.value) if isinstance(exponent, Const) else None
+    if known in (1, 2, 3, 4):
+        square = base * base
+        return {1: base, 2: square, 3: square * base, 4: square * square}[int(known)]
+    if base.dtype in FLOATS:
+        if known == 0.5:
+            return apply("sqrt", base)
+        if known == -1:
+            return 1.0 / base
+        return apply("pow", base, cast(exponent, base.dtype))
+    # Beyond 2**53 integer powers are rounded; whoever wants them all exactly would have to multiply in a loop.
+    return converted(apply("pow", cast(base, "float64"), cast(exponent, "float64")), base.dtype)
+
+
+# -- casts
+
+
+def converted(x: Expr, dtype: str) -> Expr:
+    """The value in another dtype as ONNX casts: what is not 0 is true, integers wrap around."""
+    if dtype == "bool":
+        return x if x.dtype == "bool" else apply("ne", x, 0)
+    if x.dtype in FLOATS and dtype in ("int8", "uint8", "int16", "uint16"):
+        return cast(cast(x, "int32"), dtype)
+    if x.dtype in FLOATS and dtype == "uint32":
+        return cast(cast(x, "int64"), dtype)
+    return cast(x, dtype)
+
+
+def _cast(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    return compute(x.shape, lambda *at: converted(x[at], dtype), dtype, label(op))
+
+
+def _bit_cast(op: Operation, x: Expr) -> Expr:
+    stored = cast(x, "uint8") if x.dtype == "bool" else x
+    if op.dtype() == "bool":
+        return converted(stored, "bool")
+    return stored if stored.dtype == op.dtype() else apply("bits", stored, dtype=op.dtype())
+
+
+# -- logic
+
+
+def _is_inf(op: Operation, x: Expr) -> Expr:
+    found = apply("isinf", x)
+    if not integer(op, "detect_negative"):
+        found = found & (x > 0)
+    return found if integer(op, "detect_positive") else found & (x < 0)
+
+
+def _shift(op: Operation, a: Expr, b: Expr) -> Expr:
+    """By as many bits as there are or more, nothing is left but the sign."""
+    bits = int(a.dtype.lstrip("uint"))
+    signed = a.dtype.startswith("int")
+    beyond = (b < 0) | (b >= bits) if signed else b >= bits
+    if text(op, "direction") == "LEFT":
+        return select(beyond, 0, apply("shl", a, b & (bits - 1)))
+    if signed:
+        return apply("shr", a, select(beyond, bits - 1, b))
+    return select(beyond, 0, apply("shr", a, b & (bits - 1)))
+
+
+# -- more than one output
+
+
+def _dropout(op: Operation) -> Sequence[Tensor]:
+    """At inference, or where nothing is dropped; which elements a training run drops is random."""
+    if op.has(2) and op.known(2).any():
+        ratio = op.known(1) if op.has(1) else 0.5
+        if ratio != 0:
+            raise NotLowered("which elements Dropout drops in training is random")
+    x = op.input(0)
+    y = compute(x.shape, lambda *at: x[at], x.dtype, label(op))
+    kept = [compute(x.shape, lambda *at: Const(True, "bool"), "bool", "mask")] if len(op.outputs) > 1 else []
+    return [y, *kept]
+
+
+def _where(op: Operation) -> Tensor:
+    shape = op.shape()
+    condition, x, y = (op.input(k) for k in range(3))
+
+    def element(*at: Expr) -> Expr:
+        return select(broadcast(condition, shape, at), broadcast(x, shape, at), broadcast(y, shape, at))
+
+    return compute(shape, element, x.dtype, label(op))
+
+
+_NAMES = "Acos Acosh Add And Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor IsNaN Log Mul Neg Not Or Round Sign"
+FUNCTIONS = {
+    **{name: name.lower() for name in f"{_NAMES} Sin Sinh Sqrt Sub Tan".split()},
+    "BitwiseAnd": "bitand",
+    "BitwiseNot": "invert",
+    "BitwiseOr": "bitor",
+    "BitwiseXor": "bitxor",
+    "Equal": "eq",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Xor": "ne",
+}
+"""Ops that are one function of expressions."""
+
 FORMULAS: dict[str, Formula] = {
-    "Add": _function("add"),
+    "Abs": _abs,
+    "BitShift": _shift,
+    "Clip": _clip,
+    "IsInf": _is_inf,
     "Max": _folded(maximum),
+    "Mean": _mean,
     "Min": _folded(minimum),
-    "Mul": _function("mul"),
-    "Sub": _function("sub"),
+    "Mod": _mod,
+    "Pow": lambda op, base, exponent: power(base, exponent),
+    "Reciprocal": lambda op, x: 1.0 / x,
     "Sum": _folded(lambda a, b: a + b),
+    "ai.onnx.ml::Binarizer": lambda op, x: converted(x > op.attr("threshold"), x.dtype),
+    **{op: _function(function) for op, function in FUNCTIONS.items()},
 }
 
-TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()}
+EXACT: dict[str, Formula] = {
+    "BitCast": _bit_cast,
+    "Identity": lambda op, x: x,
+}
+"""Ops that take elements as they are stored."""
+
+TABLE: Table = {
+    **{op: elementwise(formula) for op, formula in FORMULAS.items()},
+    **{op: elementwise(formula, exact=True) for op, formula in EXACT.items()},
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Dropout": _dropout,
+    "Where": _where,
+}
