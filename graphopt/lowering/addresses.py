@@ -1,0 +1,186 @@
+"""Index expressions as polynomials: what an address becomes when it is written into source.
+
+A polynomial is a sum of integer multiples of products of atoms; an atom is a variable or an expression
+that is no sum (a division, a load). Loops that were fused come apart into ``f // n`` and ``f % n``,
+and where both are scaled as a row-major address scales them they come together again as ``f``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, apply, rewrite, variables
+
+Product: TypeAlias = tuple[Expr, ...]
+Bounds: TypeAlias = Mapping[Var, int]
+"""Variables that run from 0 up to a known extent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """The sum of the products, each so many times; the empty product is the constant term."""
+
+    terms: Mapping[Product, int]
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for product, times in other.terms.items():
+            terms[product] = terms.get(product, 0) + times
+        return Polynomial({p: t for p, t in terms.items() if t})
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        result = Polynomial({})
+        for a, m in self.terms.items():
+            for b, n in other.terms.items():
+                result += Polynomial({tuple(sorted((*a, *b), key=repr)): m * n})
+        return result
+
+    @property
+    def number(self) -> int | None:
+        """The value, where it is a number."""
+        return self.terms.get((), 0) if not self.terms.keys() - {()} else None
+
+    def split(self, var: Var) -> tuple[Polynomial, Polynomial] | None:
+        """What ``var`` is multiplied by, and the rest; None where ``var`` occurs within an atom or more than once."""
+        factor: dict[Product, int] = {}
+        rest: dict[Product, int] = {}
+        for product, times in self.terms.items():
+            inside = [atom for atom in product if var in variables(atom)]
+            if not inside:
+                rest[product] = times
+            elif inside == [var]:
+                factor[tuple(a for a in product if a != var)] = times
+            else:
+                return None
+        return Polynomial(factor), Polynomial(rest)
+
+    def expr(self, order: Sequence[Var] = ()) -> Expr:
+        """The polynomial as an expression; terms over variables early in ``order`` come first, constants last."""
+        rank = {v: k for k, v in enumerate(order)}
+
+        def place(product: Product) -> tuple[int, str]:
+            deepest = max((rank.get(v, -1) for atom in product for v in variables(atom)), default=-1)
+            return (deepest if product else len(rank), repr(product))
+
+        total: Expr = Const(0)
+        for product in sorted(self.terms, key=place):
+            times = self.terms[product]
+            term: Expr = Const(abs(times)) if not product else product[0]
+            for atom in product[1:]:
+                term = Apply("mul", (term, atom), "int64")
+            if product and abs(times) != 1:
+                term = Apply("mul", (term, Const(abs(times))), "int64")
+            if total == Const(0):
+                total = term if times > 0 else apply("neg", term)
+            else:
+                total = Apply("add" if times > 0 else "sub", (total, term), "int64")
+        return total
+
+
+def polynomial(expr: Expr, bounds: Bounds | None = None) -> Polynomial:
+    """The index expression as a polynomial, divisions worked out as far as the bounds allow."""
+    return _gathered(_polynomial(expr, bounds or {}), bounds or {})
+
+
+def tidy(expr: Expr, bounds: Bounds, order: Sequence[Var] = ()) -> Expr:
+    """The index expression, simplified."""
+    return polynomial(expr, bounds).expr(order)
+
+
+def _polynomial(expr: Expr, bounds: Bounds) -> Polynomial:
+    if isinstance(expr, Const):
+        return Polynomial({(): int(expr.value)} if expr.value else {})
+    if isinstance(expr, Apply) and expr.dtype == "int64":
+        if expr.fn in ("add", "sub", "mul"):
+            a, b = (_polynomial(x, bounds) for x in expr.args)
+            return a * b if expr.fn == "mul" else a + (b if expr.fn == "add" else _scaled(b, -1))
+        if expr.fn == "neg":
+            return _scaled(_polynomial(expr.args[0], bounds), -1)
+        if expr.fn in ("floordiv", "mod") and isinstance(expr.args[1], Const) and int(expr.args[1].value) > 0:
+            return _divided(expr.fn, polynomial(expr.args[0], bounds), int(expr.args[1].value), bounds)
+    return Polynomial({(_inside(expr, bounds),): 1})
+
+
+def _inside(expr: Expr, bounds: Bounds) -> Expr:
+    """An atom with the index expressions within it simplified."""
+    if isinstance(expr, Load):
+        return Load(expr.buffer, tuple(tidy(i, bounds) for i in expr.indices))
+    if isinstance(expr, Apply) and expr.args and expr.fn not in ("add", "sub", "mul"):
+        args = tuple(tidy(a, bounds) if a.dtype == "int64" else _inside(a, bounds) for a in expr.args)
+        if args != expr.args:
+            return rewrite(Apply(expr.fn, args, expr.type), lambda e: None)
+    return expr
+
+
+def _scaled(p: Polynomial, n: int) -> Polynomial:
+    return Polynomial({product: times * n for product, times in p.terms.items()})
+
+
+def _divided(fn: str, p: Polynomial, n: int, bounds: Bounds) -> Polynomial:
+    """``p // n`` or ``p % n``: what is a multiple of n comes out, and what is below it vanishes."""
+    whole = Polynomial({product: t // n for product, t in p.terms.items() if t % n == 0})
+    rest = Polynomial({product: t for product, t in p.terms.items() if t % n})
+    low, high = _range(rest, bounds)
+    if low is not None and high is not None and low >= 0 and high < n:
+        return whole if fn == "floordiv" else rest
+    if rest.number is not None:
+        quotient, remainder = divmod(rest.number, n)
+        if fn == "mod":
+            return Polynomial({(): remainder} if remainder else {})
+        return whole + Polynomial({(): quotient} if quotient else {})
+    inner = rest.expr()
+    if fn == "floordiv" and isinstance(inner, Apply) and inner.fn == "floordiv" and isinstance(inner.args[1], Const):
+        atom: Expr = Apply("floordiv", (inner.args[0], Const(n * int(inner.args[1].value))), "int64")
+    else:
+        atom = Apply(fn, (inner, Const(n)), "int64")
+    return Polynomial({(atom,): 1}) + (whole if fn == "floordiv" else Polynomial({}))
+
+
+def _range(p: Polynomial, bounds: Bounds) -> tuple[int | None, int | None]:
+    """The least and the largest value, where all atoms are variables with bounds, or remainders and quotients of such."""
+    low = high = 0
+    for product, times in p.terms.items():
+        top = 1
+        for atom in product:
+            most = _most(atom, bounds)
+            if most is None:
+                return None, None
+            top *= most
+        low, high = (low, high + times * top) if times > 0 else (low + times * top, high)
+        if not product and times > 0:
+            low += times
+        elif not product:
+            high += times
+    return low, high
+
+
+def _most(atom: Expr, bounds: Bounds) -> int | None:
+    """The largest value of an atom that is never negative."""
+    if isinstance(atom, Var) and atom in bounds:
+        return max(0, bounds[atom] - 1)
+    if isinstance(atom, Apply) and atom.fn in ("floordiv", "mod") and isinstance(atom.args[1], Const):
+        low, high = _range(_polynomial(atom.args[0], bounds), bounds)
+        n = int(atom.args[1].value)
+        if atom.fn == "mod":
+            return n - 1 if high is None or low is None or low < 0 else min(high, n - 1)
+        return high // n if low is not None and low >= 0 and high is not None else None
+    return None
+
+
+def _gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
+    """``(f // n) * n * c + (f % n) * c`` is ``f * c``."""
+    for product, times in p.terms.items():
+        for atom in product:
+            if not (isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const)):
+                continue
+            n = int(atom.args[1].value)
+            others = tuple(a for a in product if a is not atom)
+            quotient = _divided("floordiv", _polynomial(atom.args[0], bounds), n, bounds)
+            wanted = quotient * Polynomial({others: times * n})
+            if wanted.terms and all(p.terms.get(q) == t for q, t in wanted.terms.items()):
+                kept = Polynomial({q: t for q, t in p.terms.items() if q not in wanted.terms and q != product})
+                whole = _polynomial(atom.args[0], bounds) * Polynomial({others: times})
+                return _gathered(kept + whole, bounds)
+    return p
