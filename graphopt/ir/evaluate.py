@@ -270,6 +270,11 @@ def _attribute(op: str, name: str, value: Attr) -> onnx.AttributeProto:
 
 def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a graph on arrays, by name, op by op in ONNX's reference implementation."""
+    return runner(graph)(inputs)
+
+
+def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """A function that computes the outputs of a graph on arrays, both by name: ``run``, prepared once."""
     from onnx.reference import ReferenceEvaluator
 
     from graphopt.ir.onnx_io import to_proto
@@ -278,10 +283,14 @@ def run(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     imported = {entry.domain for entry in proto.opset_import}
     for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
         proto.opset_import.add(domain=domain, version=1)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        found = ReferenceEvaluator(proto, new_ops=list(_contrib_ops())).run(None, dict(inputs))
-    return dict(zip(graph.output_names, found, strict=True))
+    evaluator = ReferenceEvaluator(proto, new_ops=list(_contrib_ops()))
+
+    def compute(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return dict(zip(graph.output_names, evaluator.run(None, dict(inputs)), strict=True))
+
+    return compute
 
 
 @cache

@@ -1,0 +1,289 @@
+"""What becomes of each node of a graph: a nest computes it, a library does, it is a view, or it is left to reference.
+
+Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
+those that the inputs' shapes bind, and those that a node computed by reference finds out. A node whose
+nest would need more is left to reference, unless what is missing are the elements of small inputs of
+the graph: then the graph has to be lowered for their values, which ``NeedsValues`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphopt.ir import ops
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.types import Dim, Size, Symbol
+from graphopt.lowering.compute import Tensor, compute, producers_first
+from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
+from graphopt.lowering.loops import Buffer
+from graphopt.lowering.operators.node import operation_of
+from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Operation, Sizes
+from graphopt.lowering.operators.table import describe
+from graphopt.lowering.sizes import symbols_in
+
+if TYPE_CHECKING:
+    from graphopt.lowering.emit import Emitted
+
+Facts: TypeAlias = Mapping[Value, Fact]
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+"""Ops whose output is their first input's elements in the same order."""
+SMALL = 64
+"""Elements that an input may have for whose value a graph is lowered."""
+WRITTEN = 8
+"""Elements of a value that are written into a nest where they are sizes that the program knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A nest computes the node's outputs: these tensors, on placeholders for its inputs."""
+
+    node: Node
+    tensors: tuple[Tensor, ...]
+    reads: tuple[Value, ...] = ()
+    """The inputs of which the elements are read: not those whose elements are sizes that the program knows."""
+    is_known: bool = False
+    """Whether the elements of the outputs themselves are such sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """The node's output is a value in another shape."""
+
+    node: Node
+    source: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """A library computes the node: kernels, over the operation's input tensors, the output buffers, and scratch."""
+
+    node: Node
+    operation: Operation
+    outputs: tuple[Buffer, ...]
+    calls: tuple[Emitted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bodied:
+    """A node with bodies that run as part of the program."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """ONNX's reference evaluator computes the node; why no nest does."""
+
+    node: Node
+    reason: str
+    binds: tuple[tuple[Symbol, int, int], ...] = ()
+    """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
+
+
+Lowering: TypeAlias = Described | Viewed | Dispatched | Bodied | Referred
+Library: TypeAlias = Callable[[Operation], "tuple[tuple[Buffer, ...], tuple[Emitted, ...]] | None"]
+"""What a library makes of an operation: buffers for the outputs, and kernels; None where it does not take it."""
+
+
+class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
+    """The graph can only be lowered for given elements of some of its inputs."""
+
+    def __init__(self, inputs: Iterable[Value]) -> None:
+        super().__init__("the graph is lowered for the elements of some of its inputs")
+        self.inputs = frozenset(inputs)
+
+
+def no_library(operation: Operation) -> None:
+    """No library computes anything."""
+
+
+def lower(
+    graph: Graph, facts: Facts, bound: Iterable[Symbol] = (), library: Library = no_library, *, is_body: bool = False
+) -> dict[int, Lowering]:
+    """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
+
+    Raises NeedsValues where the elements of some inputs have to be known (never for a body).
+    """
+    return _Lowerer(graph, facts, bound, library, is_body).run()
+
+
+class _Lowerer:
+    def __init__(self, graph: Graph, facts: Facts, bound: Iterable[Symbol], library: Library, is_body: bool) -> None:
+        self.graph, self.facts, self.library, self.is_body = graph, facts, library, is_body
+        self.bound = {*bound, *(s for v in graph.inputs for s in _bare(facts[v]))}
+        self.missing: dict[Value, None] = {}
+
+    def run(self) -> dict[int, Lowering]:
+        found: dict[int, Lowering] = {}
+        for node in self.graph.order():
+            if node.op not in (INPUT, CONSTANT):
+                found[node.id] = self.node(node)
+        if self.missing and not self.is_body:
+            raise NeedsValues(self.missing)
+        return found
+
+    def node(self, node: Node) -> Lowering:
+        try:
+            return self.by_nest(node)
+        except NotKnown as why:
+            value = node.inputs[why.input]
+            roots = None if value is None else self.small_inputs(value)
+            if roots:
+                self.missing.update(dict.fromkeys(roots))
+            return self.by_reference(node, str(why))
+        except NotLowered as why:
+            return self.by_reference(node, str(why))
+
+    def by_nest(self, node: Node) -> Lowering:
+        if node.bodies:
+            return self.bodied(node)
+        outputs = [self.facts[v] for v in node.outputs]
+        if self.is_view(node):
+            assert node.inputs[0] is not None
+            self.check_bound(node, outputs, Sizes())
+            return Viewed(node, node.inputs[0])
+        sizes = Sizes()
+        known = [self.known(f, sizes) for f in outputs]
+        if outputs and all(k is not None for k in known):
+            return Described(node, tuple(k for k in known if k is not None), is_known=True)
+        operation = operation_of(self.graph, node, self.facts, sizes)
+        taken = self.library(operation)
+        tensors = () if taken is not None else describe(operation)
+        self.check_bound(node, outputs, sizes)
+        if taken is not None:
+            return Dispatched(node, operation, *taken)
+        read = set(inputs_read(tensors))
+        pairs = zip(node.inputs, operation.inputs, strict=True)
+        reads = [v for v, t in pairs if v is not None and t in read and self.known(self.facts[v], sizes) is None]
+        return Described(node, tensors, tuple(dict.fromkeys(reads)))
+
+    def bodied(self, node: Node) -> Lowering:
+        raise NotLowered(f"the bodies of {node.op} are run by reference")
+
+    def is_view(self, node: Node) -> bool:
+        """Whether the output is the first input in another shape, or in the same."""
+        source, made = (
+            self.facts[node.inputs[0]] if node.inputs and node.inputs[0] else None,
+            self.facts[Value(node.id)],
+        )
+        if source is None or source.shape is None or made.shape is None or made.dtype not in DTYPES:
+            return False
+        if node.op == "Transpose":
+            perm = ops.attribute("Transpose", node.attrs, "perm", len(source.shape))
+            order = [int(p) for p in perm if isinstance(p, int)] if isinstance(perm, tuple) else []
+            moved = [p for p in order if source.shape[p] != 1]
+            return bool(order) and moved == sorted(moved)
+        return node.op in VIEWS or (node.op in ("Cast", "Expand") and source.type == made.type)
+
+    def known(self, fact: Fact, sizes: Sizes) -> Tensor | None:
+        """A small integer tensor of which each element is a size that is known when the program runs."""
+        if not is_written(fact) or not {s for e in fact.elements or () for s in symbols_in(e)} <= self.bound:
+            return None
+        return known_tensor(fact, sizes)
+
+    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: Sizes) -> None:
+        """Raise NotLowered where a size would be needed that nobody knows by then."""
+        needed = set(sizes.variables)
+        for fact in outputs:
+            if fact.shape is None:
+                raise self.unknown(node, "the rank of its output is not known")
+            needed |= {s for size in fact.shape for s in symbols_in(size)}
+        if needed - self.bound:
+            raise self.unknown(node, "sizes of its output depend on what its inputs hold")
+
+    def unknown(self, node: Node, reason: str) -> NotLowered:
+        """The reason as an error: the blame is on the first input after which sizes go."""
+        first = 0 if node.op in ("Range", "ConstantOfShape") else 1
+        for k, value in enumerate(node.inputs):
+            fact = None if value is None else self.facts[value]
+            if value is None or k < first or fact is None or fact.constant is not None:
+                continue
+            if fact.dtype is not None and ("int" in fact.dtype or node.op in ("Range", "Resize")):
+                roots = self.small_inputs(value)
+                if roots:
+                    return NotKnown(node.op, k)
+        return NotLowered(reason)
+
+    def small_inputs(self, value: Value) -> set[Value] | None:
+        """The graph's inputs that the value is computed from, if they are all small; None where one is not."""
+        found: set[Value] = set()
+        seen: set[int] = set()
+        stack = [value.node]
+        while stack:
+            node = self.graph.node(stack.pop())
+            if node.id in seen:
+                continue
+            seen.add(node.id)
+            if node.op == INPUT:
+                if not is_small(self.facts[Value(node.id)]):
+                    return None
+                found.add(Value(node.id))
+            elif not ops.is_pure(node.op, node.attrs):
+                return None
+            elif node.op not in ("Shape", "Size"):
+                stack += [v.node for v in node.inputs if v is not None]
+        return found
+
+    def by_reference(self, node: Node, reason: str) -> Referred:
+        """The node left to reference, and what sizes are known from then on."""
+        binds = []
+        for port, value in enumerate(node.outputs):
+            for axis, size in enumerate(self.facts[value].shape or ()):
+                symbol = _symbol(size)
+                if symbol is not None and symbol not in self.bound:
+                    self.bound.add(symbol)
+                    binds.append((symbol, port, axis))
+        return Referred(node, reason, tuple(binds))
+
+
+def is_small(fact: Fact) -> bool:
+    """Whether a tensor of this type may be one for whose elements a graph is lowered."""
+    size = fact.size
+    return (
+        fact.rank is not None
+        and fact.rank <= 1
+        and fact.dtype is not None
+        and fact.dtype in DTYPES
+        and (not isinstance(size, int) or size <= SMALL)
+    )
+
+
+def is_written(fact: Fact) -> bool:
+    """Whether each element is a size, and they are few enough to write down where they are read."""
+    return fact.elements is not None and fact.dtype in ("int64", "int32") and len(fact.elements) <= WRITTEN
+
+
+def known_tensor(fact: Fact, sizes: Sizes) -> Tensor:
+    """The tensor of a small integer value each element of which is an expression over sizes."""
+    assert fact.elements is not None
+    assert fact.shape is not None
+    elements, dtype = [cast(sizes(e), fact.dtype or INDEX) for e in fact.elements], fact.dtype or INDEX
+    if not elements or not fact.shape:
+        return compute(tuple(map(sizes, fact.shape)), lambda *i: elements[0] if elements else 0, dtype)
+
+    def element(i: Expr) -> Expr:
+        return reduce(lambda rest, k: select(equal(i, k), elements[k], rest), range(len(elements) - 1), elements[-1])
+
+    return compute((len(elements),), element, dtype)
+
+
+def _symbol(size: Size) -> Symbol | None:
+    """The symbol that the size is, if it is one alone."""
+    match size:
+        case Dim(terms=((((Symbol() as symbol),), 1),)):
+            return symbol
+    return None
+
+
+def _bare(fact: Fact) -> Iterable[Symbol]:
+    return (s for s in map(_symbol, fact.shape or ()) if s is not None)
+
+
+def inputs_read(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The inputs that tensors are computed from, in order of first use."""
+    return [t for t in producers_first(list(tensors)) if t.stage is None]

@@ -1,0 +1,79 @@
+"""Nodes that ONNX's reference evaluator computes while a program runs, as functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from graphopt.errors import ExecutionError, GraphoptError
+from graphopt.ir import evaluate
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Node, Value
+from graphopt.lowering.lower import Facts
+
+Function: TypeAlias = Callable[..., Any]
+"""From arrays (None for an input that is left out, lists for sequences) to a tuple of the outputs."""
+
+
+def reference(graph: Graph, node: Node, facts: Facts) -> Function:
+    """A function that computes a node; it raises ExecutionError, naming the node, where it cannot."""
+    known = [None if v is None else facts[v] for v in node.inputs]
+    compute = _by_graph(graph, node, known) if _is_composed(graph, node) else _by_op(node)
+    label = name_of(graph, node)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        arrays = [seen(a, f) for a, f in zip(given, known, strict=True)]
+        try:
+            return tuple(_stored(a) for a in compute(arrays))
+        except GraphoptError as error:
+            raise ExecutionError(f"node {label!r}: {error}") from error
+        except Exception as error:  # whatever the Python of an op raises on these inputs
+            raise ExecutionError(f"node {label!r} ({node.op}): {str(error) or type(error).__name__}") from error
+
+    return run
+
+
+def name_of(graph: Graph, node: Node) -> str:
+    """What messages and profiles call a node: its name, else that of what it makes."""
+    return node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), f"{node.op}_{node.id}")
+
+
+def _is_composed(graph: Graph, node: Node) -> bool:
+    return bool(node.bodies) or (node.op, node.origin.overload) in graph.functions
+
+
+def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    return lambda arrays: evaluate.compute(node.op, node.attrs, arrays, node.n_outputs)
+
+
+def _by_graph(graph: Graph, node: Node, known: Sequence[Fact | None]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The node as a graph of its own."""
+    alone = Graph("node", graph.header, dict(graph.functions))
+    inputs: list[Value | None] = []
+    for k, fact in enumerate(known):
+        inputs.append(None if fact is None else alone.add_input(f"i{k}", fact.type))
+    made = alone.add(node.op, tuple(inputs), node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
+    for k, value in enumerate(made.outputs):
+        alone.add_output(f"o{k}", value)
+    run = evaluate.runner(alone)
+
+    def compute(arrays: Sequence[Any]) -> Sequence[Any]:
+        found = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, known, strict=True)) if f is not None})
+        return list(found.values())
+
+    return compute
+
+
+def seen(array: Any, fact: Fact | None) -> Any:
+    """What a program holds as the evaluator has it: dtypes that numpy lacks are those of ml_dtypes."""
+    if not isinstance(array, np.ndarray) or fact is None or fact.dtype is None or fact.dtype == "string":
+        return array
+    dtype = np.dtype(getattr(ml_dtypes, fact.dtype, fact.dtype))
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def _stored(array: Any) -> Any:
+    return np.asarray(array) if isinstance(array, np.generic) else array
