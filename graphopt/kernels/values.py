@@ -51,6 +51,11 @@ def integer(bits: int) -> Any:
     return types.Integer.from_bitwidth(bits, True)
 
 
+def floats(bits: int) -> Any:
+    """The float dtype of 32 or 64 bits."""
+    return types.float32 if bits == 32 else types.float64
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """An LLVM value, its numba dtype, its number of lanes, and the builder that appends what is done with it."""
@@ -233,7 +238,7 @@ def isnan(x: Value) -> Value:
 
 def isinf(x: Value) -> Value:
     """The mask of lanes that are infinite, of either sign."""
-    return equal(magnitude(x), float("inf"))
+    return equal(absolute(x), float("inf"))
 
 
 def minimum(a: Value, b: Value) -> Value:
@@ -250,11 +255,41 @@ def maximum(a: Value, b: Value) -> Value:
     return select(b > a, b, a)
 
 
-def magnitude(x: Value) -> Value:
+def absolute(x: Value) -> Value:
     """The absolute value; the smallest signed integer stays what it is."""
     if is_float(x.dtype):
         return intrinsic("fabs", x)
     return select(x < 0, -x, x) if is_signed(x.dtype) else x
+
+
+def sqrt(x: Value) -> Value:
+    """The square root, correctly rounded; NaN below zero."""
+    return intrinsic("sqrt", x)
+
+
+def floor(x: Value) -> Value:
+    """The largest whole number that is not above ``x``."""
+    return intrinsic("floor", x)
+
+
+def ceil(x: Value) -> Value:
+    """The smallest whole number that is not below ``x``."""
+    return intrinsic("ceil", x)
+
+
+def trunc(x: Value) -> Value:
+    """The whole number next to ``x`` towards zero."""
+    return intrinsic("trunc", x)
+
+
+def round_even(x: Value) -> Value:
+    """The nearest whole number, the even one of two (ONNX's Round)."""
+    return intrinsic("roundeven", x)
+
+
+def copysign(x: Value, sign: Value) -> Value:
+    """The magnitude of ``x`` with the sign of ``sign``."""
+    return intrinsic("copysign", x, sign)
 
 
 def bits(x: Value) -> Value:
@@ -265,7 +300,7 @@ def bits(x: Value) -> Value:
 
 def from_bits(x: Value) -> Value:
     """The float of which a 32- or 64-bit integer is the bits."""
-    dtype = types.float32 if width(x.dtype) == 32 else types.float64
+    dtype = floats(width(x.dtype))
     return Value(x.builder, x.builder.bitcast(x.ir, llvm_type(dtype, x.lanes)), dtype, x.lanes)
 
 
@@ -300,3 +335,17 @@ def cast(x: Value, dtype: Any) -> Value:
     widen = builder.sext if is_signed(source) else builder.zext
     convert = builder.trunc if width(dtype) < width(source) else widen
     return Value(builder, convert(x.ir, target), dtype, x.lanes)
+
+
+def saturate(x: Value, dtype: Any) -> Value:
+    """``x`` held to the range of an integer dtype and cast to it, truncated where it is a float; NaN gives 0."""
+    if is_float(x.dtype):
+        sign = "si" if is_signed(dtype) else "ui"
+        target = llvm_type(dtype, x.lanes)
+        name = f"llvm.fpto{sign}.sat.{suffix(target)}.{suffix(x.ir.type)}"
+        return Value(x.builder, call(x.builder, name, target, [x.ir]), dtype, x.lanes)
+    if x.dtype.minval < dtype.minval:
+        x = select(x < dtype.minval, x.number(dtype.minval), x)
+    if x.dtype.maxval > dtype.maxval:
+        x = select(x > dtype.maxval, x.number(dtype.maxval), x)
+    return cast(x, dtype)

@@ -20,7 +20,8 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic
 
-from graphopt.kernels import values
+from graphopt.kernels import division, values
+from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, is_float
 
 
@@ -89,9 +90,11 @@ def join(kinds: Sequence[Any]) -> tuple[Any, int]:
     return dtypes.pop(), lanes
 
 
-def value(builder: Any, ir: Any, kind: Any) -> Value:
-    """An argument of a lowered call as a value."""
-    return Value(builder, ir, dtype_of(kind), lanes_of(kind))
+def operand(builder: Any, ir: Any, kind: Any) -> Any:
+    """An argument of a call: a value or a pointer; None for one that is no value, such as a dtype."""
+    if isinstance(kind, types.CPointer):
+        return Pointer(builder, ir, kind.dtype)
+    return Value(builder, ir, dtype_of(kind), lanes_of(kind)) if isinstance(kind, Vector) or is_scalar(kind) else None
 
 
 def meet(x: Value, dtype: Any, lanes: int) -> Value:
@@ -107,29 +110,56 @@ def kind_of(dtype: Any) -> str:
 Trace = Callable[..., Value]
 
 
+def function(define: Callable[..., tuple[Any, Callable[..., Value | None]]]) -> Any:
+    """The function that kernel source calls, by the name of ``define``, with its documentation.
+
+    ``define`` is called with the types of the arguments and returns the type of the result and what appends the
+    instructions: a function of one operand per argument, a ``Value``, a ``Pointer``, or None for a dtype.
+    """
+
+    def resolve(typing_context: Any, *args: Any) -> Any:
+        result, trace = define(*args)
+
+        def generate(context: Any, builder: Any, sig: Any, irs: Any) -> Any:
+            out = trace(*(operand(builder, ir, kind) for ir, kind in zip(irs, sig.args, strict=True)))
+            return context.get_dummy_value() if out is None else out.ir
+
+        return result(*map(plain, args)), generate
+
+    resolve.__name__, resolve.__doc__ = define.__name__.removeprefix("_"), define.__doc__
+    # numba counts arguments by the signature.
+    first = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    own = inspect.signature(define).parameters.values()
+    resolve.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+    return intrinsic(prefer_literal=True)(resolve)
+
+
 def elementwise(trace: Trace, kinds: str = "f", result: Callable[[Any], Any] | None = None) -> Any:
     """The function over scalars and vectors that kernel source calls: ``trace`` computes each lane by itself.
 
     ``kinds`` are the letters of the dtypes that it takes, ``result`` gives the dtype of the result from that of the
     arguments (the same where it is left out).
     """
-    name = trace.__name__
 
-    def define(typing_context: Any, *args: Any) -> Any:
-        dtype, lanes = check(name, args, kinds)
+    def define(*args: Any) -> Any:
+        dtype, lanes = check(trace.__name__, args, kinds)
         out = vector(result(dtype) if result else dtype, lanes)
+        return out, lambda *operands: trace(*(meet(x, dtype, lanes) for x in operands))
 
-        def generate(context: Any, builder: Any, sig: Any, irs: Any) -> Any:
-            operands = [value(builder, ir, kind) for ir, kind in zip(irs, sig.args, strict=True)]
-            return trace(*(meet(x, dtype, lanes) for x in operands)).ir
+    define.__name__, define.__doc__ = trace.__name__, trace.__doc__
+    define.__signature__ = inspect.signature(trace)  # type: ignore[attr-defined]
+    return function(define)
 
-        return out(*map(plain, args)), generate
 
-    # numba counts arguments by the signature.
-    own = list(inspect.signature(trace).parameters.values())
-    first = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    define.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-    return named(define, trace)
+def horizontal(trace: Trace, kinds: str = "fi") -> Any:
+    """The function that kernel source calls to combine the lanes of one vector into a scalar."""
+
+    def define(v: Any) -> Any:
+        dtype, _ = check(trace.__name__, (v,), kinds)
+        return dtype, trace
+
+    define.__name__, define.__doc__ = trace.__name__, trace.__doc__
+    return function(define)
 
 
 def check(name: str, args: Sequence[Any], kinds: str) -> tuple[Any, int]:
@@ -143,12 +173,6 @@ def check(name: str, args: Sequence[Any], kinds: str) -> tuple[Any, int]:
     return dtype, lanes
 
 
-def named(define: Callable[..., Any], origin: Callable[..., Any]) -> Any:
-    """A numba intrinsic with the name and documentation of the function that it stands for."""
-    define.__name__, define.__doc__ = origin.__name__.removeprefix("_"), origin.__doc__
-    return intrinsic(prefer_literal=True)(define)
-
-
 def literal(kind: Any, name: str) -> int:
     """The number that a literal argument is. Raises ``TypingError`` where it is not known when compiling."""
     if not isinstance(kind, types.IntegerLiteral):
@@ -156,7 +180,8 @@ def literal(kind: Any, name: str) -> int:
     return int(kind.literal_value)
 
 
-def _boolean(dtype: Any) -> Any:
+def to_mask(dtype: Any) -> Any:
+    """The result's dtype of what is true or false lane by lane."""
     return types.boolean
 
 
@@ -165,20 +190,22 @@ OPERATORS: list[tuple[Any, Any, Trace, str, Callable[[Any], Any] | None]] = [
     (operator.sub, operator.isub, operator.sub, "fi", None),
     (operator.mul, operator.imul, operator.mul, "fi", None),
     (operator.truediv, operator.itruediv, operator.truediv, "f", None),
+    (operator.floordiv, operator.ifloordiv, division.floor_quotient, "fi", None),
+    (operator.mod, operator.imod, division.floor_remainder, "fi", None),
     (operator.and_, operator.iand, operator.and_, "ib", None),
     (operator.or_, operator.ior, operator.or_, "ib", None),
     (operator.xor, operator.ixor, operator.xor, "ib", None),
     (operator.lshift, operator.ilshift, operator.lshift, "i", None),
     (operator.rshift, operator.irshift, operator.rshift, "i", None),
-    (operator.lt, None, operator.lt, "fib", _boolean),
-    (operator.le, None, operator.le, "fib", _boolean),
-    (operator.gt, None, operator.gt, "fib", _boolean),
-    (operator.ge, None, operator.ge, "fib", _boolean),
-    (operator.eq, None, values.equal, "fib", _boolean),
-    (operator.ne, None, values.not_equal, "fib", _boolean),
+    (operator.lt, None, operator.lt, "fib", to_mask),
+    (operator.le, None, operator.le, "fib", to_mask),
+    (operator.gt, None, operator.gt, "fib", to_mask),
+    (operator.ge, None, operator.ge, "fib", to_mask),
+    (operator.eq, None, values.equal, "fib", to_mask),
+    (operator.ne, None, values.not_equal, "fib", to_mask),
     (operator.neg, None, operator.neg, "fi", None),
     (operator.invert, None, operator.invert, "ib", None),
-    (abs, None, values.magnitude, "fi", None),
+    (abs, None, values.absolute, "fi", None),
 ]
 """Python's operators on vectors: the operator, its in-place form, what it does, the kinds that it takes, the result."""
 
@@ -198,7 +225,7 @@ def _register(key: Any, trace: Trace, kinds: str, result: Callable[[Any], Any] |
 
     def generate(context: Any, builder: Any, sig: Any, irs: Any) -> Any:
         dtype, lanes = join(sig.args)
-        operands = [value(builder, ir, kind) for ir, kind in zip(irs, sig.args, strict=True)]
+        operands = [operand(builder, ir, kind) for ir, kind in zip(irs, sig.args, strict=True)]
         return trace(*(meet(x, dtype, lanes) for x in operands)).ir
 
     if key in (operator.neg, operator.invert, abs):

@@ -1,0 +1,92 @@
+"""Division, remainders and powers of integers, which never trap: what is divided by zero gives 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+
+from graphopt.kernels import values
+from graphopt.kernels.reductions import reduce_or
+from graphopt.kernels.values import Value, cast, equal, is_float, is_signed, not_equal, select, width
+
+
+def quotient(a: Value, b: Value) -> Value:
+    """``a / b``; of integers rounded towards zero (C, and ONNX's Div), 0 where ``b`` is 0.
+
+    Vectors of up to 32 bits are divided as floats, which is exact; of 64 bits lane by lane.
+    """
+    if is_float(a.dtype):
+        return a / b
+    if width(a.dtype) <= 32 and a.lanes > 1:
+        wide, whole = (types.float64, types.int64) if width(a.dtype) == 32 else (types.float32, types.int32)
+        return select(equal(b, 0), a.number(0), cast(cast(cast(a, wide) / cast(b, wide), whole), a.dtype))
+    # The processor traps at division by zero, and at that of the smallest number by -1.
+    trap = equal(b, 0) | equal(b, -1) if is_signed(b.dtype) else equal(b, 0)
+    safe = select(trap, b.number(1), b)
+    divide = a.builder.sdiv if is_signed(a.dtype) else a.builder.udiv
+    result = Value(a.builder, divide(a.ir, safe.ir), a.dtype, a.lanes)
+    if is_signed(b.dtype):
+        result = select(equal(b, -1), -a, result)
+    return select(equal(b, 0), a.number(0), result)
+
+
+def remainder(a: Value, b: Value) -> Value:
+    """What division towards zero leaves, with the sign of ``a`` (C's fmod); of integers 0 where ``b`` is 0.
+
+    Exact; of floats a call of libm's fmod or fmodf for each lane.
+    """
+    if is_float(a.dtype):
+        return Value(a.builder, a.builder.frem(a.ir, b.ir), a.dtype, a.lanes)
+    return select(equal(b, 0), a.number(0), a - quotient(a, b) * b)
+
+
+def floor_quotient(a: Value, b: Value) -> Value:
+    """Python's ``a // b``, rounded down; of integers 0 where ``b`` is 0, of floats the floor of ``a / b``."""
+    if is_float(a.dtype):
+        return values.floor(a / b)
+    result = quotient(a, b)
+    if not is_signed(a.dtype):
+        return result
+    left = a - result * b
+    below = not_equal(left, 0) & ((left ^ b) < 0) & not_equal(b, 0)
+    return select(below, result - 1, result)
+
+
+def floor_remainder(a: Value, b: Value) -> Value:
+    """Python's ``a % b``, with the sign of ``b``; of integers 0 where ``b`` is 0."""
+    left = remainder(a, b)
+    if is_float(a.dtype):
+        other_sign = (left < 0) ^ (b < 0)
+    elif is_signed(a.dtype):
+        other_sign = (left ^ b) < 0
+    else:
+        return left
+    return select(not_equal(left, 0) & other_sign, left + b, left)
+
+
+def integer_power(x: Value, y: Value) -> Value:
+    """``x**y`` of integers, wrapping around; with negative ``y`` 0, but 1 or -1 where ``x`` is that."""
+    builder = x.builder
+    if is_signed(y.dtype):
+        vanishes = (y < 0) & not_equal(x, 1) & not_equal(x, -1)
+        y = select(vanishes, y.number(0), y)
+        first = select(vanishes, x.number(0), x.number(1))
+    else:
+        first = x.number(1)
+    slots = [cgutils.alloca_once_value(builder, v.ir) for v in (first, x, y)]  # type: ignore[no-untyped-call]
+
+    def load(slot: Any) -> Value:
+        return Value(builder, builder.load(slot, typ=x.ir.type), x.dtype, x.lanes)
+
+    # One bit of the exponent at a time; all that is negative has bits up to the last.
+    bits = cgutils.intp_t(width(x.dtype))
+    with cgutils.for_range(builder, bits) as loop:
+        result, base, left = map(load, slots)
+        with builder.if_then((~reduce_or(not_equal(left, 0))).ir, likely=False):
+            loop.do_break()
+        builder.store(select(not_equal(left & 1, 0), result * base, result).ir, slots[0])
+        builder.store((base * base).ir, slots[1])
+        builder.store(builder.lshr(left.ir, left.number(1).ir), slots[2])
+    return load(slots[0])
