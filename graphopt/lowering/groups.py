@@ -167,7 +167,7 @@ def _reads_once(member: Member, reader: Member) -> bool:
         if isinstance(tensor.stage, (Elements, Reduced)):
             axes = [a.var for a in tensor.stage.axes]
             axes += [a.var for a in tensor.stage.reduction.axes] if isinstance(tensor.stage, Reduced) else []
-            loads = dict.fromkeys(l for l in loads_of(tensor.stage) if _is_input(l.buffer, wanted))
+            loads = dict.fromkeys(e for e in loads_of(tensor.stage) if _is_input(e.buffer, wanted))
             found += len(loads)
             if any(is_repeated(load, axes) for load in loads):
                 return False

@@ -26,30 +26,22 @@ class Kind(IntEnum):
     """Anything else."""
 
 
-TRANSCENDENTAL = frozenset(
-    [
-        "exp",
-        "log",
-        "log1p",
-        "expm1",
-        "sigmoid",
-        "erf",
-        "pow",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "atan2",
-    ]
-)
+_TRIGONOMETRIC = [
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "atan2",
+]
+TRANSCENDENTAL = frozenset(["exp", "log", "log1p", "expm1", "sigmoid", "erf", "pow", *_TRIGONOMETRIC])
 DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
 
 
