@@ -26,22 +26,9 @@ class Kind(IntEnum):
     """Anything else."""
 
 
-_TRIGONOMETRIC = [
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "atan2",
-]
-TRANSCENDENTAL = frozenset(["exp", "log", "log1p", "expm1", "sigmoid", "erf", "pow", *_TRIGONOMETRIC])
+_CIRCULAR = ["sin", "cos", "tan", "asin", "acos", "atan", "atan2"]
+_HYPERBOLIC = ["sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]
+TRANSCENDENTAL = frozenset(["exp", "log", "log1p", "expm1", "sigmoid", "erf", "pow", *_CIRCULAR, *_HYPERBOLIC])
 DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
 
 
