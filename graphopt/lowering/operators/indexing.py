@@ -1,7 +1,70 @@
-"""What indexing compute."""
+"""What ops compute that read where an index tensor says."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from graphopt.lowering.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction
+from graphopt.lowering.operators.elements import integer, label
+from graphopt.lowering.operators.indices import axis_of, clamped, counted, positions, within
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
-TABLE: Table = {}
+
+def gather(op: Operation) -> Tensor:
+    """Whole slices of an axis, one for each index."""
+    x, indices, axis = op.input(0), op.input(1), axis_of(op)
+    position, requirements = positions(op, 1, x.shape[axis])
+
+    def where(*at: Expr) -> Expr:
+        behind = axis + indices.rank
+        return x[(*at[:axis], position(*at[axis:behind]), *at[behind:])]
+
+    return compute(op.shape(), where, x.dtype, label(op), requirements)
+
+
+def gather_elements(op: Operation) -> Tensor:
+    """One element for each index, which replaces one of the indices that it stands at."""
+    x, axis = op.input(0), axis_of(op)
+    position, requirements = positions(op, 1, x.shape[axis])
+
+    def where(*at: Expr) -> Expr:
+        return x[(*at[:axis], position(*at), *at[axis + 1 :])]
+
+    return compute(op.shape(), where, x.dtype, label(op), requirements)
+
+
+def gather_nd(op: Operation) -> Tensor:
+    """One slice for each row of indices."""
+    x, indices, batch = op.input(0), op.input(1), integer(op, "batch_dims")
+    depth = row_length(op, indices)
+    sizes = x.shape[batch : batch + depth]
+
+    def where(*at: Expr) -> Expr:
+        row, rest = at[: indices.rank - 1], at[indices.rank - 1 :]
+        found = [clamped(counted(cast(indices[(*row, k)], INDEX), size), size) for k, size in enumerate(sizes)]
+        return x[(*at[:batch], *found, *rest)]
+
+    return compute(op.shape(), where, x.dtype, label(op), [rows_within(op, indices, sizes)])
+
+
+def row_length(op: Operation, indices: Tensor) -> int:
+    """How many indices a row of an index tensor has. NotLowered where that is not known."""
+    last = indices.shape[-1]
+    if not isinstance(last, Const):
+        raise NotLowered(f"the last size of the indices of {op.op} is not known")
+    return int(last.value)
+
+
+def rows_within(op: Operation, indices: Tensor, sizes: tuple[Expr, ...]) -> Requirement:
+    """That each index of each row lies within the size that it is for."""
+
+    def holds(*row: Expr) -> Expr:
+        return conjunction(*(within(cast(indices[(*row, k)], INDEX), size) for k, size in enumerate(sizes)))
+
+    return require(indices.shape[:-1], holds, f"{op.op}: an index is out of range")
+
+
+TABLE: Table = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+}

@@ -15,6 +15,7 @@ MODULES = (
     "reductions",
     "normalizations",
     "movement",
+    "padding",
     "indexing",
     "products",
     "convolutions",
