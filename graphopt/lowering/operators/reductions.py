@@ -8,7 +8,7 @@ from functools import reduce
 
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Reduction, Tensor, compute
-from graphopt.lowering.expressions import Expr, apply, as_expr, cast, select
+from graphopt.lowering.expressions import Const, Expr, apply, as_expr, cast, select
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 
@@ -47,7 +47,11 @@ def over(
         free = iter(at if not keepdims else without(at, axes))
         indices = [steps[k].var if k in steps else next(free) for k in range(len(shape))]
         value = element(*indices)
-        return combine(value, *steps.values()) if steps else value
+        if not steps:
+            return value
+        made = combine(value, *steps.values())
+        # Where there are no steps nothing starts an accumulator.
+        return made.identities[0] if Const(0) in (s.extent for s in steps.values()) else made
 
     return compute(kept, remaining, name=name)
 
