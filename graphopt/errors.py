@@ -32,6 +32,10 @@ class ScriptError(ReadError):
         self.name, self.line, self.column = name, line, column
 
 
+class NestError(ReadError):
+    """A tensor program that is not well formed: names, ranks or dtypes in it do not agree."""
+
+
 class InvalidModelError(GraphoptError):
     """A model that ONNX forbids: a cycle, an undefined or duplicated value, a shape that does not fit."""
 

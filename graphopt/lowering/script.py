@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from graphopt.errors import ScriptError
-from graphopt.lowering.expressions import FUNCTIONS, Number
+from graphopt.lowering.expressions import Number
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script_expressions import DTYPES, NAMED
 from graphopt.lowering.script_parse import parse
@@ -85,4 +85,4 @@ def _numbers(function: Callable[..., Any]) -> Mapping[str, Number]:
     return {name: value for name, value in known.items() if isinstance(value, bool | int | float)}
 
 
-__all__ = ["FUNCTIONS", "Word", "program", "read", "show", "show_expr", *WORDS]
+__all__ = ["Word", "program", "read", "show", "show_expr", *WORDS]

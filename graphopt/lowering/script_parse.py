@@ -240,6 +240,8 @@ class _Reader(Names):
             match stmt:
                 case ast.Assign([target], ast.Call(ast.Attribute(ast.Name("axis"), kind)) as call):
                     for bound, pair in zip(self.targets(target), self.axes(target, kind, call), strict=True):
+                        if bound in axes:
+                            raise self.error(stmt, f"{bound} is two axes of one block")
                         axes[bound] = pair
                 case ast.Expr(ast.Call(ast.Name("where" | "reads" | "writes" | "notes" as word), _, []) as call):
                     if word in said:

@@ -174,7 +174,7 @@ class _Expression:
         """The expression with Python's operator and how tightly that binds; None where it has none or where an
         operator would be simplified to something else."""
         fn, args = expr.fn, expr.args
-        if fn in CONVERSIONS or apply(fn, *args, dtype=expr.dtype) != expr:
+        if not _is_simple(expr) or (args[0].dtype == "bool" and fn in ("bitand", "bitor", "invert")):
             return None
         if fn in SIGNS:
             sign, own = SIGNS[fn]
@@ -220,6 +220,14 @@ class _Expression:
             inner.constant(a, known, t) if isinstance(a, Const) else inner.text(a, t)
             for a, t in zip(args, tightness, strict=True)
         ]
+
+
+def _is_simple(expr: Apply) -> bool:
+    """Whether the function of the arguments is this very expression."""
+    try:
+        return expr.fn not in CONVERSIONS and apply(expr.fn, *expr.args) == expr
+    except TypeError:  # the dtypes do not agree: shown as it is, so that the fault can be seen
+        return False
 
 
 class _Statements:
