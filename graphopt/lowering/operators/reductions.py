@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Reduction, Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, as_expr, cast, select
+from graphopt.lowering.compute import Reduction, Tensor, compute, compute_several
+from graphopt.lowering.expressions import (
+    FLOATS,
+    INDEX,
+    Const,
+    Expr,
+    Var,
+    apply,
+    as_expr,
+    cast,
+    const,
+    equal,
+    select,
+)
+from graphopt.lowering.loops import Buffer, Stmt, Store
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 
@@ -141,47 +154,84 @@ def _log_sum_exp(op: Operation) -> Tensor:
     return compute(op.shape(), element, dtype, label(op))
 
 
-# -- softmax
+# -- where the largest or smallest stands
 
 
-def exponentials(x: Tensor, axes: Sequence[int]) -> tuple[At, Tensor, Tensor]:
-    """The widened elements, their largest along the axes, and the sum of exp(element - largest)."""
+def position(x: Tensor, axis: int, largest: bool = True, last: bool = False, keepdims: bool = False) -> Tensor:
+    """The index along an axis of the first (or last) element that is largest (or smallest); NaN is beyond all."""
+    step = t.reduce_axis(x.shape[axis])
+    shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
+
+    def combine(accumulators: tuple[Var, ...], steps: tuple[Var, ...]) -> Sequence[Expr]:
+        (best, place), (value, index) = accumulators, steps
+        beyond = ~(value <= best) if largest else ~(value >= best)
+        if value.dtype in FLOATS:
+            beyond = beyond & ~apply("isnan", best)
+        chosen = beyond | (equal(value, best) & (index > place if last else index < place))
+        return select(chosen, value, best), select(chosen, index, place)
+
+    def remaining(*at: Expr) -> Reduction:
+        others = without(at, [axis]) if keepdims else at
+        value = widened(x[(*others[:axis], step.var, *others[axis:])])
+        nothing = t.lowest(value.dtype) if largest else t.highest(value.dtype)
+        nowhere = Const(-1) if last else t.highest(INDEX)
+        return t.reduction([step], [value, step.var], [nothing, nowhere], combine)
+
+    return compute_several(shape, remaining, ("best", "position"))[1]
+
+
+def _arg(op: Operation) -> Tensor:
+    x = op.input(0)
+    axis, keepdims = normalized(integer(op, "axis"), x.rank), bool(integer(op, "keepdims"))
+    return position(x, axis, op.op == "ArgMax", bool(integer(op, "select_last_index")), keepdims)
+
+
+def _hardmax(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    axis = normalized(integer(op, "axis"), x.rank)
+    place = position(x, axis)
 
     def element(*at: Expr) -> Expr:
-        return widened(x[at])
+        return select(equal(place[without(at, [axis])], at[axis]), const(1, dtype), const(0, dtype))
 
-    largest = over(x.shape, axes, element, t.max, "largest")
-    total = over(x.shape, axes, lambda *at: apply("exp", element(*at) - largest[without(at, axes)]), t.sum, "total")
-    return element, largest, total
+    return compute(x.shape, element, dtype, label(op))
 
 
-def _softmax(op: Operation) -> Tensor:
+# -- running sums and products
+
+
+def _running(op: Operation) -> Tensor:
+    """Each element from the one before it: one thread, in order."""
     x, dtype = op.input(0), op.dtype()
-    axes = (normalized(integer(op, "axis"), x.rank),)
-    element, largest, total = exponentials(x, axes)
+    axis = normalized(int(op.known(1).reshape(())), x.rank)
+    exclusive, reverse = integer(op, "exclusive"), integer(op, "reverse")
+    fn, inner = ("add" if op.op == "CumSum" else "mul"), wide(dtype)
+    nothing = const(0 if op.op == "CumSum" else 1, inner)
 
-    def shares(*at: Expr) -> Expr:
-        row = without(at, axes)
-        return cast(apply("exp", element(*at) - largest[row]) / total[row], dtype)
+    def build(y: Buffer) -> Stmt:
+        def along(at: tuple[Expr, ...]) -> Stmt:
+            if len(at) < x.rank:
+                return t.loop(x.shape[len(at)], lambda i: along((*at, i)))
+            first = equal(at[axis], 0)
+            place = x.shape[axis] - 1 - at[axis] if reverse else at[axis]
+            here = (*at[:axis], place, *at[axis + 1 :])
+            before = (*at[:axis], place + 1 if reverse else place - 1, *at[axis + 1 :])
+            if exclusive:
+                return Store(y, here, select(first, nothing, apply(fn, y[before], cast(x[before], inner))))
+            return Store(y, here, apply(fn, select(first, nothing, y[before]), cast(x[here], inner)))
 
-    return compute(x.shape, shares, dtype, label(op))
+        return along(())
 
-
-def _log_softmax(op: Operation) -> Tensor:
-    x, dtype = op.input(0), op.dtype()
-    axes = (normalized(integer(op, "axis"), x.rank),)
-    element, largest, total = exponentials(x, axes)
-
-    def logarithms(*at: Expr) -> Expr:
-        row = without(at, axes)
-        return cast(element(*at) - largest[row] - apply("log", total[row]), dtype)
-
-    return compute(x.shape, logarithms, dtype, label(op))
+    (total,) = t.procedure([(label(op), x.shape, inner)], [x], build)
+    return total if inner == dtype else compute(x.shape, lambda *at: cast(total[at], dtype), dtype, label(op))
 
 
 TABLE: Table = {
     **dict.fromkeys(KINDS, _reduce),
-    "LogSoftmax": _log_softmax,
+    "ArgMax": _arg,
+    "ArgMin": _arg,
+    "CumProd": _running,
+    "CumSum": _running,
+    "Hardmax": _hardmax,
     "ReduceLogSumExp": _log_sum_exp,
-    "Softmax": _softmax,
 }

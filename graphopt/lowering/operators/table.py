@@ -13,6 +13,7 @@ MODULES = (
     "elementwise",
     "activations",
     "reductions",
+    "softmax",
     "normalizations",
     "movement",
     "padding",
