@@ -1,0 +1,186 @@
+"""Tensor intrinsics: small programs that ``tensorize`` looks for, each with a program that does it faster.
+
+The description is what the intrinsic means, one element at a time: it is what a schedule matches and
+what the interpreter runs. The implementation has the same parameters; it is written down at the place
+of the call, on the regions that the call is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from graphopt.errors import ScheduleError
+from graphopt.kernels.host import lanes
+from graphopt.lowering.dataflow import with_names
+from graphopt.lowering.expressions import Const, Expr, Load, Var
+from graphopt.lowering.loops import (
+    Block,
+    Buffer,
+    For,
+    Invoke,
+    Nest,
+    Region,
+    Stmt,
+    Store,
+    map_expressions,
+    mutate,
+    rename_buffers,
+    statements,
+    substitute_in,
+)
+from graphopt.lowering.script import read
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIntrin:
+    """A tensor intrinsic: ``implementation`` does what ``description`` says, on the same parameters.
+
+    ``function`` is the dotted name of a kernels function that does it as well, where there is one.
+    """
+
+    name: str
+    description: Nest
+    implementation: Nest
+    function: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.implementation.params != self.description.params:
+            raise ScheduleError(f"{self.name}: its implementation has other parameters than its description")
+
+
+Family = Callable[..., TensorIntrin]
+_registered: dict[str, TensorIntrin] = {}
+
+
+def register_intrinsic(intrinsic: TensorIntrin) -> None:
+    """Makes an intrinsic known by its name, in place of one that had it before."""
+    _registered[intrinsic.name] = intrinsic
+
+
+def find_intrinsic(name: str) -> TensorIntrin:
+    """The intrinsic of that name: one that was registered, or of a family (``product_6x32_float32``).
+
+    Raises ScheduleError where there is none.
+    """
+    if name in _registered:
+        return _registered[name]
+    for pattern, family in FAMILIES.items():
+        if found := re.fullmatch(pattern, name):
+            return family(*(int(g) if g.isdigit() else g for g in found.groups()))
+    known = ", ".join([*sorted(_registered), "product_<rows>x<columns>_<float32 or float64>"])
+    raise ScheduleError(f"there is no intrinsic {name}; there are {known}")
+
+
+@lru_cache(maxsize=64)
+def product_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
+    """``C += A @ B`` for a tile of C that stays in registers: ``rows`` by ``columns``, over any number of steps.
+
+    The columns are a multiple of the host's lanes where the tile is to be fast.
+    """
+    width = lanes(dtype)
+    vectors, width = (columns // width, width) if columns % width == 0 else (1, columns)
+    name = f"product_{rows}x{columns}_{dtype}"
+    head = (
+        f"@program\n"
+        f'def {name}(C: Buffer[({rows}, {columns}), "{dtype}"], A: Buffer[({rows}, "k"), "{dtype}"], '
+        f'B: Buffer[("k", {columns}), "{dtype}"], k: size):\n'
+    )
+    description = f"""\
+    for i, j, p in grid({rows}, {columns}, k):
+        with block("product"):
+            vi, vj, vp = axis.remap("SSR", [i, j, p])
+            C[vi, vj] = C[vi, vj] + A[vi, vp] * B[vp, vj]
+"""
+    j = f"j * {width} + l"
+    implementation = f"""\
+    T = alloc(({rows}, {columns}), "{dtype}", scope="local")
+    for i in unrolled({rows}):
+        for j in unrolled({vectors}):
+            for l in vectorized({width}):
+                T[i, {j}] = C[i, {j}]
+    for p in serial(k):
+        for i in unrolled({rows}):
+            for j in unrolled({vectors}):
+                for l in vectorized({width}):
+                    T[i, {j}] = T[i, {j}] + A[i, p] * B[p, {j}]
+    for i in unrolled({rows}):
+        for j in unrolled({vectors}):
+            for l in vectorized({width}):
+                C[i, {j}] = T[i, {j}]
+"""
+    return TensorIntrin(name, read(head + description), read(head + implementation))
+
+
+FAMILIES: Mapping[str, Family] = {r"product_(\d+)x(\d+)_(float32|float64)": product_tile}
+"""What names of intrinsics are made up of, and what makes the intrinsic."""
+
+
+# ------------------------------------------------------------------ calls
+
+
+def outputs_of(call: Invoke) -> frozenset[int]:
+    """The places among the arguments of a call of what it writes."""
+    description = find_intrinsic(call.intrinsic).description
+    return frozenset(k for k, p in enumerate(description.params) if p in description.outputs)
+
+
+def sides(region: Region, rank: int) -> tuple[int, ...]:
+    """The axes of a region's buffer that are those of a parameter of the rank.
+
+    Axes along which the region is one element thick are passed over, from the left, until so many are left.
+    """
+    extra = len(region.ranges) - rank
+    kept: list[int] = []
+    for k, side in enumerate(region.ranges):
+        if extra > 0 and side.extent == Const(1):
+            extra -= 1
+        else:
+            kept.append(k)
+    if extra:
+        raise ScheduleError(f"the region of {region.buffer.name} has more than {rank} sides")
+    return tuple(kept)
+
+
+def implementation(call: Invoke) -> Stmt:
+    """What the call does, as statements on the buffers of its arguments."""
+    intrinsic = find_intrinsic(call.intrinsic)
+    return placed(intrinsic.implementation, call)
+
+
+def placed(nest: Nest, call: Invoke) -> Stmt:
+    """The statements of a nest on the arguments of a call in place of its parameters."""
+    prefix = f"{call.intrinsic}_"
+    own = {s.var for s in statements(nest.body) if isinstance(s, For)}
+    own |= {a.var for s in statements(nest.body) if isinstance(s, Block) for a in s.axes}
+    body = with_names(nest.body, {v: Var(prefix + v.name) for v in own})
+    body = rename_buffers(body, {b: replace(b, name=prefix + b.name) for b in nest.allocs})
+    if len(call.args) != len(nest.params):
+        raise ScheduleError(f"{call.intrinsic} takes {len(nest.params)} arguments, and is given {len(call.args)}")
+    regions: dict[Buffer, Region] = {}
+    values: dict[Var, Expr] = {}
+    for param, arg in zip(nest.params, call.args, strict=True):
+        if isinstance(param, Buffer) and isinstance(arg, Region):
+            regions[param] = arg
+        elif isinstance(param, Var) and isinstance(arg, Expr):
+            values[param] = arg
+        else:
+            raise ScheduleError(f"{call.intrinsic}: its argument for {param.name} is of another kind")
+    body = substitute_in(body, values)
+
+    def at(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        region = regions[buffer]
+        starts = [side.start for side in region.ranges]
+        for k, index in zip(sides(region, len(indices)), indices, strict=True):
+            starts[k] = starts[k] + index
+        return region.buffer, tuple(starts)
+
+    def load(e: Expr) -> Expr | None:
+        return Load(*at(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer in regions else None
+
+    def store(s: Stmt) -> Stmt | None:
+        return Store(*at(s.buffer, s.indices), s.value) if isinstance(s, Store) and s.buffer in regions else None
+
+    return mutate(map_expressions(body, load), store)
