@@ -37,10 +37,10 @@ OPERATORS = {
 VECTORS = {
     "min": "minimum",
     "max": "maximum",
-    "abs": "absolute",
+    "fmod": "remainder",
     "round": "round_even",
     "saturate": "saturate",
-    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf", "sign", "fmod")},
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf", "bits")},
 }
 """Functions of ``graphopt.kernels.vectors``, by what they are called here."""
 MATH = {
@@ -51,15 +51,20 @@ MATH = {
     )
 }
 """Functions of ``graphopt.kernels.math``."""
+MASKS = frozenset(
+    "first_lanes from_bfloat from_half gather_where load_where scatter_where sign stack store_where to_bfloat "
+    "to_half".split()
+)
+"""Functions of ``graphopt.kernels.masks``."""
 NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
-TAKEN = frozenset({"lo", "hi", "kernel", "inf", "nan", "range"}).union(
+TAKEN = MASKS.union(
+    "lo hi kernel inf nan range load store gather scatter splat select cast iota lane quotient gemm".split(),
     *(
         VECTORS.values(),
         MATH.values(),
-        ("load", "store", "gather", "scatter", "splat", "select", "cast", "iota", "stack"),
+        ("reduce_add", "reduce_mul", "reduce_max", "reduce_min", "reduce_or", "reduce_and"),
     ),
-    *(("load_where", "store_where", "gather_where", "scatter_where", "first_lanes", "quotient"),),
 )
 """Names that mean something in the source, so that no buffer may have them."""
 ATOM, UNARY, CHOICE = 9, 8, -1
@@ -270,7 +275,9 @@ class Speller:
             return self.narrowed(Text(f"{word}{args[0].within(UNARY)}", UNARY if word == "~" else CHOICE, wide), expr)
         if expr.fn in ("fmin", "fmax"):
             return self.passing_nan(expr, args, lanes)
-        spelled = VECTORS.get(expr.fn) or MATH[expr.fn]
+        if expr.fn == "abs":
+            return self.narrowed(Text(f"abs({args[0].text})", ATOM, wide), expr)
+        spelled = "sign" if expr.fn == "sign" else VECTORS.get(expr.fn) or MATH[expr.fn]
         values = ", ".join(
             self.same_width(args, lanes) if spelled in ("fma", "minimum", "maximum") else [a.text for a in args]
         )
@@ -387,6 +394,7 @@ def imports(used: set[str]) -> Mapping[str, list[str]]:
     mathematics = own & set(MATH.values())
     return {
         "numba": sorted(dtypes),
+        "graphopt.kernels.masks": sorted(own & MASKS),
         "graphopt.kernels.math": sorted(mathematics),
-        "graphopt.kernels.vectors": sorted(own - mathematics),
+        "graphopt.kernels.vectors": sorted(own - mathematics - MASKS),
     }

@@ -1,0 +1,21 @@
+"""What the processor that kernels are compiled for offers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from graphopt.runtime import cpu
+
+_BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4}
+
+
+@cache
+def vector_bytes() -> int:
+    """How many bytes the widest vectors have that are computed at full speed."""
+    features = cpu.features()
+    return 64 if "avx512f" in features else 32 if "avx2" in features else 16
+
+
+def lanes(dtype: str) -> int:
+    """How many elements of a dtype a vector holds; narrow ones are computed in no more lanes than single precision."""
+    return vector_bytes() // _BYTES.get(dtype, 4)
