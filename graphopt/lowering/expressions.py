@@ -225,7 +225,7 @@ def _simplified(fn: str, args: list[Expr], dtype: str) -> Expr:
         return args[1]
     if args[-1].dtype == "bool" and fn in ("and", "or", "not"):
         return _logic(fn, args)
-    if args[0].dtype == INDEX and fn not in ("select", "cast", "saturate", "bits"):
+    if args[0].dtype == INDEX and fn not in ("select", "cast", "saturate", "bits", "fma"):
         return _integer(fn, args, dtype)
     return Apply(fn, tuple(args), dtype)
 
