@@ -1,0 +1,134 @@
+"""What the scattering ops compute: a copy of a tensor into which elements are written, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphopt.lowering.compute import Tensor, compute, loop, procedure, require
+from graphopt.lowering.expressions import (
+    INDEX,
+    Const,
+    Expr,
+    cast,
+    conjunction,
+    maximum,
+    minimum,
+    select,
+)
+from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
+from graphopt.lowering.operators.elements import label, text, widened
+from graphopt.lowering.operators.indexing import row_length
+from graphopt.lowering.operators.indices import axis_of, counted, within
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+
+Body = Callable[[tuple[Expr, ...]], Stmt]
+_COMBINED: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "max": maximum,
+    "min": minimum,
+}
+
+
+def over(shape: Sequence[Expr], body: Body) -> Stmt:
+    """Serial loops over all indices of a shape, the last axis innermost."""
+    if not shape:
+        return body(())
+    return loop(shape[0], lambda i: over(shape[1:], lambda rest: body((i, *rest))))
+
+
+def scatter_elements(op: Operation) -> Sequence[Tensor]:
+    """Each update goes where it stands, but along one axis where its index says."""
+    x, indices, updates, axis = op.input(0), op.input(1), op.input(2), axis_of(op)
+    write = _written(op)
+
+    def build(out: Buffer) -> Stmt:
+        def update(at: tuple[Expr, ...]) -> Stmt:
+            index = cast(indices[at], INDEX)
+            target = (*at[:axis], counted(index, x.shape[axis]), *at[axis + 1 :])
+            inside = conjunction(
+                within(index, x.shape[axis]),
+                *(i < size for k, (i, size) in enumerate(zip(at, x.shape, strict=True)) if k != axis and not _fits(k)),
+            )
+            return seq(Check(inside, _message(op)), write(out, target, updates[at]))
+
+        def _fits(k: int) -> bool:
+            ours, theirs = x.shape[k], indices.shape[k]
+            sizes = [s.value for s in (theirs, ours) if isinstance(s, Const)]
+            return ours == theirs or (len(sizes) == 2 and sizes[0] <= sizes[1])
+
+        return seq(_copied(x, out), over(indices.shape, update))
+
+    return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
+
+
+def scatter_nd(op: Operation) -> Sequence[Tensor]:
+    """Each slice of updates goes where its row of indices says."""
+    x, indices, updates = op.input(0), op.input(1), op.input(2)
+    depth, write = row_length(op, indices), _written(op)
+
+    def build(out: Buffer) -> Stmt:
+        def update(row: tuple[Expr, ...]) -> Stmt:
+            found = [cast(indices[(*row, k)], INDEX) for k in range(depth)]
+            inside = conjunction(*(within(i, size) for i, size in zip(found, x.shape, strict=False)))
+            target = tuple(counted(i, size) for i, size in zip(found, x.shape, strict=False))
+            put = over(x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
+            return put if inside == Const(True, "bool") else seq(Check(inside, _message(op)), put)
+
+        return seq(_copied(x, out), over(indices.shape[:-1], update))
+
+    return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
+
+
+def _copied(x: Tensor, out: Buffer) -> Stmt:
+    return over(x.shape, lambda at: Store(out, at, x[at]))
+
+
+def _written(op: Operation) -> Callable[[Buffer, tuple[Expr, ...], Expr], Stmt]:
+    """How an update is written to its place."""
+    reduction = text(op, "reduction") or "none"
+    if reduction == "none":
+        return Store
+    if reduction not in _COMBINED or op.dtype() == "bool":
+        raise NotLowered(f"{op.op} does not reduce {op.dtype()} by {reduction}")
+    combine = _COMBINED[reduction]
+
+    def write(out: Buffer, target: tuple[Expr, ...], value: Expr) -> Stmt:
+        return Store(out, target, cast(combine(widened(out[target]), widened(value)), out.dtype))
+
+    return write
+
+
+def _message(op: Operation) -> str:
+    return f"{op.op}: an index is out of range"
+
+
+def tensor_scatter(op: Operation) -> Tensor:
+    """A stretch of an axis taken from an update, from where the batch's index says on, and the rest as it was."""
+    x, update, axis = op.input(0), op.input(1), axis_of(op)
+    size, count = x.shape[axis], update.shape[axis]
+    circular = text(op, "mode") == "circular"
+    starts = op.input(2) if op.has(2) else None
+
+    def element(*at: Expr) -> Expr:
+        start = Const(0) if starts is None else cast(starts[at[0]], INDEX)
+        place = at[axis] - start
+        if circular:
+            place = place % size
+        inside = (place < count) if circular else conjunction(place >= 0, place < count)
+        return select(inside, update[(*at[:axis], place, *at[axis + 1 :])], x[at])
+
+    def fits(batch: Expr) -> Expr:
+        assert starts is not None
+        start = cast(starts[batch], INDEX)
+        return start >= 0 if circular else conjunction(start >= 0, start + count <= size)
+
+    checked = [] if starts is None else [require(starts.shape, fits, _message(op))]
+    return compute(op.shape(), element, x.dtype, label(op), checked)
+
+
+TABLE: Table = {
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
+}
