@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
+from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
 
 HALVES = frozenset({"float16", "bfloat16"})
@@ -111,3 +111,8 @@ def elementwise(formula: Formula, exact: bool = False) -> Lowering:
         return compute(shape, element, dtype, label(op))
 
     return describe
+
+
+def is_float(value: Expr) -> bool:
+    """Whether the value is a float."""
+    return value.dtype in FLOATS

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import FLOATS, Const, Expr, apply, cast, equal, maximum, minimum, select
-from graphopt.lowering.operators.elements import Formula, broadcast, elementwise, integer, label, text
+from graphopt.lowering.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
+from graphopt.lowering.operators.elements import Formula, broadcast, elementwise, integer, is_float, label, text
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -36,7 +36,7 @@ def _mean(op: Operation, *elements: Expr) -> Expr:
 
 
 def _mod(op: Operation, a: Expr, b: Expr) -> Expr:
-    if a.dtype not in FLOATS:
+    if not is_float(a):
         return a - apply("div", a, b) * b if integer(op, "fmod") else a % b
     remainder = apply("fmod", a, b)
     if integer(op, "fmod"):
@@ -51,9 +51,11 @@ def power(base: Expr, exponent: Expr) -> Expr:
     if known in (1, 2, 3, 4):
         square = base * base
         return {1: base, 2: square, 3: square * base, 4: square * square}[int(known)]
-    if base.dtype in FLOATS:
+    if is_float(base):
         if known == 0.5:
             return apply("sqrt", base)
+        if known == 0.75:
+            return apply("sqrt", base) * apply("sqrt", apply("sqrt", base))
         if known == -1:
             return 1.0 / base
         return apply("pow", base, cast(exponent, base.dtype))
@@ -68,9 +70,9 @@ def converted(x: Expr, dtype: str) -> Expr:
     """The value in another dtype as ONNX casts: what is not 0 is true, integers wrap around."""
     if dtype == "bool":
         return x if x.dtype == "bool" else apply("ne", x, 0)
-    if x.dtype in FLOATS and dtype in ("int8", "uint8", "int16", "uint16"):
+    if is_float(x) and dtype in ("int8", "uint8", "int16", "uint16"):
         return cast(cast(x, "int32"), dtype)
-    if x.dtype in FLOATS and dtype == "uint32":
+    if is_float(x) and dtype == "uint32":
         return cast(cast(x, "int64"), dtype)
     return cast(x, dtype)
 

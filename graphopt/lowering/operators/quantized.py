@@ -1,7 +1,188 @@
-"""What quantized compute."""
+"""What quantization computes: numbers rounded to multiples of a scale, and the ops that work between two roundings."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Sequence
 
-TABLE: Table = {}
+from graphopt.ir.dtypes import dtype_of
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.operators.activations import FORMULAS
+from graphopt.lowering.operators.elements import HALVES, Formula, broadcast, integer, label
+from graphopt.lowering.operators.operation import Lowering, Operation, Table
+from graphopt.lowering.operators.reductions import normalized, over
+from graphopt.lowering.operators.softmax import softmax
+
+DOMAIN = "com.microsoft::"
+
+# -- numbers and their codes
+
+
+def code(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """The integer that stands for x: the nearest (ties to even) that there is."""
+    rounded = apply("round", x / scale)
+    moved = rounded if zero is None else rounded + cast(zero, rounded.dtype)
+    return apply("saturate", moved, dtype=dtype)
+
+
+def decoded(x: Expr, scale: Expr, zero: Expr | None) -> Expr:
+    """The number that an integer stands for, in float32."""
+    value = cast(x, "float32")
+    return (value if zero is None else value - cast(zero, "float32")) * cast(scale, "float32")
+
+
+def _parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int) -> Expr | None:
+    """The scale or zero point of an element: one for all, one for each index of an axis, or one for each block."""
+    if not op.has(k):
+        return None
+    tensor = op.input(k)
+    if tensor.rank == 0 or tensor.shape == (Const(1),):
+        return tensor[tuple(Const(0) for _ in tensor.shape)]
+    if tensor.rank == 1 and not block:
+        return tensor[at[normalized(axis, len(at))]]
+    place = normalized(axis, len(at))
+    return tensor[tuple(i // block if k == place else i for k, i in enumerate(at))]
+
+
+def _axis(op: Operation) -> tuple[int, int]:
+    return integer(op, "axis"), integer(op, "block_size")
+
+
+def _quantize(op: Operation) -> Tensor:
+    """The division is rounded to the dtype of the scale, or to the precision that is asked for."""
+    x, scales, dtype = op.input(0), op.input(1), op.dtype()
+    asked = op.attr("precision")
+    precision = (dtype_of(asked) if isinstance(asked, int) and asked else None) or scales.dtype
+    axis, block = _axis(op)
+
+    def element(*at: Expr) -> Expr:
+        scale, zero = (_parameter(op, k, at, axis, block) for k in (1, 2))
+        assert scale is not None
+        value = cast(x[at], "float32") / cast(scale, "float32")
+        if precision in HALVES:
+            value = cast(cast(value, precision), "float32")
+        return code(value, const(1.0, "float32"), zero, dtype)
+
+    return compute(x.shape, element, dtype, label(op))
+
+
+def _dequantize(op: Operation) -> Tensor:
+    x, dtype = op.input(0), op.dtype()
+    axis, block = _axis(op)
+
+    def element(*at: Expr) -> Expr:
+        scale, zero = (_parameter(op, k, at, axis, block) for k in (1, 2))
+        assert scale is not None
+        return cast(decoded(x[at], scale, zero), dtype)
+
+    return compute(x.shape, element, dtype, label(op))
+
+
+def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The elements as bytes, with the scale and the zero point that make the most of them."""
+    axes = range(x.rank)
+    low = over(x.shape, axes, lambda *at: x[at], t.min, "low")
+    high = over(x.shape, axes, lambda *at: x[at], t.max, "high")
+
+    def step() -> Expr:
+        width = maximum(high[()], 0) - minimum(low[()], 0)
+        return select(equal(width, 0), 1.0, width) / 255.0
+
+    scale = compute((), step, "float32", "scale")
+
+    def origin() -> Expr:
+        return apply("saturate", apply("round", -minimum(low[()], 0) / scale[()]), dtype="uint8")
+
+    zero = compute((), origin, "uint8", "zero_point")
+    y = compute(x.shape, lambda *at: code(x[at], scale[()], zero[()], "uint8"), "uint8", "quantized")
+    return y, scale, zero
+
+
+# -- between two roundings
+
+
+def _single(op: Operation, k: int) -> Expr | None:
+    """The one element of an input that is optional."""
+    if not op.has(k):
+        return None
+    tensor = op.input(k)
+    return tensor[tuple(Const(0) for _ in tensor.shape)]
+
+
+def _operand(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr:
+    """An element of the input at k, whose scale and zero point follow it."""
+    scale = _single(op, k + 1)
+    assert scale is not None
+    return decoded(broadcast(op.input(k), shape, at), scale, _single(op, k + 2))
+
+
+def _result(op: Operation, k: int, value: Expr) -> Expr:
+    """The value with the scale and zero point that stand at k."""
+    scale = _single(op, k)
+    assert scale is not None
+    return code(value, scale, _single(op, k + 1), op.dtype())
+
+
+def between(formula: Formula, n: int) -> Lowering:
+    """An elementwise op on n operands, each followed by its scale and zero point; those of the result stand last."""
+
+    def describe(op: Operation) -> Tensor:
+        shape = op.shape()
+
+        def element(*at: Expr) -> Expr:
+            return _result(op, 3 * n, formula(op, *(_operand(op, 3 * k, shape, at) for k in range(n))))
+
+        return compute(shape, element, op.dtype(), label(op))
+
+    return describe
+
+
+def _where(op: Operation) -> Tensor:
+    shape = op.shape()
+
+    def element(*at: Expr) -> Expr:
+        condition = broadcast(op.input(0), shape, at)
+        return _result(op, 7, select(condition, _operand(op, 1, shape, at), _operand(op, 4, shape, at)))
+
+    return compute(shape, element, op.dtype(), label(op))
+
+
+def _softmax(op: Operation) -> Tensor:
+    x = op.input(0)
+    numbers = compute(x.shape, lambda *at: _operand(op, 0, x.shape, at), "float32", "numbers")
+    shares = softmax(numbers, integer(op, "axis"), "float32", "softmax")
+    return compute(x.shape, lambda *at: _result(op, 3, shares[at]), op.dtype(), label(op))
+
+
+def _concat(op: Operation) -> Tensor:
+    """The scale and zero point of the result come first, then each operand with its own."""
+    shape = op.shape()
+    axis = normalized(integer(op, "axis"), len(shape))
+    operands = range(2, len(op.inputs), 3)
+
+    def element(*at: Expr) -> Expr:
+        def part(rest: Sequence[int], start: Expr) -> Expr:
+            here = (*at[:axis], at[axis] - start, *at[axis + 1 :])
+            x = op.input(rest[0])
+            found = _operand(op, rest[0], x.shape, here)
+            end = start + x.shape[axis]
+            return select(at[axis] < end, found, part(rest[1:], end)) if len(rest) > 1 else found
+
+        return _result(op, 0, part(operands, Const(0)))
+
+    return compute(shape, element, op.dtype(), label(op))
+
+
+TABLE: Table = {
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": lambda op: dynamic(op.input(0)),
+    "QuantizeLinear": _quantize,
+    DOMAIN + "QLinearAdd": between(lambda op, a, b: a + b, 2),
+    DOMAIN + "QLinearConcat": _concat,
+    DOMAIN + "QLinearLeakyRelu": between(FORMULAS["LeakyRelu"], 1),
+    DOMAIN + "QLinearMul": between(lambda op, a, b: a * b, 2),
+    DOMAIN + "QLinearSigmoid": between(FORMULAS["Sigmoid"], 1),
+    DOMAIN + "QLinearSoftmax": _softmax,
+    DOMAIN + "QLinearWhere": _where,
+}

@@ -9,7 +9,6 @@ from functools import reduce
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Reduction, Tensor, compute, compute_several
 from graphopt.lowering.expressions import (
-    FLOATS,
     INDEX,
     Const,
     Expr,
@@ -22,7 +21,7 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.loops import Buffer, Stmt, Store
-from graphopt.lowering.operators.elements import integer, label, wide, widened
+from graphopt.lowering.operators.elements import integer, is_float, label, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 
 At = Callable[..., Expr]
@@ -165,7 +164,7 @@ def position(x: Tensor, axis: int, largest: bool = True, last: bool = False, kee
     def combine(accumulators: tuple[Var, ...], steps: tuple[Var, ...]) -> Sequence[Expr]:
         (best, place), (value, index) = accumulators, steps
         beyond = ~(value <= best) if largest else ~(value >= best)
-        if value.dtype in FLOATS:
+        if is_float(value):
             beyond = beyond & ~apply("isnan", best)
         chosen = beyond | (equal(value, best) & (index > place if last else index < place))
         return select(chosen, value, best), select(chosen, index, place)
