@@ -1,8 +1,299 @@
-"""Programs: compiled models that are called with arrays."""
+"""Programs: compiled models that are called with arrays.
+
+A program is made of :class:`Code`, which does not change. What a call works in is a state of its own, taken from
+those that are free, so that several threads may call at once; what follows from the sizes of the inputs is
+worked out once for each binding of the symbols.
+"""
 
 from __future__ import annotations
 
-from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step
+import ctypes
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
 
-__all__ = ["Bind", "Branch", "Buffer", "Call", "Code", "Host", "Loop", "Port", "Ref", "Size", "Step"]
+import numpy as np
+
+from graphopt.errors import InputError
+from graphopt.runtime import cpu, table
+from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.layout import lay_out
+from graphopt.runtime.objects import Image
+from graphopt.runtime.profile import Row
+from graphopt.runtime.signature import Signature
+from graphopt.runtime.sizes import Size, evaluate
+from graphopt.runtime.state import HostFunction, State
+from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step, walk
+from graphopt.runtime.team import Team, address, join, leave
+
+__all__ = [
+    "Bind",
+    "Branch",
+    "Buffer",
+    "Call",
+    "Code",
+    "Host",
+    "Loop",
+    "Memory",
+    "Port",
+    "Program",
+    "Ref",
+    "Row",
+    "Size",
+    "Step",
+]
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a program takes: of its arena, of the same buffers if none shared memory, of its constants."""
+
+    arena: int
+    separate: int
+    constants: int
+
+
+class Program:
+    """A compiled model. Call it with arrays by name or in order; results come by name.
+
+    ``functions`` are those of its host steps; ``dtypes`` the numpy types of elements that numpy itself does not know
+    (ml_dtypes'), which are else seen as integers of the same width; ``threads`` how many run large kernels (None: one
+    for each core). Programs that run at the same time share one team of threads: a call that finds the team at work
+    runs on its own thread alone. Results do not depend on the number of threads.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        functions: Mapping[str, HostFunction] | None = None,
+        dtypes: Mapping[str, np.dtype[Any]] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"a program runs on 1 thread or more, not on {threads}")
+        self.code = code
+        self.threads = threads or cpu.cores()
+        self._dtypes = {**STORAGE, **(dtypes or {})}
+        self._functions = dict(functions or {})
+        _check(code, self._functions)
+        self._layout = lay_out(code)
+        self._binder = Binder(code, self._layout)
+        self._signature = Signature(code, self._dtypes)
+        self._image = Image([code.driver, *code.objects])
+        self._driver = _ENTRY(self._image.entries[0])
+        rows = [
+            [op, self._image.entries[1 + a], *rest] if op == table.CALL else [op, a, *rest]
+            for op, a, *rest in self._layout.instructions
+        ]
+        self._instructions = np.array(rows, np.int64).reshape(len(rows), table.WIDTH)
+        self._outputs = self._direct_outputs()
+        self._free: deque[State] = deque()
+        self._is_parallel = self.threads > 1 and any(c.parallel for c in self._layout.calls.values())
+        self._team: Team | None = None
+        self._leave: Callable[[], object] = lambda: None
+        self._closed = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return self._signature.names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(p.name for p in self.code.outputs)
+
+    def __call__(
+        self, inputs: Mapping[str, Any] | Sequence[Any] = (), out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """The outputs by name: fresh arrays, or those of ``out`` where it has one.
+
+        Inputs are numpy arrays or anything that speaks DLPack or numpy's array interface; they are copied only where
+        they are not row-major. Raises ``InputError`` for arrays that do not fit before it runs, ``ExecutionError``
+        where a step fails, ``MemoryError`` saying how much was wanted. The program can be called again after each.
+        """
+        if out is not None:
+            return self._into(inputs, out)
+        return self._run(inputs, {}, None)
+
+    def profile(self, inputs: Mapping[str, Any] | Sequence[Any] = ()) -> tuple[Row, ...]:
+        """What the steps of one call took, in the order in which they began."""
+        rows: list[Row] = []
+        self._run(inputs, {}, rows)
+        return tuple(rows)
+
+    def memory(self, inputs: Mapping[str, Any] | Sequence[Any] = ()) -> Memory:
+        """The memory that inputs of these sizes need, as far as it is known before anything runs."""
+        binding = self._binder.bind(0, self._signature.accept(inputs)[1], {})
+        constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
+        return Memory(binding.arena_bytes, binding.separate_bytes, constants)
+
+    def close(self) -> None:
+        """Give memory back, and the threads where no other program needs them. The program cannot be called again."""
+        self._closed = True
+        self._free.clear()
+        self._leave()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    # -- a call
+
+    def _run(
+        self, inputs: Mapping[str, Any] | Sequence[Any], given: Mapping[int, Array], rows: list[Row] | None
+    ) -> dict[str, Array]:
+        if self._closed:
+            raise InputError("this program is closed, and cannot be called any more")
+        arrays, symbols = self._signature.accept(inputs)
+        binding = self._binder.bind(0, symbols, {})
+        for n, dtype in self._outputs:
+            arrays[n] = given[n] if n in given else np.empty(binding.outputs[n], dtype)
+        addresses = [0 if type(a) is not np.ndarray else a.__array_interface__["data"][0] for a in arrays.values()]
+        try:
+            state = self._free.pop()
+        except IndexError:
+            state = self._state()
+        team = self._claimed() if self._is_parallel else None
+        try:
+            if rows is None:
+                found = state.run(binding, arrays, addresses, 0 if team is None else team.address)
+            else:
+                found = self._timed(state, binding, arrays, addresses, team, rows)
+            return self._results(state, found)
+        finally:
+            if team is not None:
+                team.busy.release()
+            state.end()
+            if not self._closed:
+                self._free.append(state)
+
+    def _state(self) -> State:
+        start = address(self._instructions)
+        return State(self.code, self._layout, self._binder, start, self._driver, self._functions, self._dtypes)
+
+    def _claimed(self) -> Team | None:
+        """The team of threads, held for a call; None where another call has it."""
+        if self._team is None or self._team.process != os.getpid():
+            self._team = join(self.threads, self._driver, self._image)
+            self._leave = weakref.finalize(self, leave, self._team)
+        return self._team if self._team.busy.acquire(blocking=False) else None
+
+    def _direct_outputs(self) -> list[tuple[int, np.dtype[Any]]]:
+        """The output buffers that are known when the program is called, with their dtypes."""
+        level = self._binder.levels[0]
+        return [(n, self._dtypes[self.code.buffers[n].dtype]) for n in level.outputs]
+
+    def _results(self, state: State, arrays: Mapping[int, Array]) -> dict[str, Array]:
+        """The outputs by name. What is not the caller's own is copied, so that the next call does not change it."""
+        results: dict[str, Array] = {}
+        taken: set[int] = set()
+        for port in self.code.outputs:
+            n = port.buffer
+            place = self.code.buffers[n].place
+            if place == "output" and n not in taken:
+                results[port.name] = arrays[n]
+            elif self.code.buffers[n].dtype in OBJECTS:
+                results[port.name] = state.view(n)
+            elif place == "host" and n not in taken and arrays[n].flags.owndata:
+                results[port.name] = arrays[n]
+            else:
+                results[port.name] = state.view(n).copy()
+            taken.add(n)
+        return results
+
+    def _into(self, inputs: Mapping[str, Any] | Sequence[Any], out: Mapping[str, Array]) -> dict[str, Array]:
+        """A call whose results go into the caller's arrays, directly where that is safe."""
+        ports = {p.name: p.buffer for p in self.code.outputs}
+        for name, array in out.items():
+            if name not in ports:
+                raise InputError(
+                    f"there is no output {name!r} to write into: the outputs are {', '.join(map(repr, ports))}"
+                )
+            if not isinstance(array, np.ndarray) or not array.flags.writeable:
+                raise InputError(
+                    f"output {name!r} can be written into numpy arrays that are not read-only, and nothing else"
+                )
+        arrays, symbols = self._signature.accept(inputs)
+        binding = self._binder.bind(0, symbols, {})
+        level = set(self._binder.levels[0].outputs)
+        direct: dict[int, Array] = {}
+        for name, array in out.items():
+            n = ports[name]
+            if self.code.buffers[n].dtype == "object":
+                raise InputError(f"output {name!r} is no array, and cannot be written into one")
+            dtype = self._dtypes[self.code.buffers[n].dtype]
+            if self._layout.ages[n] == 0:
+                self._check_out(name, array, self._binder.shape(n, binding.symbols), dtype)
+            flags = array.flags
+            others = [a for a in (*arrays.values(), *direct.values()) if isinstance(a, np.ndarray)]
+            safe = flags.c_contiguous and flags.aligned and not any(np.may_share_memory(array, a) for a in others)
+            if n in level and safe:
+                direct[n] = array
+        results = self._run(inputs, direct, None)
+        for name, array in out.items():
+            if results[name] is not array:
+                self._check_out(name, array, results[name].shape, results[name].dtype)
+                array[...] = results[name]
+                results[name] = array
+        return results
+
+    def _check_out(self, name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if array.shape != shape or array.dtype != dtype:
+            raise InputError(
+                f"the array for output {name!r} is {array.dtype}{list(array.shape)}, "
+                f"and {dtype}{list(shape)} is expected"
+            )
+
+    # -- profiles
+
+    def _timed(
+        self,
+        state: State,
+        binding: Binding,
+        arrays: dict[int, Array],
+        addresses: Sequence[int],
+        team: Team | None,
+        rows: list[Row],
+    ) -> dict[int, Array]:
+        stamps = state.profile(len(self._instructions))
+        begin = perf_counter_ns()
+        found = state.run(binding, arrays, addresses, 0 if team is None else team.address)
+        for at, call in self._layout.calls.items():
+            start, spent, runs = (int(v) for v in stamps[at])
+            if runs:
+                work = runs * evaluate(call.flops, state.symbols), runs * evaluate(call.bytes, state.symbols)
+                rows.append(Row(call.label, call.nodes, spent / 1e9, *work, (start - begin) / 1e9, runs))
+        for step, start, spent in state.spans:
+            label, nodes = (step.label or step.function, step.nodes) if isinstance(step, Host) else ("bind", ())
+            rows.append(Row(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
+        rows.sort(key=lambda row: row.start)
+        return found
+
+
+def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:
+    """Raise ``ValueError`` for constants that are not as their buffers say, and functions that are missing."""
+    for n, array in code.constants.items():
+        buffer = code.buffers[n]
+        if buffer.dtype in OBJECTS:
+            continue
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned) or array.dtype.itemsize != STORAGE[buffer.dtype].itemsize:
+            raise ValueError(f"the constant of buffer {n} is {array.dtype}, and row-major {buffer.dtype} is expected")
+    for n, buffer in enumerate(code.buffers):
+        if buffer.place == "constant" and n not in code.constants:
+            raise ValueError(f"buffer {n} is a constant, and there is no array for it")
+        if buffer.dtype in OBJECTS and buffer.place not in ("input", "constant", "host"):
+            raise ValueError(f"buffer {n} holds Python objects, and has the place {buffer.place!r}")
+    for step in walk(code.steps):
+        if isinstance(step, Host) and step.function not in functions:
+            raise ValueError(f"there is no function {step.function!r} for a host step")

@@ -1,0 +1,151 @@
+"""What follows from the sizes of a program's symbols: the memory plan, and every argument up to a base address.
+
+It is made once for each binding of the symbols, and then serves every call with the same sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt.runtime import arena
+from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.layout import Layout
+from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.steps import Code
+from graphopt.runtime.team import address
+
+Words = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """The symbols of one level with their values, and what follows from them."""
+
+    symbols: Mapping[str, int]
+    """Of this level and all before."""
+    offsets: Words
+    """For each word of the level: a size, or bytes from its base."""
+    places: Mapping[int, int]
+    """The offsets of this level's buffers in its arena."""
+    arena_bytes: int
+    separate_bytes: int
+    """What the buffers would take if none shared memory."""
+    outputs: Mapping[int, tuple[int, ...]]
+    """The shapes of this level's output buffers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One level's words and buffers, for any sizes."""
+
+    words: Words
+    """The numbers of its words."""
+    bases: Words
+    """For each of them the number of its base."""
+    arena: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class Binder:
+    """Makes bindings, and keeps the latest ones.
+
+    Bases are addresses that words count from: 0 is none at all, 1 to ``levels`` are the arenas, then come inputs,
+    outputs and host buffers, as ``slots`` says.
+    """
+
+    KEPT = 64
+
+    def __init__(self, code: Code, layout: Layout) -> None:
+        self._code, self._layout = code, layout
+        self._kept: dict[tuple[object, ...], Binding] = {}
+        self._lives = arena.lifetimes(code, layout.roots)
+        count = len(layout.levels)
+        loose = [n for n, b in enumerate(code.buffers) if b.place in ("input", "output", "host")]
+        self.slots = {n: 1 + count + k for k, n in enumerate(loose)}
+        self.bases = 1 + count + len(loose)
+        self.levels = tuple(self._level(k) for k in range(count))
+
+    def _level(self, level: int) -> Level:
+        buffers, ages = self._code.buffers, self._layout.ages
+        words = [n for n, w in enumerate(self._layout.words) if w.level == level]
+        bases = [self._base(self._layout.words[n].root) for n in words]
+        own = [n for n in range(len(buffers)) if ages[n] == level]
+        return Level(
+            np.array(words, np.int64),
+            np.array(bases, np.int64),
+            tuple(n for n in own if buffers[n].place == "arena" and n in self._lives),
+            tuple(n for n in own if buffers[n].place == "output"),
+        )
+
+    def _base(self, root: int | None) -> int:
+        if root is None or self._code.buffers[root].place == "constant":
+            return 0
+        return 1 + self._layout.ages[root] if self._code.buffers[root].place == "arena" else self.slots[root]
+
+    def bind(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
+        """The binding of a level's symbols.
+
+        ``symbols`` has those of earlier levels too, ``earlier`` the places of the buffers of those.
+        """
+        key = level, *symbols.items()
+        found = self._kept.get(key)
+        if found is None:
+            found = self._made(level, dict(symbols), earlier)
+            if len(self._kept) >= self.KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[key] = found
+        return found
+
+    def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
+        own = self.levels[level]
+        sizes = {n: self.bytes(n, symbols) for n in own.arena}
+        places, total = self._placed(sizes, symbols)
+        known = {**earlier, **places}
+        offsets = np.empty(len(own.words), np.int64)
+        for k, n in enumerate(own.words):
+            word = self._layout.words[n]
+            offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, known)
+        outputs = {n: self.shape(n, symbols) for n in own.outputs}
+        return Binding(symbols, offsets, places, total, sum(map(arena.up, sizes.values())), outputs)
+
+    def _start(self, root: int | None, places: Mapping[int, int]) -> int:
+        if root is None:
+            return 0
+        if self._code.buffers[root].place == "constant":
+            return address(self._code.constants[root])
+        return places[root] if self._code.buffers[root].place == "arena" else 0
+
+    def _placed(self, sizes: Mapping[int, int], symbols: Mapping[str, int]) -> tuple[dict[int, int], int]:
+        """Where buffers lie, and the bytes of all; those whose offsets are given come first."""
+        places: dict[int, int] = {}
+        for n in sizes:
+            offset = self._code.buffers[n].offset
+            if offset is not None:
+                places[n] = evaluate(offset, symbols)
+        start = arena.up(max((places[n] + sizes[n] for n in places), default=0))
+        free = [n for n in sizes if n not in places]
+        lives = [self._lives[n] for n in free]
+        offsets, more = arena.plan([sizes[n] for n in free], [a for a, _ in lives], [b for _, b in lives])
+        places.update((n, start + offset) for n, offset in zip(free, offsets, strict=True))
+        return places, start + more
+
+    def shape(self, number: int, symbols: Mapping[str, int]) -> tuple[int, ...]:
+        """A buffer's shape."""
+        return tuple(evaluate(s, symbols) for s in self._code.buffers[number].shape)
+
+    def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
+        """How much memory a buffer takes."""
+        return prod(self.shape(number, symbols)) * itemsize(self._code.buffers[number].dtype)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element in memory."""
+    if dtype in OBJECTS:
+        raise ValueError(f"elements of dtype {dtype!r} have no place in memory that programs plan")
+    found: Any = STORAGE[dtype].itemsize
+    return int(found)

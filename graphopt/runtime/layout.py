@@ -1,0 +1,247 @@
+"""A program's steps as the driver's table of instructions, and what Python has to do in between.
+
+The table's operands are words of a second table, the arguments: addresses and sizes. A word is known once its symbols
+are: those of *level* 0 when the program is called, others when a step binds them, each such step opening a level.
+So the arguments are filled in level by level, and the instructions never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphopt.runtime import table
+from graphopt.runtime.sizes import Size, symbols_of
+from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Loop, Ref, Step, inner
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Instructions that the driver runs in one go."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A step that Python does; ``level`` is the one whose symbols it binds."""
+
+    step: Host | Bind
+    level: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A branch with something in it that Python does."""
+
+    step: Branch
+    then: tuple[Stage, ...]
+    otherwise: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A loop with something in it that Python does."""
+
+    step: Loop
+    body: tuple[Stage, ...]
+
+
+Stage: TypeAlias = Native | Pause | Choice | Round
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One argument: a size, or an address so many bytes behind the start of a buffer that owns memory."""
+
+    root: int | None
+    offset: Size
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A program, taken apart."""
+
+    stages: tuple[Stage, ...]
+    instructions: tuple[tuple[int, ...], ...]
+    calls: dict[int, Call]
+    """By instruction. The second word of these instructions is the kernel's number."""
+    words: tuple[Word, ...]
+    levels: tuple[tuple[str, ...], ...]
+    """The symbols that become known with each level."""
+    roots: tuple[int, ...]
+    """For each buffer the one whose memory it is."""
+    shifts: tuple[Size, ...]
+    """For each buffer the bytes from the start of its root's memory."""
+    ages: tuple[int, ...]
+    """For each buffer the level from which on it can be used."""
+
+
+def lay_out(code: Code) -> Layout:
+    """Take a program apart; raises ``ValueError`` for one that makes no sense."""
+    return _Maker(code).result
+
+
+class _Maker:
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.instructions: list[list[int]] = []
+        self.calls: dict[int, Call] = {}
+        self.words: list[Word] = []
+        shapes = (code.buffers[port.buffer].shape for port in code.inputs)
+        inputs = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
+        self.levels: list[tuple[str, ...]] = [tuple(inputs)]
+        self.known: dict[str, int] = dict.fromkeys(inputs, 0)
+        self.number_levels(code.steps)
+        roots = [self.root(n) for n in range(len(code.buffers))]
+        self.roots, self.shifts = tuple(r for r, _ in roots), tuple(s for _, s in roots)
+        self.ages = tuple(map(self.age, range(len(code.buffers))))
+        stages = tuple(self.stages(code.steps))
+        self.result = Layout(
+            stages,
+            tuple(map(tuple, self.instructions)),
+            self.calls,
+            tuple(self.words),
+            tuple(self.levels),
+            self.roots,
+            self.shifts,
+            self.ages,
+        )
+
+    def number_levels(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            symbols = _bound(step)
+            if symbols:
+                for s in symbols:
+                    if s in self.known:
+                        raise ValueError(f"the symbol {s!r} is bound twice")
+                    self.known[s] = len(self.levels)
+                self.levels.append(symbols)
+            for body in inner(step):
+                self.number_levels(body)
+
+    def level(self, *sizes: Size) -> int:
+        """The level at which sizes are known."""
+        symbols = {s for size in sizes for s in symbols_of(size)}
+        unknown = symbols - self.known.keys()
+        if unknown:
+            raise ValueError(f"nothing binds the symbol {min(unknown)!r}")
+        return max((self.known[s] for s in symbols), default=0)
+
+    def root(self, number: int) -> tuple[int, Size]:
+        """The buffer whose memory a buffer is, and where in it."""
+        shift: Size = 0
+        buffer = self.code.buffers[number]
+        seen = {number}
+        while buffer.place == "view":
+            if buffer.of is None or buffer.of in seen:
+                raise ValueError(f"buffer {number} is a view of nothing")
+            number = buffer.of
+            seen.add(number)
+            shift, buffer = add(shift, buffer.offset or 0), self.code.buffers[number]
+        return number, shift
+
+    def age(self, number: int) -> int:
+        def own(buffer: Buffer) -> int:
+            return self.level(*buffer.shape, buffer.offset or 0)
+
+        root = self.code.buffers[self.roots[number]]
+        return max(own(self.code.buffers[number]), self.level(self.shifts[number]), own(root))
+
+    # -- stages and instructions
+
+    def stages(self, steps: Sequence[Step]) -> Iterable[Stage]:
+        at = 0
+        while at < len(steps):
+            begin = len(self.instructions)
+            while at < len(steps) and _is_native(steps[at]):
+                self.emit(steps[at])
+                at += 1
+            if len(self.instructions) > begin:
+                yield Native(begin, len(self.instructions))
+            if at < len(steps):
+                yield self.stage(steps[at])
+                at += 1
+
+    def stage(self, step: Step) -> Stage:
+        match step:
+            case Branch():
+                return Choice(step, tuple(self.stages(step.then)), tuple(self.stages(step.otherwise)))
+            case Loop():
+                return Round(step, tuple(self.stages(step.body)))
+            case Host() | Bind():
+                symbols = _bound(step)
+                return Pause(step, self.known[symbols[0]] if symbols else None)
+        raise ValueError(f"{step} is no step")
+
+    def word(self, arg: Ref | Size) -> int:
+        if isinstance(arg, Ref):
+            offset = add(self.shifts[arg.buffer], arg.offset)
+            level = max(self.ages[arg.buffer], self.level(offset))
+            self.words.append(Word(self.roots[arg.buffer], offset, level))
+        else:
+            self.words.append(Word(None, arg, self.level(arg)))
+        return len(self.words) - 1
+
+    def instruct(self, operation: int, *operands: int) -> list[int]:
+        row = [operation, *operands, *[0] * (table.WIDTH - 1 - len(operands))]
+        self.instructions.append(row)
+        return row
+
+    def emit(self, step: Step) -> None:
+        match step:
+            case Call():
+                self.calls[len(self.instructions)] = step
+                first = len(self.words)
+                for arg in step.args:
+                    self.word(arg)
+                self.instruct(table.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
+            case Branch():
+                skip = self.instruct(table.UNLESS, 0, self.word(Ref(step.condition)))
+                for s in step.then:
+                    self.emit(s)
+                if step.otherwise:
+                    leave = self.instruct(table.JUMP, 0)
+                    skip[1] = len(self.instructions)
+                    for s in step.otherwise:
+                        self.emit(s)
+                    leave[1] = len(self.instructions)
+                else:
+                    skip[1] = len(self.instructions)
+            case Loop():
+                counter = self.word(Ref(step.counter))
+                self.instruct(table.SET, counter, 0)
+                top = len(self.instructions)
+                exits = []
+                if step.count is not None:
+                    test = table.NOT_BELOW_STORED if isinstance(step.count, Ref) else table.NOT_BELOW
+                    exits.append(self.instruct(test, 0, counter, self.word(step.count)))
+                if step.condition is not None:
+                    exits.append(self.instruct(table.UNLESS, 0, self.word(Ref(step.condition))))
+                for s in step.body:
+                    self.emit(s)
+                self.instruct(table.ADD, counter, 1)
+                self.instruct(table.JUMP, top)
+                for row in exits:
+                    row[1] = len(self.instructions)
+
+
+def add(a: Size, b: Size) -> Size:
+    """The sum of two sizes."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return b if a == 0 else a if b == 0 else ("+", a, b)
+
+
+def _bound(step: Step) -> tuple[str, ...]:
+    """The symbols that a step binds."""
+    if isinstance(step, Bind):
+        return step.symbols
+    return tuple(symbol for symbol, _, _ in step.binds) if isinstance(step, Host) else ()
+
+
+def _is_native(step: Step) -> bool:
+    return not isinstance(step, Host | Bind) and all(_is_native(s) for body in inner(step) for s in body)

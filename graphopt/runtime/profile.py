@@ -1,0 +1,42 @@
+"""Where a program's time goes: one row for each step that ran, and the same as a trace that browsers show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A step's share of one call: times in seconds, ``flops`` and ``bytes`` of all its runs together."""
+
+    label: str
+    nodes: tuple[str, ...]
+    seconds: float
+    flops: int
+    bytes: int
+    start: float
+    """When it first began, after the call did."""
+    runs: int = 1
+    """More than 1 within loops."""
+    is_native: bool = True
+
+
+def write_trace(rows: Iterable[Row], path: Path) -> None:
+    """Write rows in Chrome's trace format (chrome://tracing, Perfetto); a step that ran often is one bar."""
+    events = [
+        {
+            "name": row.label,
+            "cat": "kernel" if row.is_native else "host",
+            "ph": "X",
+            "pid": 0,
+            "tid": 0,
+            "ts": row.start * 1e6,
+            "dur": row.seconds * 1e6,
+            "args": {"nodes": list(row.nodes), "flops": row.flops, "bytes": row.bytes, "runs": row.runs},
+        }
+        for row in rows
+    ]
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1), encoding="utf-8")

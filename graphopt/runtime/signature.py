@@ -1,0 +1,141 @@
+"""What a program may be called with: each array is checked by name, and its sizes bind the symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import InputError
+from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.sizes import Size, evaluate, show
+from graphopt.runtime.steps import Array, Code
+
+
+class Signature:
+    """The inputs of a program: their names, dtypes and shapes."""
+
+    def __init__(self, code: Code, dtypes: Mapping[str, np.dtype[Any]]) -> None:
+        self.names = tuple(p.name for p in code.inputs)
+        self._buffers = tuple(p.buffer for p in code.inputs)
+        self._specs = tuple(code.buffers[n] for n in self._buffers)
+        self._dtypes = tuple(dtypes[s.dtype] for s in self._specs)
+        self._fixed = tuple(
+            s.shape if all(isinstance(d, int) for d in s.shape) and s.dtype != "object" else None for s in self._specs
+        )
+        self._defaults = {p.name: code.constants[p.buffer] for p in code.inputs if p.buffer in code.constants}
+        self._simple = len(self.names) == len(set(self.names)) and not self._defaults
+
+    def accept(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[int, Array], dict[str, int]]:
+        """The arrays by buffer, row-major, and the symbols' values; raises ``InputError``."""
+        arrays: dict[int, Array] = {}
+        symbols: dict[str, int] = {}
+        later = False
+        for k, value in enumerate(self._ordered(inputs)):
+            dtype = self._dtypes[k]
+            if type(value) is not np.ndarray:
+                value = self._array(k, value)
+            if self._fixed[k] is None or value.dtype != dtype or value.shape != self._fixed[k]:
+                later |= self._check(k, value, symbols)
+                if self._specs[k].dtype != "object" and value.dtype != dtype:
+                    value = value.astype(object) if dtype.hasobject else value.view(dtype)
+            if self._specs[k].dtype != "object":
+                flags = value.flags
+                if not (flags.c_contiguous and flags.aligned):
+                    value = value.copy(order="C")
+            arrays[self._buffers[k]] = value
+        if later:
+            for k, n in enumerate(self._buffers):
+                self._check_computed(k, arrays[n], symbols)
+        return arrays, symbols
+
+    def _ordered(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
+        """What is given for each input, defaults where nothing is."""
+        if not isinstance(inputs, Mapping):
+            if isinstance(inputs, str | bytes) or not isinstance(inputs, Sequence):
+                raise InputError(f"a mapping of names to arrays or a sequence is expected, not {type(inputs).__name__}")
+            if len(inputs) > len(self.names):
+                raise InputError(f"{len(inputs)} arrays are given, and the inputs are {self._listed()}")
+            inputs = dict(zip(self.names, inputs, strict=False))
+        try:
+            if len(inputs) == len(self.names):
+                return [inputs[name] for name in self.names]
+            given = {**self._defaults, **inputs}
+            if len(given) == len(self.names):
+                return [given[name] for name in self.names]
+        except KeyError:
+            given = {**self._defaults, **inputs}
+            if set(self.names) == set(given):
+                return [given[name] for name in self.names]
+        missing = [n for n in self.names if n not in given]
+        unknown = sorted(str(n) for n in given if n not in self.names)
+        said = [f"no array is given for {', '.join(map(repr, missing))}"] if missing else []
+        said += [f"there is no input {', '.join(map(repr, unknown))}"] if unknown else []
+        raise InputError(f"{' and '.join(said)}: the inputs are {self._listed()}")
+
+    def _listed(self) -> str:
+        return ", ".join(map(repr, self.names)) or "none"
+
+    def _array(self, k: int, value: Any) -> Any:
+        """Something that an array can be had of, as an array without a copy."""
+        if self._specs[k].dtype == "object":
+            return value
+        if isinstance(value, np.ndarray | np.generic):
+            return np.asarray(value)
+        try:
+            if hasattr(value, "__dlpack__"):
+                return np.from_dlpack(value)
+            if hasattr(value, "__array_interface__"):
+                return np.asarray(value)
+        except Exception as error:  # of whatever library the array is
+            raise InputError(
+                f"input {self.names[k]!r}: numpy cannot take this {type(value).__name__}: {error}"
+            ) from None
+        raise InputError(
+            f"input {self.names[k]!r} is of type {type(value).__name__}, and an array is expected: {self._expected(k)}"
+        )
+
+    def _expected(self, k: int) -> str:
+        return f"{self._specs[k].dtype}[{', '.join(map(show, self._specs[k].shape))}]"
+
+    def _check(self, k: int, value: Any, symbols: dict[str, int]) -> bool:
+        """Check one array and bind its symbols; whether it has sizes that are to be checked once all are bound."""
+        spec = self._specs[k]
+        if spec.dtype == "object":
+            return False
+        if spec.dtype == "string":
+            right = value.dtype.kind in "OUST"
+        else:
+            right = value.dtype in (self._dtypes[k], STORAGE[spec.dtype]) or (
+                value.dtype.name == spec.dtype and value.dtype.isnative
+            )
+        if not right or value.ndim != len(spec.shape):
+            raise InputError(
+                f"input {self.names[k]!r} is {value.dtype}{list(value.shape)}, and {self._expected(k)} is expected"
+            )
+        later = False
+        for axis, (size, wanted) in enumerate(zip(value.shape, spec.shape, strict=True)):
+            if isinstance(wanted, str):
+                known = symbols.setdefault(wanted, size)
+            elif isinstance(wanted, int):
+                known = wanted
+            else:
+                later = True
+                continue
+            if size != known:
+                self._refuse(k, axis, size, wanted, known)
+        return later
+
+    def _check_computed(self, k: int, value: Any, symbols: Mapping[str, int]) -> None:
+        for axis, wanted in enumerate(self._specs[k].shape):
+            if isinstance(wanted, tuple):
+                known = evaluate(wanted, symbols)
+                if value.shape[axis] != known:
+                    self._refuse(k, axis, value.shape[axis], wanted, known)
+
+    def _refuse(self, k: int, axis: int, size: int, wanted: Size, known: int) -> None:
+        why = str(known) if isinstance(wanted, int) else f"{known}, as {show(wanted)} is by the other inputs,"
+        raise InputError(
+            f"input {self.names[k]!r} has size {size} along axis {axis}, and {why} is expected: {self._expected(k)}"
+        )

@@ -1,0 +1,285 @@
+"""One call in progress: the memory that it works in, and how its steps are run.
+
+A state serves one call at a time; programs keep those that are free. Within native stretches nothing of Python
+runs; what Python does in between works on views of the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import ExecutionError
+from graphopt.runtime import arena, table
+from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
+from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.steps import Array, Bind, Call, Code, Host, Ref
+from graphopt.runtime.team import Driver, address, words
+
+HostFunction = Callable[..., Any]
+Span = tuple[Host | Bind, int, int]
+"""A step that Python did, when it began and how long it took, in nanoseconds."""
+
+
+class State:
+    """The arguments, arenas and arrays of a call. ``dtypes`` are numpy's types for elements, by name."""
+
+    def __init__(
+        self,
+        code: Code,
+        layout: Layout,
+        binder: Binder,
+        instructions: int,
+        driver: Driver,
+        functions: Mapping[str, HostFunction],
+        dtypes: Mapping[str, np.dtype[Any]],
+    ) -> None:
+        self._code, self._layout, self._binder = code, layout, binder
+        self._driver, self._functions, self._dtypes = driver, functions, dtypes
+        self._args = words(len(layout.words))
+        self._offsets = words(len(layout.words))
+        self._bases = words(binder.bases)
+        self._report = words(2)
+        self._block = words(len(table.DRIVER_PARAMS))
+        args, report = address(self._args), address(self._report)
+        self._block[:] = instructions, args, args, 0, report, 0, table.WALK
+        self._start = address(self._block)
+        self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
+        self._bound: list[Binding | None] = [None] * len(layout.levels)
+        self._arrays: dict[int, Array] = {}
+        self._calls_words = self._words_of([n for n in binder.slots if code.buffers[n].place != "host"], level=0)
+        self._host_words = {n: self._words_of([n]) for n in binder.slots if code.buffers[n].place == "host"}
+        self._bases_of_words = np.zeros(len(layout.words), np.int64)
+        for level in binder.levels:
+            self._bases_of_words[level.words] = level.bases
+        self._calls_bases = self._bases_of_words[self._calls_words]
+        self._stamps: Array | None = None
+        self.symbols: Mapping[str, int] = {}
+        """All symbols that are known by now."""
+        self.spans: list[Span] = []
+
+    def _words_of(self, roots: Sequence[int], level: int | None = None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        wanted = set(roots)
+        found = [
+            n for n, w in enumerate(self._layout.words) if w.root in wanted and (level is None or w.level == level)
+        ]
+        return np.array(found, np.int64)
+
+    # -- a call
+
+    def run(self, binding: Binding, arrays: dict[int, Array], addresses: Sequence[int], team: int) -> dict[int, Array]:
+        """Run the program on arrays by buffer, inputs and outputs; gives all arrays, those of host steps too.
+
+        ``addresses`` are those of the arrays, in order. Raises ``ExecutionError`` where a step fails.
+        """
+        self._arrays = arrays
+        slots = self._binder.slots
+        for n, place in zip(arrays, addresses, strict=True):
+            self._bases[slots[n]] = place
+        self._block[3] = team
+        if self._bound[0] is binding:
+            self._args[self._calls_words] = self._bases[self._calls_bases] + self._offsets[self._calls_words]
+            self.symbols = binding.symbols
+        else:
+            self._fill(0, binding)
+        self._run(self._layout.stages)
+        return self._arrays
+
+    def profile(self, size: int) -> Array:
+        """From here on instructions are timed, ``size`` of them; gives their rows of ``table.STAMP_WIDTH`` words."""
+        self._stamps = words(size * table.STAMP_WIDTH)
+        self._block[5] = address(self._stamps)
+        self.spans = []
+        return self._stamps.reshape(size, table.STAMP_WIDTH)
+
+    def end(self) -> None:
+        """Let go of the call's arrays, and of its profile."""
+        self._arrays = {}
+        self._stamps = None
+        self._block[5] = 0
+
+    def _fill(self, level: int, binding: Binding) -> None:
+        """Make the words of a level what they are with a binding."""
+        memory = self._arenas[level]
+        if memory.nbytes < binding.arena_bytes:
+            self._bound[level] = None
+            self._arenas[level] = _no_memory()  # the old one goes first
+            self._arenas[level] = memory = allocate(binding.arena_bytes)
+        self._bases[1 + level] = address(memory)
+        for n, shape in binding.outputs.items():
+            if n not in self._arrays:
+                made = self._arrays[n] = np.empty(shape, self._dtype(n))
+                self._bases[self._binder.slots[n]] = address(made)
+        own = self._binder.levels[level]
+        self._offsets[own.words] = binding.offsets
+        self._args[own.words] = self._bases[own.bases] + binding.offsets
+        self._bound[level] = binding
+        self.symbols = binding.symbols
+
+    # -- steps
+
+    def _run(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            match stage:
+                case Native():
+                    if self._driver(self._start, stage.begin, stage.end):
+                        raise self._failure()
+                case Pause(step=Host() as step):
+                    self._host(step, stage.level)
+                case Pause(step=Bind() as step):
+                    self._bind(step, stage.level)
+                case Choice():
+                    self._run(stage.then if self.view(stage.step.condition).item() else stage.otherwise)
+                case Round():
+                    self._repeat(stage)
+
+    def _failure(self) -> ExecutionError:
+        at, status = (int(v) for v in self._report)
+        call: Call = self._layout.calls[at]
+        known = 0 < status <= len(call.messages)
+        why = call.messages[status - 1] if known else f"its kernel ended with status {status}"
+        nodes = f" ({', '.join(call.nodes)})" if call.nodes else ""
+        return ExecutionError(f"{call.label or f'call {at}'}{nodes}: {why}")
+
+    def _repeat(self, stage: Round) -> None:
+        step = stage.step
+        counter = self.view(step.counter).reshape(-1)
+        counter[0] = 0
+        while True:
+            if step.count is not None:
+                count = step.count
+                limit = self._stored(count) if isinstance(count, Ref) else evaluate(count, self.symbols)
+                if counter[0] >= limit:
+                    return
+            if step.condition is not None and not self.view(step.condition).item():
+                return
+            self._run(stage.body)
+            counter[0] += 1
+
+    def _stored(self, ref: Ref) -> int:
+        whole = self.view(ref.buffer).reshape(-1)
+        return int(whole[evaluate(ref.offset, self.symbols) // 8])
+
+    def _bind(self, step: Bind, level: int | None) -> None:
+        begin = perf_counter_ns()
+        values = [int(v) for v in self.view(step.buffer).reshape(-1)[: len(step.symbols)]]
+        self._know(level, dict(zip(step.symbols, values, strict=True)))
+        self._note(step, begin)
+
+    def _know(self, level: int | None, found: Mapping[str, int]) -> None:
+        """Bind the symbols of a level."""
+        if level is None:
+            return
+        for symbol, value in found.items():
+            if value < 0:
+                raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
+        places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
+        for n in self._binder.levels[level].outputs:
+            self._arrays.pop(n, None)
+        self._fill(level, self._binder.bind(level, {**self.symbols, **found}, places))
+
+    def _host(self, step: Host, level: int | None) -> None:
+        begin = perf_counter_ns()
+        given = [None if n is None else self.view(n) for n in step.inputs]
+        function = self._functions[step.function]
+        try:
+            if step.fills:
+                for n in step.outputs:
+                    if self._code.buffers[n].place == "host":
+                        shape = self._binder.shape(n, self.symbols)
+                        self._keep(n, np.empty(shape, self._dtype(n)))
+                function(*given, *(self.view(n) for n in step.outputs))
+                results: Sequence[Any] = [self.view(n) for n in step.outputs]
+            else:
+                found = function(*given)
+                results = found if isinstance(found, tuple) else (found,)
+        except Exception as error:
+            error.add_note(f"in {step.label or step.function}, which is run by Python")
+            raise
+        if len(results) != len(step.outputs):
+            raise ExecutionError(f"{_title(step)} gave {len(results)} results, and {len(step.outputs)} are expected")
+        if step.binds:
+            self._know(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
+        if not step.fills:
+            for n, result in zip(step.outputs, results, strict=True):
+                self._receive(step, n, result, given)
+        self._note(step, begin)
+
+    def _note(self, step: Host | Bind, begin: int) -> None:
+        if self._stamps is not None:
+            self.spans.append((step, begin, perf_counter_ns() - begin))
+
+    def _receive(self, step: Host, n: int, result: Any, given: Sequence[Array | None]) -> None:
+        """Put one result of a host step where it belongs."""
+        buffer = self._code.buffers[n]
+        if buffer.dtype == "object":
+            self._arrays[n] = result
+            return
+        array, shape, dtype = np.asarray(result), self._binder.shape(n, self.symbols), self._dtype(n)
+        if array.shape != shape or array.dtype != dtype:
+            raise ExecutionError(
+                f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"
+            )
+        if buffer.place != "host":
+            self.view(n)[...] = array
+            return
+        shared = any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
+        self._keep(n, array.copy(order="C") if shared or not array.flags.c_contiguous else array)
+
+    def _keep(self, n: int, array: Array) -> None:
+        """Make an array that of a host buffer."""
+        self._arrays[n] = array
+        self._bases[self._binder.slots[n]] = address(array)
+        own = self._host_words[n]
+        if len(own):
+            self._args[own] = self._bases[self._bases_of_words[own]] + self._offsets[own]
+
+    # -- memory
+
+    def _dtype(self, n: int) -> np.dtype[Any]:
+        return self._dtypes[self._code.buffers[n].dtype]
+
+    def view(self, n: int) -> Array:
+        """A buffer as an array, without a copy."""
+        root = self._layout.roots[n]
+        buffer = self._code.buffers[root]
+        memory = self._code.constants[root] if buffer.place == "constant" else self._arrays.get(root)
+        if n == root and memory is not None:
+            return memory
+        symbols = self.symbols
+        shape, dtype = self._binder.shape(n, symbols), self._dtype(n)
+        start = evaluate(self._layout.shifts[n], symbols)
+        if buffer.place == "arena":
+            level = self._layout.ages[root]
+            bound = self._bound[level]
+            assert bound is not None
+            memory, start = self._arenas[level], start + bound.places[root]
+        assert memory is not None
+        size = prod(shape) * dtype.itemsize
+        raw: Array = memory.reshape(-1).view(np.uint8)[start : start + size]
+        return raw.view(dtype).reshape(shape)
+
+
+def _title(step: Host) -> str:
+    return f"{step.label or step.function}, which is run by Python,"
+
+
+def _no_memory() -> Array:
+    return np.empty(0, np.uint8)
+
+
+def allocate(size: int) -> Array:
+    """So many bytes that begin on a cache line; raises ``MemoryError`` that says how many were wanted."""
+    try:
+        memory = np.empty(size + arena.ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise MemoryError(
+            f"the program needs {size} bytes ({size / 2**30:.1f} GiB) for what it computes with"
+        ) from None
+    skip = -address(memory) % arena.ALIGNMENT
+    return memory[skip : skip + size]
