@@ -7,8 +7,25 @@ power of two made of its bits. Polynomials here are near-minimax, fitted to the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, nan
 
-from graphopt.kernels.values import Value, cast, fma, from_bits, integer, intrinsic, select, width
+import llvmlite.ir as llvm
+
+from graphopt.kernels import values
+from graphopt.kernels.host import vector_bytes
+from graphopt.kernels.reductions import shuffle
+from graphopt.kernels.values import (
+    Value,
+    absolute,
+    cast,
+    equal,
+    fma,
+    from_bits,
+    integer,
+    intrinsic,
+    select,
+    width,
+)
 
 LOG2_E = 1.4426950408889634
 LN_2 = {32: (0.693359375, -0.00021219444170128554), 64: (0.6931471805598903, 5.497923018708371e-14)}
@@ -32,6 +49,32 @@ EXP = {
 }
 # Beyond these exp is infinite and 0, and the power of two would have no bits.
 EXP_RANGE = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
+# Below these in magnitude, expm1(x) and log1p(x) are x.
+EPSILON = {32: 2.0**-26, 64: 2.0**-55}
+SMALLEST_NORMAL = {32: 2.0**-126, 64: 2.0**-1022}
+SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
+# Of (log(1 + f) - f + f**2 / 2) / f**3, for sqrt(1/2) <= 1 + f < sqrt(2).
+LOG_32 = (
+    0.333333105,
+    -0.25000003,
+    0.200022355,
+    -0.166683018,
+    0.142176107,
+    -0.124005765,
+    0.11897663,
+    -0.11703746,
+    0.0675573349,
+)
+# Of (log((1 + s) / (1 - s)) - 2 * s) / s**3 over s**2, with s = f / (2 + f): the form is that of FreeBSD's e_log.c.
+LOG_64 = (
+    0.6666666666666737,
+    0.39999999999394387,
+    0.2857142874719051,
+    0.2222219805008492,
+    0.18183593058365313,
+    0.15313276954284397,
+    0.1480406343613271,
+)
 MANTISSA = {32: 23, 64: 52}
 BIAS = {32: 127, 64: 1023}
 
@@ -56,21 +99,106 @@ def power_of_two(n: Value) -> Value:
     return from_bits((n + BIAS[bits]) << MANTISSA[bits])
 
 
-def reduce(x: Value) -> tuple[Value, Value]:
-    """``n``, the integer nearest to ``x / log(2)``, as a float, and ``r``, what is left of ``x``."""
-    high, low = LN_2[width(x.dtype)]
+def reduced(x: Value) -> tuple[Value, Value]:
+    """``n``, the integer nearest to ``x / log(2)``, as a float, and ``exp(r) - 1`` of what is left of ``x``."""
+    bits = width(x.dtype)
+    high, low = LN_2[bits]
     n = intrinsic("rint", x * LOG2_E)
     r = fma(n, x.number(-low), fma(n, x.number(-high), x))
-    return n, r
+    return n, fma(r * r, polynomial(r, EXP[bits]), r)
+
+
+def scaled(x: Value, n: Value) -> Value:
+    """``x * 2**n`` for a float ``n`` within twice the range of exponents, rounded once; ``x`` is around 1."""
+    bits = width(x.dtype)
+    if bits * x.lanes >= 512 and vector_bytes() == 64:
+        if bits * x.lanes > 512:
+            pieces = (range(x.lanes // 2), range(x.lanes // 2, x.lanes))
+            low, high = (scaled(shuffle(x, x, piece), shuffle(n, n, piece)) for piece in pieces)
+            return shuffle(low, high, range(x.lanes))
+        name = f"llvm.x86.avx512.mask.scalef.p{'s' if bits == 32 else 'd'}.512"
+        every, as_is = llvm.Constant(llvm.IntType(x.lanes), -1), llvm.Constant(llvm.IntType(32), 4)
+        ir = values.call(x.builder, name, x.ir.type, [x.ir, n.ir, x.number(0.0).ir, every, as_is])
+        return Value(x.builder, ir, x.dtype, x.lanes)
+    # In two steps, because 2**n itself may overflow or be subnormal where the result is not.
+    whole = cast(n, integer(bits))
+    half = whole >> 1
+    return x * power_of_two(half) * power_of_two(whole - half)
 
 
 def exp(x: Value, shift: int = 0) -> Value:
-    """``exp(x) * 2**shift``, within 1 ulp; overflow and gradual underflow as in the exact result."""
+    """``exp(x) * 2**shift`` for a shift of 0 or -1, within 1 ulp; it overflows and underflows as the exact result."""
+    low, high = EXP_RANGE[width(x.dtype)]
+    n, near = reduced(clamp(x, low, high - shift))
+    return scaled(near + 1.0, n + shift if shift else n)
+
+
+def expm1(x: Value) -> Value:
+    """``exp(x) - 1``, within 2 ulps, for small ``x`` too."""
     bits = width(x.dtype)
-    x = clamp(x, *EXP_RANGE[bits])
-    n, r = reduce(x)
-    near = fma(r * r, polynomial(r, EXP[bits]), r) + 1.0
-    # In two steps, because 2**n itself may overflow or be subnormal where the result is not.
-    whole = cast(n, integer(bits)) + shift if shift else cast(n, integer(bits))
-    half = whole >> 1
-    return near * power_of_two(half) * power_of_two(whole - half)
+    tiny = absolute(x) < EPSILON[bits]
+    n, near = reduced(clamp(x, -40.0, EXP_RANGE[bits][1]))
+    half = power_of_two(cast(n, integer(bits)) - 1)
+    # Half of it does not overflow before the result does; of a tiny x it would lose bits.
+    return select(tiny, x, fma(half, near, half - 0.5) * 2.0)
+
+
+def log_parts(x: Value) -> tuple[Value, Value]:
+    """``e`` (an integer) and ``f`` with ``x = 2**e * (1 + f)`` and ``1 + f`` around 1, for positive normal ``x``."""
+    bits = width(x.dtype)
+    whole = values.bits(x)
+    e = (whole - SQRT_HALF_BITS[bits]) >> MANTISSA[bits]
+    return e, from_bits(whole - (e << MANTISSA[bits])) - 1.0
+
+
+def log_of_parts(e: Value, f: Value) -> Value:
+    """``e * log(2) + log(1 + f)``."""
+    bits = width(f.dtype)
+    high, low = LN_2[bits]
+    e = cast(e, f.dtype)
+    square = f * f
+    if bits == 32:
+        tail = fma(e, f.number(low), square * f * polynomial(f, LOG_32))
+        return fma(e, f.number(high), f + fma(square, f.number(-0.5), tail))
+    s = f / (f + 2.0)
+    z = s * s
+    half = square * 0.5
+    tail = fma(s, half + z * polynomial(z, LOG_64), e * low)
+    return fma(e, f.number(high), f - (half - tail))
+
+
+def log_limits(x: Value, result: Value) -> Value:
+    """The logarithm of zero, of less, of infinity and of NaN, where ``x`` is that."""
+    result = select(x < inf, result, x)
+    result = select(equal(x, 0.0), x.number(-inf), result)
+    return select(x < 0.0, x.number(nan), result)
+
+
+def log(x: Value) -> Value:
+    """``log(x)``, within 1 ulp; of subnormal ``x`` too."""
+    bits = width(x.dtype)
+    subnormal = x < SMALLEST_NORMAL[bits]
+    e, f = log_parts(select(subnormal, x * 2.0 ** MANTISSA[bits], x))
+    e = select(subnormal, e - MANTISSA[bits], e)
+    return log_limits(x, log_of_parts(e, f))
+
+
+def log1p_of_moderate(x: Value) -> Value:
+    """``log(1 + x)`` for ``x`` above -1 and far from overflow."""
+    e, _ = log_parts(x + 1.0)
+    scale = power_of_two(-e)
+    # As exact as x is: the rounding of 1 + x only chooses e.
+    return log_of_parts(e, fma(x, scale, scale - 1.0))
+
+
+def log1p(x: Value) -> Value:
+    """``log(1 + x)``, within 2 ulps, for small ``x`` too."""
+    bits = width(x.dtype)
+    large = x > 2.0**100
+    e, f = log_parts(x)
+    above = 1.0 + x
+    scale = power_of_two(-select(large, e.number(0), log_parts(above)[0]))
+    e = select(large, e, log_parts(above)[0])
+    f = select(large, f, fma(x, scale, scale - 1.0))
+    result = log_limits(above, log_of_parts(e, f))
+    return select(absolute(x) < EPSILON[bits], x, result)

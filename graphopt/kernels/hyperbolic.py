@@ -1,0 +1,87 @@
+"""Hyperbolic functions, their inverses, and what neural networks make of the exponential, over values."""
+
+from __future__ import annotations
+
+from math import nan
+
+from graphopt.kernels.exponential import (
+    LN_2,
+    clamp,
+    exp,
+    log1p,
+    log1p_of_moderate,
+    power_of_two,
+    reduced,
+)
+from graphopt.kernels.values import Value, absolute, cast, copysign, fma, integer, select, sqrt, width
+
+# Beyond these tanh rounds to 1.
+TANH_LIMIT = {32: 9.02, 64: 19.07}
+# Beyond these x + sqrt(x**2 + 1) rounds to 2 * x, and log1p(x) to log(x).
+LARGE = {32: 2.0**28, 64: 2.0**56}
+
+
+def log_2(x: Value) -> Value:
+    """The constant log(2), as ``x`` is."""
+    return x.number(sum(LN_2[width(x.dtype)]))
+
+
+def tanh(x: Value) -> Value:
+    """``tanh(x)``, within 3 ulps: ``t / (t + 2)`` with ``t = exp(2 * |x|) - 1``."""
+    bits = width(x.dtype)
+    twice = select(absolute(x) > TANH_LIMIT[bits], x.number(TANH_LIMIT[bits]), absolute(x)) * 2.0
+    n, near = reduced(twice)
+    power = power_of_two(cast(n, integer(bits)))
+    t = fma(power, near, power - 1.0)
+    return copysign(t / (t + 2.0), x)
+
+
+def sigmoid(x: Value) -> Value:
+    """``1 / (1 + exp(-x))``, within 3 ulps, small results too."""
+    e = exp(-absolute(x))
+    return select(x < 0.0, e, x.number(1.0)) / (e + 1.0)
+
+
+def softplus(x: Value) -> Value:
+    """``log(1 + exp(x))``, within 3 ulps, without overflow."""
+    return select(x > 0.0, x, x.number(0.0)) + log1p_of_moderate(exp(-absolute(x)))
+
+
+def sinh(x: Value) -> Value:
+    """``sinh(x)``, within 3 ulps."""
+    size = absolute(x)
+    n, near = reduced(clamp(size, 0.0, 32.0))
+    power = power_of_two(cast(n, integer(width(x.dtype))))
+    t = fma(power, near, power - 1.0)
+    return copysign(select(size > 31.0, exp(size, -1), (t + t / (t + 1.0)) * 0.5), x)
+
+
+def cosh(x: Value) -> Value:
+    """``cosh(x)``, within 3 ulps."""
+    half = exp(absolute(x), -1)
+    return half + 0.25 / half
+
+
+def asinh(x: Value) -> Value:
+    """``asinh(x)``, within 4 ulps."""
+    size = absolute(x)
+    large = size > LARGE[width(x.dtype)]
+    square = size * size
+    small = size + square / (sqrt(square + 1.0) + 1.0)
+    result = log1p(select(large, size, small)) + select(large, log_2(x), x.number(0.0))
+    return copysign(result, x)
+
+
+def acosh(x: Value) -> Value:
+    """``acosh(x)``, within 4 ulps; NaN below 1."""
+    large = x > LARGE[width(x.dtype)]
+    t = x - 1.0
+    small = t + sqrt(t * (t + 2.0))
+    result = log1p(select(large, x, small)) + select(large, log_2(x), x.number(0.0))
+    return select(x < 1.0, x.number(nan), result)
+
+
+def atanh(x: Value) -> Value:
+    """``atanh(x)``, within 4 ulps; infinite at 1, NaN beyond."""
+    size = absolute(x)
+    return copysign(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
