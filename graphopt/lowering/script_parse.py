@@ -55,9 +55,9 @@ def parse(text: str, name: str, constants: Mapping[str, Number], first_line: int
         return reader.module(ast.parse(text))
     except SyntaxError as e:
         raise ScriptError(str(e.msg), name, (e.lineno or 1) + first_line - 1, e.offset or 1) from None
-    except (ValueError, MemoryError) as e:
+    except ValueError as e:
         raise ScriptError(f"this is no text of a program: {e}", name, first_line) from None
-    except RecursionError:
+    except (RecursionError, MemoryError):  # Python's parser reports its own depth as memory
         raise ScriptError("this is nested too deeply to be read", name, first_line) from None
 
 

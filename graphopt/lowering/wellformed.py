@@ -1,4 +1,4 @@
-"""Says whether a tensor program makes sense: names, ranks and dtypes agree, and variables are bound where they stand."""
+"""Says whether a tensor program makes sense: names, ranks and dtypes agree, and variables are bound where they are."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
+    inner,
     statements,
 )
 from graphopt.lowering.script_expressions import DTYPES, INTEGERS
@@ -150,13 +151,13 @@ class _Checker:
             if part is not None:
                 self.stmt(part)
         self.guarded = before
-        inner = {s.var for s in statements(block.body) if isinstance(s, For)}
-        inner |= {s.var for s in statements(block.init) if isinstance(s, For)} if block.init is not None else set()
-        inner |= {a.var for s in statements(block.body) if isinstance(s, Block) for a in s.axes}
-        self.bound |= inner  # what a block reads and writes may be said by the loops in it
+        within = [s for part in inner(block) for s in statements(part)]
+        local = {s.var for s in within if isinstance(s, For)}
+        local |= {a.var for s in within if isinstance(s, Block) for a in s.axes}
+        self.bound |= local  # what a block reads and writes may be said by the loops in it
         for region in (*block.reads, *block.writes):
             self.region(region)
-        self.bound -= inner | {a.var for a in block.axes}
+        self.bound -= local | {a.var for a in block.axes}
 
     def within(self, axis: str, value: Expr, extent: Expr, runs: bool) -> None:
         """Complains of an axis that leaves its extent for sure."""
