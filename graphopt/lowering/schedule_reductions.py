@@ -1,0 +1,337 @@
+"""Primitives that take reductions apart: where they start, and partial results on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.arithmetic import prove, simplify
+from graphopt.lowering.compute import highest, lowest
+from graphopt.lowering.expressions import (
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Var,
+    apply,
+    conjunction,
+    const,
+    select,
+    substitute,
+    variables,
+    walk,
+)
+from graphopt.lowering.loops import Axis, Block, For, If, Nest, Stmt, Store, blocks, seq, substitute_in
+from graphopt.lowering.regions import refreshed, simplified
+from graphopt.lowering.sites import (
+    AnyBlock,
+    AnyLoop,
+    BlockRef,
+    BlockSite,
+    extents_around,
+    find_block,
+    find_loop,
+    free_name,
+    names_in,
+    outer_blocks,
+    primitive,
+    replaced,
+)
+
+COMBINABLE = frozenset({"add", "mul", "min", "max", "and", "or"})
+"""The functions by which partial results may be combined in any order."""
+
+
+@primitive
+def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, BlockRef]:
+    """The start of a reduction as a block of its own, before a loop; gives that block.
+
+    No loop of the reduction stands outside of that loop. Before::
+
+        for i0, i1, i2 in grid(4, 8, 16):
+            with block("C"):
+                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                with init():
+                    C[v0, v1] = 0.0
+                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+
+    After ``s.decompose_reduction("C", "i1")``::
+
+        for i0 in serial(4):
+            for i1_init in serial(8):
+                with block("C_init"):
+                    v0_init, v1_init = axis.remap("SS", [i0, i1_init])
+                    C[v0_init, v1_init] = 0.0
+            for i1, i2 in grid(8, 16):
+                with block("C"):
+                    v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                    C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+    """
+    site = find_block(nest, block)
+    stmt = site.stmt
+    if stmt.init is None:
+        raise ScheduleError(f"{stmt.name} has no init to take out of it")
+    if stmt.of_kind("ordered"):
+        raise ScheduleError(f"{stmt.name} has ordered axes: its init may have to run between its steps")
+    outer, below = _split_at(site, loop)
+    roles = _Roles.of(stmt)
+    _unmixed(stmt, roles, site.loops)
+    for around in outer:
+        if around.var in roles.reduce:
+            raise ScheduleError(
+                f"{around.var.name} around {below[0].var.name} is a loop of the reduction: "
+                f"{stmt.name} would start again in each of its steps; name it or a loop around it"
+            )
+    started = {loop.var: Const(0) for loop in site.loops if loop.var in roles.reduce}
+    for axis, value in zip(stmt.axes, stmt.values, strict=True):
+        if axis.kind == "reduce" and simplify(substitute(value, started), {}) != Const(0):
+            raise ScheduleError(f"{stmt.name} does not start where its loops do: {axis.var.name} is not 0 there")
+    taken = names_in(nest)
+    loops = {loop.var: Var(free_name(taken, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
+    axes = {a.var: Var(free_name(taken, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
+    there: Mapping[Var, Expr] = {**started, **loops}
+    place = site.above.index(find_loop(nest, loop).stmt)
+    conditions = [stmt.predicate, *_conditions((*site.above[place:], stmt))]
+    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
+    name = free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_init")
+    made: Stmt = Block(
+        name,
+        tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
+        tuple(substitute(v, there) for _, v in spatial),
+        substitute_in(stmt.init, axes),
+        predicate=conjunction(*(substitute(c, there) for c in conditions)),
+    )
+    for around in reversed(below):
+        if around.var in roles.spatial:
+            made = replace(around, var=loops[around.var], body=made, notes=())
+    made = simplified(made, extents_around(site.above[:place]), [name])
+    without = replaced(nest, site, replace(stmt, init=None))
+    at = find_loop(without, loop)
+    return refreshed(replaced(without, at, seq(made, at.stmt)), [name, stmt.name]), BlockRef(name)
+
+
+@primitive
+def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRef]:
+    """Partial results, one for each step of a loop of a reduction, and a block that combines them; gives the block of
+    the partial results.
+
+    They are kept in a new buffer, which has the loop's steps as one more axis at the position. Before::
+
+        for i0, i1, i2 in grid(4, 8, 2):
+            with block("B"):
+                v0 = axis.spatial(4, i0)
+                v1 = axis.reduce(16, i1 * 2 + i2)
+                with init():
+                    B[v0] = 0.0
+                B[v0] = B[v0] + A[v0, v1]
+
+    After ``s.rfactor("i2", 1)``::
+
+        B_rf = alloc((4, 2), "float32")
+        for i0, i1, i2 in grid(4, 8, 2):
+            with block("B_rf"):
+                v0, vi2, vi1 = axis.remap("SSR", [i0, i2, i1])
+                with init():
+                    B_rf[v0, vi2] = 0.0
+                B_rf[v0, vi2] = B_rf[v0, vi2] + A[v0, vi2 + vi1 * 2]
+        for i0_1, i2_1 in grid(4, 2):
+            with block("B"):
+                v0_1, vi2_1 = axis.remap("SR", [i0_1, i2_1])
+                with init():
+                    B[v0_1] = 0.0
+                B[v0_1] = B[v0_1] + B_rf[v0_1, vi2_1]
+    """
+    site = find_block(nest, _block_under(nest, loop))
+    stmt, factor = site.stmt, find_loop(nest, loop).stmt
+    roles = _Roles.of(stmt)
+    _unmixed(stmt, roles, site.loops)
+    if factor.var not in roles.reduce:
+        raise ScheduleError(f"{factor.var.name} is no loop of a reduction of {stmt.name}")
+    update = update_of(stmt)
+    chain = _chain(site)
+    missing = [v.name for v in sorted(roles.reduce, key=lambda v: v.name) if v not in {s.var for s in chain}]
+    if missing:
+        raise ScheduleError(f"{missing[0]} around {stmt.name} holds other statements as well")
+    target = update.store
+    rank = len(target.indices)
+    if not -rank - 1 <= position <= rank:
+        raise ScheduleError(f"{target.buffer.name} has {rank} axes, and position {position} is not among them")
+    at = position if position >= 0 else position + rank + 1
+    taken = names_in(nest)
+    shape = (*target.buffer.shape[:at], factor.extent, *target.buffer.shape[at:])
+    partial = replace(target.buffer, name=free_name(taken, f"{target.buffer.name}_rf"), shape=shape, strides=None)
+
+    # the partial results: loops of the reduction are axes of their own now, the chosen one a spatial axis
+    own = {v: Var(free_name(taken, f"v{v.name}")) for v in [factor.var, *(s.var for s in chain if s is not factor)]}
+    extents = {s.var: s.extent for s in chain}
+    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
+    split = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "reduce"]
+    left = [s.var for s in chain if s.var in roles.reduce and s is not factor]
+    axes = [a for a, _ in spatial]
+    axes.append(Axis(own[factor.var], factor.extent, "spatial"))
+    axes += [Axis(own[v], extents[v], "reduce") for v in left]
+    values = (*(v for _, v in spatial), factor.var, *left)
+    steps = {a.var: simplify(substitute(v, own), {own[s]: e for s, e in extents.items()}) for a, v in split}
+    term = substitute(update.term, steps)
+    neutral = identity(update.fn, partial.dtype)
+    kept: list[Expr] = []
+    for condition in conjuncts(stmt.predicate):
+        first = substitute(condition, {v: Const(0) for v in left})
+        if not variables(condition) & roles.reduce or prove(first, extents_around((*site.above, stmt))):
+            kept.append(condition)
+        elif variables(condition) <= roles.reduce:
+            # there may be steps of the chosen loop in which nothing runs: their partial result is the identity
+            term = select(substitute(condition, own), term, neutral)
+        else:
+            raise ScheduleError(f"{stmt.name} runs where a condition on more than the loops of the reduction holds")
+    where = (*target.indices[:at], own[factor.var], *target.indices[at:])
+    before = Load(partial, where)
+    first_block = Block(
+        free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_rf"),
+        tuple(axes),
+        values,
+        Store(partial, where, apply(update.fn, before, term) if left else term),
+        Store(partial, where, neutral) if left else None,
+        conjunction(*kept),
+        notes=stmt.notes,
+    )
+    partials: Stmt = first_block
+    for around in reversed(chain):
+        partials = replace(around, body=partials)
+
+    # the sum of the partial results: the spatial loops, and the chosen one
+    loops = {s.var: Var(free_name(taken, s.var.name)) for s in chain if s.var not in roles.reduce or s is factor}
+    points = {a.var: Var(free_name(taken, a.var.name)) for a in [*(a for a, _ in spatial), axes[len(spatial)]]}
+    total = Load(target.buffer, tuple(substitute(i, points) for i in target.indices))
+    summand = Load(partial, tuple(substitute(i, points) for i in where))
+    last: Stmt = replace(
+        stmt,
+        axes=tuple(
+            replace(a, var=points[a.var], kind="reduce" if a.var == own[factor.var] else "spatial")
+            for a in axes[: len(spatial) + 1]
+        ),
+        values=tuple(substitute(v, loops) for v in values[: len(spatial) + 1]),
+        body=Store(target.buffer, total.indices, apply(update.fn, total, summand)),
+        init=None if stmt.init is None else substitute_in(stmt.init, points),
+        predicate=conjunction(
+            *(substitute(c, loops) for c in conjuncts(stmt.predicate) if not variables(c) & roles.reduce)
+        ),
+    )
+    outward = [factor, *(s for s in reversed(chain) if s.var not in roles.reduce)]
+    for around in outward:
+        kind, thread = ("serial", None) if around is factor else (around.kind, around.thread)
+        last = For(loops[around.var], around.extent, last, kind, thread)
+    top = find_loop(nest, chain[0].var.name)
+    made = replaced(nest, top, seq(partials, last))
+    made = replace(made, allocs=(*made.allocs, partial))
+    names = [first_block.name, stmt.name]
+    return refreshed(replace(made, body=simplified(made.body, {}, names)), names), BlockRef(first_block.name)
+
+
+# ------------------------------------------------------------------ what reductions are made of
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The loops that a block's spatial axes depend on, and those that its reduce axes depend on."""
+
+    spatial: frozenset[Var]
+    reduce: frozenset[Var]
+
+    @staticmethod
+    def of(block: Block) -> _Roles:
+        pairs = list(zip(block.axes, block.values, strict=True))
+        return _Roles(
+            frozenset(x for a, v in pairs if a.kind != "reduce" for x in variables(v)),
+            frozenset(x for a, v in pairs if a.kind == "reduce" for x in variables(v)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A store that combines ``term`` into the element that it writes."""
+
+    store: Store
+    fn: str
+    term: Expr
+
+
+def update_of(block: Block) -> Update:
+    """The one store of a reduction block; raises ScheduleError where it is of another form."""
+    store = block.body
+    if not isinstance(store, Store):
+        raise ScheduleError(f"{block.name} holds more than one store")
+    own = Load(store.buffer, store.indices)
+    value = store.value
+    if isinstance(value, Apply) and value.fn in COMBINABLE and own in value.args:
+        term = value.args[1] if value.args[0] == own else value.args[0]
+        if not any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(term)):
+            return Update(store, value.fn, term)
+    raise ScheduleError(
+        f"{block.name} does not combine into {store.buffer.name} by one of {', '.join(sorted(COMBINABLE))}"
+    )
+
+
+def identity(fn: str, dtype: str) -> Const:
+    """What combined with a value by the function gives the value."""
+    match fn:
+        case "max":
+            return lowest(dtype)
+        case "min":
+            return highest(dtype)
+    return const(fn in ("mul", "and"), dtype)
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that all have to hold; none where it is true."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for part in condition.args:
+            yield from conjuncts(part)
+    elif condition != Const(True, "bool"):
+        yield condition
+
+
+def _unmixed(block: Block, roles: _Roles, loops: Sequence[For]) -> None:
+    for loop in loops:
+        if loop.var in roles.spatial and loop.var in roles.reduce:
+            raise ScheduleError(
+                f"{loop.var.name} is at once a loop of {block.name}'s spatial axes and of its reduction"
+            )
+
+
+def _split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[For, ...]]:
+    """The loops around a block outside of one of them, and from that on."""
+    name = loop if isinstance(loop, str) else loop.name
+    names = [s.var.name for s in site.loops]
+    if name not in names:
+        raise ScheduleError(f"{name} is not around {site.stmt.name}; its loops are {', '.join(names) or 'none'}")
+    place = names.index(name)
+    return site.loops[:place], site.loops[place:]
+
+
+def _conditions(path: Sequence[Stmt]) -> Iterator[Expr]:
+    """The conditions of the branches that a path goes through."""
+    for stmt, below in pairwise(path):
+        if isinstance(stmt, If):
+            yield stmt.condition if stmt.then is below else apply("not", stmt.condition)
+
+
+def _chain(site: BlockSite) -> list[For]:
+    """The loops around a block that hold nothing else, from the outermost in."""
+    chain: list[For] = []
+    for stmt in reversed(site.above):
+        if not isinstance(stmt, For):
+            break
+        chain.insert(0, stmt)
+    return chain
+
+
+def _block_under(nest: Nest, loop: AnyLoop) -> AnyBlock:
+    """The only block under a loop."""
+    found = list(outer_blocks(find_loop(nest, loop).stmt))
+    if len(found) != 1:
+        name = loop if isinstance(loop, str) else loop.name
+        raise ScheduleError(f"{name} holds {len(found)} blocks, not just one that reduces")
+    return BlockRef(found[0].name)
