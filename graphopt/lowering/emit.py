@@ -45,6 +45,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
+    loads,
     statements,
 )
 from graphopt.lowering.spelling import ATOM, TAKEN, Lanes, Speller, Text, imports
@@ -124,6 +125,7 @@ class _Writer:
         self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
+        self.private = _private(nest)
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order)
 
     # ------------------------------------------------------------------ the whole
@@ -322,7 +324,7 @@ class _Writer:
         invariant = lanes is not None and not any(
             lanes.var in _variables(atom) for product in place.terms for atom in product
         )
-        if lanes is not None and invariant:
+        if lanes is not None and invariant and target.buffer not in self.private.get(lanes.var, ()):
             text, lanes = self.horizontal(target, value, lanes), None
         else:
             text = self.spell.value(value, lanes)
@@ -480,6 +482,8 @@ class _Writer:
                 raise _NeedsMemory(buffer)
             if parts[0].number == 1:
                 place, count_ = parts[1] + polynomial(lanes.base, self.bounds), lanes.count
+            elif buffer in self.private.get(lanes.var, ()):  # each iteration, so each lane, has a buffer of its own
+                count_ = lanes.count
         if place.number is None:
             raise _NeedsMemory(buffer)
         own = self.registers.setdefault(buffer, {})
@@ -496,6 +500,24 @@ class _Writer:
         if size is None:
             raise EmitError(f"the local buffer {buffer.name} has no size that is known ahead of time")
         self.line(f"{self.name(buffer)} = {self.spell.use('stack')}({size}, {self.spell.use(_kept(buffer.dtype))})")
+
+
+def _private(nest: Nest) -> dict[Var, frozenset[Buffer]]:
+    """For each vectorized loop the local buffers that are used only within one iteration of it."""
+    own = [b for b in nest.allocs if b.scope == "local"]
+    everywhere = _uses(nest.body)
+    return {
+        s.var: frozenset(b for b in own if (n := inside[b]) and n == everywhere[b])
+        for s in statements(nest.body)
+        if isinstance(s, For) and s.kind == "vectorized"
+        for inside in [_uses(s)]
+    }
+
+
+def _uses(stmt: Stmt) -> Counter[Buffer]:
+    """How often each buffer is read or written."""
+    written = [s.buffer for s in statements(stmt) if isinstance(s, Store)]
+    return Counter([*written, *(load.buffer for load in loads(stmt))])
 
 
 def _product(extents: Sequence[Expr]) -> Expr:

@@ -1,0 +1,539 @@
+"""Fair speed without a search: how a nest is scheduled by its shape alone.
+
+One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
+
+- *tiles*: a contraction (a product of matrices, a convolution, windows) with what is done to its result element by
+  element. A tile of results stays in registers while the reduction runs; the outer loops are parallel.
+- *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
+  close; the rows are parallel.
+- *alone*: each block by itself: element by element, or a reduction along or across the vectors.
+
+What none of them fits (procedures) stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, product
+from math import prod
+from typing import Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.chains import Chain, chains, exchange
+from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute, variables, walk
+from graphopt.lowering.loops import (
+    Axis,
+    Block,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Stmt,
+    Store,
+    accesses,
+    is_accumulation,
+    loads,
+    seq,
+    statements,
+)
+
+REGISTERS: Final = {64: 28, 32: 12, 16: 12}
+"""Accumulators that fit beside operands, by the bytes of a vector."""
+SMALL: Final = 1 << 14
+"""Steps of innermost loops below which a nest is not worth sharing out."""
+ITEMS: Final = 64
+"""Work items that are enough to share out."""
+CHUNK: Final = 1 << 12
+"""Elements of a flat loop that make one work item."""
+ROW_BYTES: Final = 1 << 17
+"""What may lie on the stack for a row."""
+
+
+def scheduled(nest: Nest) -> Nest:
+    """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row."""
+    found = chains(nest)
+    if found is None:
+        return nest
+    return _Scheduler(nest).scheduled(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop to be written: its variable, how often it runs, and how."""
+
+    var: Var
+    extent: Expr
+    kind: LoopKind = "serial"
+
+
+def _wrapped(loops: Sequence[_Loop], body: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        body = For(loop.var, loop.extent, body, loop.kind)
+    return body
+
+
+class _Scheduler:
+    """Schedules one nest: hands out names, and collects the local buffers that it makes."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.numbers = count()
+        self.locals: list[Buffer] = []
+        self.gone: set[Buffer] = set()
+
+    def var(self, letter: str) -> Var:
+        return Var(f"{letter}{next(self.numbers)}")
+
+    def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
+        made = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
+        self.locals.append(made)
+        return made
+
+    def scheduled(self, found: Sequence[Chain]) -> Nest:
+        body = self.tiles(found) or self.rows(found) or seq(*(self.alone(c) for c in found))
+        allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
+        return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
+
+    # ------------------------------------------------------------------ outer loops
+
+    def shared_out(self, axes: Sequence[_Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
+        """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.
+
+        ``body`` gets what each loop's variable is; ``steps`` is how much is done within.
+        """
+        extents = [a.extent for a in axes]
+        total = _number([*extents, steps])
+        if not axes or (total is not None and total < SMALL):
+            return _wrapped(axes, body({a.var: a.var for a in axes}))
+        cut = next((k for k in range(1, len(axes)) if (_number(extents[:k]) or ITEMS) >= ITEMS), len(axes))
+        item = self.var("t")
+        values: dict[Var, Expr] = {}
+        rest: Expr = Const(1)
+        for axis in reversed(axes[:cut]):
+            here: Expr = item if rest == Const(1) else item // rest
+            values[axis.var] = here if axis is axes[0] else here % axis.extent
+            rest = rest * axis.extent
+        inner = _wrapped(axes[cut:], body({**{a.var: a.var for a in axes[cut:]}, **values}))
+        return For(item, rest, inner, "parallel")
+
+    # ------------------------------------------------------------------ one block
+
+    def alone(self, chain: Chain) -> Stmt:
+        """One block by itself, its work shared out."""
+        if chain.block.init is None:
+            return self.elements(chain, {}, shared=True)
+        return self.reduction(chain, {}, shared=True)
+
+    def elements(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
+        """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
+        free = [a for a in chain.axes if a.var not in bound]
+        groups = _collapsed(chain, free)
+        loops = [_Loop(self.var("i"), _product([a.extent for a in group])) for group in groups]
+        if not loops:
+            return chain.with_values([bound[a.var] for a in chain.axes])
+
+        def block(at: Mapping[Var, Expr]) -> Stmt:
+            values = dict(bound)
+            for loop, group in zip(loops, groups, strict=True):
+                values.update(_taken_apart(at[loop.var], group))
+            return chain.with_values([values[a.var] for a in chain.axes])
+
+        last = loops[-1]
+        extent = last.extent.value if isinstance(last.extent, Const) else None
+        if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
+            outer = _Loop(self.var("o"), (last.extent + (CHUNK - 1)) // CHUNK)
+
+            def chunk(at: Mapping[Var, Expr]) -> Stmt:
+                start = at[outer.var] * CHUNK
+                return For(
+                    last.var,
+                    minimum(CHUNK, last.extent - start),
+                    block({last.var: start + last.var}),
+                    "vectorized",
+                )
+
+            return self.shared_out([outer], Const(CHUNK), chunk)
+
+        def row(at: Mapping[Var, Expr]) -> Stmt:
+            return For(last.var, last.extent, block({**at, last.var: last.var}), "vectorized")
+
+        if shared:
+            return self.shared_out(loops[:-1], last.extent, row)
+        return _wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
+
+    def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
+        """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
+        free = [a for a in chain.spatial if a.var not in bound]
+        groups = _collapsed(chain, list(chain.reduced))
+        along = groups[-1] if groups else []
+        steps = _Loop(self.var("r"), _product([a.extent for a in along])) if along else None
+        is_along = bool(along) and _lies_along(chain, along[-1]) and not (free and _lies_along(chain, free[-1]))
+        is_along = is_along and all(is_accumulation(s) for s in chain.stores)
+        reduce_loops = [_Loop(self.var("r"), _product([a.extent for a in g])) for g in groups[:-1]]
+        if steps is not None:
+            reduce_loops.append(replace(steps, kind="vectorized") if is_along else steps)
+        across = [] if is_along or not free or not _lies_along(chain, free[-1]) else [free[-1]]
+        outer = [_Loop(self.var("i"), a.extent) for a in free[: len(free) - len(across)]]
+        vector = [_Loop(self.var("c"), a.extent, "vectorized") for a in across]
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            values = dict(bound)
+            for axis, loop in zip(free, [*outer, *vector], strict=True):
+                values[axis.var] = at.get(loop.var, loop.var)
+            for group, loop in zip(groups, reduce_loops, strict=True):
+                values.update(_taken_apart(loop.var, group))
+            return _wrapped(vector, self.accumulated(chain, values, reduce_loops))
+
+        size = _product([loop.extent for loop in (*vector, *reduce_loops)])
+        if shared:
+            return self.shared_out(outer, size, body)
+        return _wrapped(outer, body({a.var: a.var for a in outer}))
+
+    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[_Loop]) -> Stmt:
+        """One element's reduction in variables of its own: start, steps, and the result written once."""
+        targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
+        own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
+        start, step = _decomposed(chain, values)
+        written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
+        return seq(exchange(start, own), _wrapped(reduce_loops, exchange(step, own)), *written)
+
+    # ------------------------------------------------------------------ rows
+
+    def rows(self, found: Sequence[Chain]) -> Stmt | None:
+        """Several blocks within the outer axes that they share, what passes between them kept beside them."""
+        shared = _shared_axes(self.nest, found)
+        if len(found) < 2 or not shared:
+            return None
+        for buffer in self.nest.allocs:
+            rest = buffer.shape[shared:]
+            if not all(isinstance(e, Const) for e in rest) or _bytes(rest, buffer.dtype) > ROW_BYTES:
+                return None
+        outer = [_Loop(self.var("i"), a.extent) for a in found[0].axes[:shared]]
+        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in self.nest.allocs}
+        self.gone |= small.keys()
+
+        def row(at: Mapping[Var, Expr]) -> Stmt:
+            parts = []
+            for chain in found:
+                bound = {a.var: at[loop.var] for a, loop in zip(chain.axes, outer, strict=False)}
+                inside = _moved(chain, small, shared)
+                parts.append(
+                    self.elements(inside, bound) if chain.block.init is None else self.reduction(inside, bound)
+                )
+            return seq(*parts)
+
+        steps = _product([_product([a.extent for a in c.axes[shared:]]) for c in found])
+        return self.shared_out(outer, steps, row)
+
+    # ------------------------------------------------------------------ tiles
+
+    def tiles(self, found: Sequence[Chain]) -> Stmt | None:
+        """A contraction and what is done to its elements one by one, tile by tile."""
+        first, rest = found[0], found[1:]
+        if first.block.init is None or len(first.stores) != 1 or not is_accumulation(first.stores[0]):
+            return None
+        if not all(_follows(c, first, self.nest) for c in rest):
+            return None
+        plan = _tiling(first, (rest or found)[-1])
+        return None if plan is None else self.tile(first, rest, plan)
+
+    def tile(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
+        """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back."""
+        outer: list[_Loop] = []
+        starts: dict[Var, tuple[_Loop, Callable[[Expr], Expr]]] = {}
+        for axis in first.spatial:
+            width = plan.get(axis.var, 1)
+            number = int(axis.extent.value) if isinstance(axis.extent, Const) else None
+            if width == 1:
+                loop = _Loop(self.var("i"), axis.extent)
+                outer.append(loop)
+                starts[axis.var] = (loop, _itself)
+            elif number is not None:
+                loop = _Loop(self.var("o"), Const(-(-number // width)))
+                outer.append(loop)
+                last = number - width
+                starts[axis.var] = (loop, _start(width, None if number % width == 0 else last))
+        vector = next(a.var for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
+        lanes = min(lanes_of(first.stores[0].buffer.dtype), plan[vector])
+        order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != vector]
+        tiles = {a.var: plan[a.var] for a in order}
+        pieces = -(-plan[vector] // lanes)
+        shape = [*(Const(n) for n in tiles.values()), Const(pieces), Const(lanes if pieces > 1 else plan[vector])]
+        tile_buffer = self.local(first.stores[0].buffer.name, shape, first.stores[0].buffer.dtype)
+        if rest:
+            self.gone.add(first.stores[0].buffer)
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            start = {v: moved(at[loop.var]) for v, (loop, moved) in starts.items()}
+
+            def tiled(chain: Chain, reduce_values: Mapping[Var, Expr], part: Callable[..., Stmt]) -> Stmt:
+                """One pass over the tile, its variables its own."""
+                steps = {v: self.var("q") for v in tiles}
+                piece, lane = self.var("p"), self.var("c")
+                places = {v: start[v] + steps[v] for v in tiles}
+                places[vector] = start[vector] + piece * lanes + lane
+                mine = dict(zip((a.var for a in first.spatial), (a.var for a in chain.spatial), strict=True))
+                values = {mine[v]: places.get(v, start[v]) for v in mine} | dict(reduce_values)
+                element = Load(tile_buffer, (*steps.values(), piece, lane))
+                loops = [
+                    _Loop(steps[a.var], Const(tiles[a.var]), "unrolled") for a in _scalar_first(order, first, vector)
+                ]
+                loops += [_Loop(piece, Const(pieces), "unrolled"), _Loop(lane, shape[-1], "vectorized")]
+                return _wrapped(loops, part(chain, values, element))
+
+            reduce_loops = [_Loop(self.var("r"), a.extent) for a in first.reduced]
+            reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
+            made = first.stores[0].buffer
+
+            def own(stmt: Stmt, element: Load) -> Stmt:
+                return exchange(stmt, {made: (element.buffer, element.indices)})
+
+            begin = tiled(first, {a.var: Const(0) for a in first.reduced}, lambda c, v, e: own(_decomposed(c, v)[0], e))
+            steps = tiled(first, reduce_values, lambda c, v, e: own(_decomposed(c, v)[1], e))
+            ends = [tiled(c, {}, lambda c, v, e: own(c.with_values([v[a.var] for a in c.axes]), e)) for c in rest]
+            if not rest:
+                ends = [tiled(first, {}, lambda c, v, e: Store(made, tuple(v[a.var] for a in c.spatial), e))]
+            return seq(begin, _wrapped(reduce_loops, steps), *ends)
+
+        size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
+        return self.shared_out(outer, size, body)
+
+
+# ---------------------------------------------------------------------- facts about chains
+
+
+def _number(extents: Sequence[Expr]) -> int | None:
+    return (
+        prod(int(e.value) for e in extents if isinstance(e, Const))
+        if all(isinstance(e, Const) for e in extents)
+        else None
+    )
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    total: Expr = Const(1)
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def _bytes(shape: Sequence[Expr], dtype: str) -> int:
+    return (_number(shape) or 0) * (8 if "64" in dtype else 4)
+
+
+def _collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
+    """The axes in groups, outermost first, each of which lies in memory as one axis would in every access."""
+    used = _used_as_numbers(chain.block)
+    groups: list[list[Axis]] = []
+    for axis in axes:
+        is_single = isinstance(axis.extent, Const) and axis.extent.value == 1 and axis.var not in used
+        if groups and (
+            is_single or (_lies_as_one(chain, groups[-1][-1], axis) and not {axis.var, groups[-1][-1].var} & used)
+        ):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
+    extent = polynomial(inner.extent)
+    for access in chain.accesses:
+        a, b = access.stride(outer.var), access.stride(inner.var)
+        if a is None or b is None or a.terms != (b * extent).terms:
+            return False
+    return True
+
+
+def _used_as_numbers(block: Block) -> set[Var]:
+    """The axes that a block uses for more than indices."""
+    found: set[Var] = set()
+
+    def look(expr: Expr) -> None:
+        if isinstance(expr, Var):
+            found.add(expr)
+        elif not isinstance(expr, Load):
+            for arg in getattr(expr, "args", ()):
+                look(arg)
+
+    for s in statements(block.body):
+        if isinstance(s, Store):
+            look(s.value)
+        elif hasattr(s, "condition"):
+            look(s.condition)
+    for load in loads(block.body):  # an index that is itself looked up
+        for index in load.indices:
+            for part in walk(index):
+                if isinstance(part, Load):
+                    found |= variables(part)
+    return found
+
+
+def _taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
+    """What the axes of a group are, by the variable of their one loop."""
+    values: dict[Var, Expr] = {}
+    rest: Expr = Const(1)
+    for axis in reversed(group):
+        here = var if rest == Const(1) else var // rest
+        values[axis.var] = here if axis is group[0] else here % axis.extent
+        rest = rest * axis.extent
+    return values
+
+
+def _lies_along(chain: Chain, axis: Axis) -> bool:
+    """Whether neighbours along the axis lie side by side in everything that the block reads or writes along it."""
+    ones = [access.stride(axis.var) for access in chain.accesses if access.varies(axis.var)]
+    return bool(ones) and all(s is not None and s.number == 1 for s in ones)
+
+
+def _shared_axes(nest: Nest, found: Sequence[Chain]) -> int:
+    """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
+    limit = min(len(c.spatial) for c in found)
+    shared = 0
+    while shared < limit:
+        axes = [c.axes[shared] for c in found]
+        if any(a.kind != "spatial" or a.extent != axes[0].extent for a in axes):
+            break
+        if not all(_passes_along(nest, c, shared) for c in found):
+            break
+        shared += 1
+    return shared
+
+
+def _passes_along(nest: Nest, chain: Chain, position: int) -> bool:
+    """Whether the block reaches what is passed between blocks only at its own point of the axis."""
+    for access in chain.accesses:
+        if access.buffer in nest.allocs and (
+            len(access.indices) <= position or access.indices[position] != chain.axes[position].var
+        ):
+            return False
+    outputs = {a.buffer for a in chain.accesses if a.is_write} - set(nest.allocs)
+    return all(
+        a.indices[position : position + 1] == (chain.axes[position].var,) for a in chain.accesses if a.buffer in outputs
+    )
+
+
+def _moved(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
+    """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
+    from graphopt.lowering.loops import map_expressions, mutate
+
+    def load(e: Expr) -> Expr | None:
+        return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
+
+    def store(s: Stmt) -> Stmt | None:
+        if isinstance(s, Store) and s.buffer in small:
+            return Store(small[s.buffer], s.indices[shared:], s.value)
+        return None
+
+    def part(s: Stmt) -> Stmt:
+        return mutate(map_expressions(s, load), store)
+
+    block = replace(chain.block, body=part(chain.block.body), init=chain.block.init and part(chain.block.init))
+    read, written = accesses(block)
+    return Chain(chain.loops, replace(block, reads=read, writes=written))
+
+
+def _decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
+    """The block as two: what starts the reduction, and its steps."""
+    block = chain.block
+    assert block.init is not None
+    start = Block(
+        f"{block.name}_init",
+        chain.spatial,
+        tuple(values[a.var] for a in chain.spatial),
+        block.init,
+        writes=block.writes,
+    )
+    step = replace(block, init=None, values=tuple(values[a.var] for a in chain.axes))
+    return start, step
+
+
+def _follows(chain: Chain, first: Chain, nest: Nest) -> bool:
+    """Whether a block does something to each element of the first by itself."""
+    made = first.stores[0].buffer
+    if chain.block.init is not None or made not in nest.allocs:
+        return False
+    if [a.extent for a in chain.axes] != [a.extent for a in first.spatial]:
+        return False
+    own = tuple(a.var for a in chain.axes)
+    between = {a.buffer for a in chain.accesses if not a.is_write} & set(nest.allocs)
+    return between <= {made} and all(a.indices == own for a in chain.accesses if a.buffer == made or a.is_write)
+
+
+def _itself(at: Expr) -> Expr:
+    return at
+
+
+def _start(size: int, last: int | None) -> Callable[[Expr], Expr]:
+    return lambda at: at * size if last is None else minimum(at * size, last)
+
+
+def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
+    """Whether results lie side by side along an axis."""
+    chain = rest[-1] if rest else first
+    place = first.spatial.index(axis)
+    own = chain.spatial[place]
+    written = [a for a in chain.accesses if a.is_write]
+    return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
+
+
+def _scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
+    """The axes of a tile in the order in which it is written out: those along which the operand that all lanes share
+    stays the same come last, so that it is needed for no longer than its own steps."""
+    shared = [a for a in first.accesses if not a.is_write and not a.varies(vector)]
+    return sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
+
+
+def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
+    """How many results along each axis a tile holds; None where tiles do not pay."""
+    vector = next(
+        (a for a in reversed(first.spatial) if _is_vector(first, a, [last] if last is not first else [])), None
+    )
+    if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
+        return None
+    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    wide = [a for a in own if a.varies(vector.var)]
+    if not wide or not all((s := a.stride(vector.var)) is not None and s.number == 1 for a in wide):
+        return None
+    if (steps := _number([a.extent for a in first.reduced])) is not None and steps < 2:
+        return None
+    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
+    scalar = [a for a in own if not a.varies(vector.var)]
+    rows, columns = [], []
+    for axis in first.spatial:
+        if axis is vector or not isinstance(axis.extent, Const) or axis.extent.value == 1:
+            continue
+        if any(not a.varies(axis.var) for a in wide):
+            rows.append(axis)
+        elif any(not a.varies(axis.var) for a in scalar):
+            columns.append(axis)
+    # several vectors side by side share the scalar operand
+    choices = [(k * lanes, k) for k in (1, 2, 3, 4) if k * lanes <= extent] or [(extent, 1)]
+    return _best(first, vector.var, choices, rows[::-1][:2], columns[::-1][:1])
+
+
+def _best(
+    first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
+) -> dict[Var, int]:
+    """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
+    budget = REGISTERS[vector_bytes()]
+    total = {a.var: int(a.extent.value) for a in first.spatial if isinstance(a.extent, Const)}
+    found: tuple[float, dict[Var, int]] | None = None
+    sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
+    more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
+    for (width, vectors), parts in product(choices, product(*sizes, *more)):
+        down = prod(parts[: len(rows)])
+        across = vectors * prod(parts[len(rows) :])
+        if down * across > budget:
+            continue
+        plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
+        waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
+        load = (down + across) / (down * across)
+        cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
+        if found is None or cost < found[0] - 1e-9:
+            found = cost, plan
+    assert found is not None
+    return found[1]
