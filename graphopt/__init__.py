@@ -1,4 +1,4 @@
-"""Rewrites ONNX models into faster equal ones.
+"""Rewrites ONNX models into faster equal ones, and runs them.
 
 What is public is listed here, and imported when it is first used: ``import graphopt`` itself takes no time.
 """
@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphopt.compile import CompiledModel as CompiledModel
+    from graphopt.compile import compile as compile
     from graphopt.drop_in import simplify as simplify
     from graphopt.errors import GraphoptError as GraphoptError
     from graphopt.ir.graph import Graph as Graph
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     from graphopt.rewrite.ruleset import standard as standard
 
 _HOMES = {
+    "CompiledModel": "graphopt.compile",
     "Graph": "graphopt.ir.graph",
     "GraphoptError": "graphopt.errors",
     "Report": "graphopt.report",
     "Ruleset": "graphopt.rewrite.ruleset",
+    "compile": "graphopt.compile",
     "load": "graphopt.ir.onnx_io",
     "optimize": "graphopt.optimize",
     "rule": "graphopt.rewrite.python",
@@ -57,14 +61,14 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """This package, in which ``optimize`` is always the function, never the module of that name.
+    """This package, in which ``optimize`` and ``compile`` are always the functions, never the modules of those names.
 
     Importing a module sets it as an attribute of its package, which would hide the function.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "optimize" and isinstance(value, ModuleType):
-            value = value.optimize
+        if name in ("compile", "optimize") and isinstance(value, ModuleType):
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
 

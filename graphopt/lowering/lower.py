@@ -14,9 +14,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphopt.ir import ops
-from graphopt.ir.facts import Fact
+from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.ir.types import Dim, Size, Symbol
+from graphopt.ir.infer import infer
+from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.compute import Tensor, compute, producers_first
 from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.loops import Buffer
@@ -69,10 +71,20 @@ class Dispatched:
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """A body of a node, lowered: what is known of its values, and what becomes of its nodes."""
+
+    graph: Graph
+    facts: Facts
+    lowered: Mapping[int, Lowering]
+
+
+@dataclass(frozen=True, slots=True)
 class Bodied:
-    """A node with bodies that run as part of the program."""
+    """An If, Loop or Scan that runs as part of the program, with its bodies by attribute."""
 
     node: Node
+    bodies: Mapping[str, Body]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,9 @@ def lower(
 class _Lowerer:
     def __init__(self, graph: Graph, facts: Facts, bound: Iterable[Symbol], library: Library, is_body: bool) -> None:
         self.graph, self.facts, self.library, self.is_body = graph, facts, library, is_body
-        self.bound = {*bound, *(s for v in graph.inputs for s in _bare(facts[v]))}
+        self.bound = {*bound}
+        if not is_body:
+            self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
         self.missing: dict[Value, None] = {}
 
     def run(self) -> dict[int, Lowering]:
@@ -163,7 +177,52 @@ class _Lowerer:
         return Described(node, tensors, tuple(dict.fromkeys(reads)))
 
     def bodied(self, node: Node) -> Lowering:
-        raise NotLowered(f"the bodies of {node.op} are run by reference")
+        """If, Loop and Scan, where all that they hand on has a size that is known beforehand."""
+        if node.op not in ("If", "Loop", "Scan"):
+            raise NotLowered(f"the bodies of {node.op} are run by reference")
+        outputs = [self.facts[v] for v in node.outputs]
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and self.facts[value].dtype not in DTYPES:
+                raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
+        self.check_bound(node, outputs, Sizes())
+        return Bodied(node, {name: self.body(node, body) for name, body in sorted(node.bodies.items())})
+
+    def body(self, node: Node, body: Graph) -> Body:
+        facts = infer(body, self.body_inputs(node, body))
+        results = [facts[v] for v in body.outputs if v is not None]
+        wanted = [self.facts[v] for v in node.outputs]
+        if node.op == "Loop":
+            results, n_states = results[1:], len(node.inputs) - node.captures - 2
+        else:
+            n_states = len(wanted) if node.op == "If" else _states(node)
+        for k, (fact, want) in enumerate(zip(results, wanted, strict=True)):
+            axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, fact.rank or 0)
+            shape = want.shape or ()
+            if fact.dtype != want.dtype or fact.shape != (
+                shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
+            ):
+                raise NotLowered(f"what the body of {node.op} gives changes its size")
+        return Body(body, facts, lower(body, facts, self.bound, self.library, is_body=True))
+
+    def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
+        """What is known of a body's inputs in every round."""
+        outer = len(node.inputs) - node.captures
+        captured = [NOTHING if v is None else self.facts[v] for v in node.inputs[outer:]]
+        own: list[Fact] = []
+        if node.op == "Loop":
+            states = [self.facts[v].type for v in node.outputs[: outer - 2]]
+            own = [fact_of_type(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *states)]
+        elif node.op == "Scan":
+            n_states = _states(node)
+            own = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]
+            for k, value in enumerate(node.inputs[n_states:outer]):
+                shape = self.facts[value].shape if value is not None else None
+                if value is None or shape is None:
+                    raise NotLowered("a Scan over what has no rank")
+                axis = scan_axis(node, "scan_input_axes", k, len(shape))
+                dtype = self.facts[value].dtype or ""
+                own.append(fact_of_type(TensorType(dtype, (*shape[:axis], *shape[axis + 1 :]))))
+        return dict(zip(body.inputs, [*own, *captured], strict=True))
 
     def is_view(self, node: Node) -> bool:
         """Whether the output is the first input in another shape, or in the same."""
@@ -239,6 +298,19 @@ class _Lowerer:
                     self.bound.add(symbol)
                     binds.append((symbol, port, axis))
         return Referred(node, reason, tuple(binds))
+
+
+def _states(node: Node) -> int:
+    """How many states a Scan has."""
+    scans = node.attrs.get("num_scan_inputs")
+    return len(node.inputs) - node.captures - (scans if isinstance(scans, int) else 0)
+
+
+def scan_axis(node: Node, name: str, k: int, rank: int) -> int:
+    """The axis that a Scan goes along in its ``k``-th scanned input, or output, of the rank."""
+    axes = node.attrs.get(name)
+    axis = axes[k] if isinstance(axes, tuple) and k >= 0 else 0
+    return axis % max(rank + (name == "scan_output_axes"), 1) if isinstance(axis, int) else 0
 
 
 def is_small(fact: Fact) -> bool:

@@ -1,0 +1,306 @@
+"""From a lowered graph to what the runtime runs: buffers, steps, and the kernels that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.constants import BITS, Array, Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Value
+from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.control import control
+from graphopt.lowering.default_schedules import scheduled
+from graphopt.lowering.divide import divided
+from graphopt.lowering.emit import Emitted, emit
+from graphopt.lowering.expressions import Apply, Var, walk
+from graphopt.lowering.groups import Decision, Group, group
+from graphopt.lowering.loops import Buffer as NestBuffer
+from graphopt.lowering.loops import Nest, Store, blocks, inner, statements
+from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
+from graphopt.lowering.nests import write
+from graphopt.lowering.operators.operation import DTYPES
+from graphopt.lowering.reference import Function, name_of, reference
+from graphopt.lowering.sizes import Symbols, product, size_of, total
+from graphopt.runtime.sizes import Size
+from graphopt.runtime.steps import Buffer, Call, Host, Place, Port, Ref, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One call, for those who want to look at it: the nest as scheduled (None for a library's), and its kernel."""
+
+    nodes: tuple[str, ...]
+    nest: Nest | None
+    emitted: Emitted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linked:
+    """All of a program but object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    kernels: tuple[Kernel, ...]
+    constants: Mapping[int, Array]
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    reference: tuple[tuple[str, str, str], ...] = ()
+    """Of each node that is left to reference: its name, its op, and why."""
+
+
+def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], decide: Decision | None = None) -> Linked:
+    """The program of a lowered graph."""
+    made = Linker(decide)
+    scope = Scope(made, graph, facts, lowered)
+    inputs = tuple(scope.port(v) for v in graph.inputs)
+    scope.place_outputs()
+    steps = tuple(scope.steps())
+    named = zip(graph.output_names, graph.outputs, strict=True)
+    outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None)
+    return Linked(
+        inputs,
+        outputs,
+        tuple(made.buffers),
+        steps,
+        tuple(made.kernels),
+        made.constants,
+        made.functions,
+        tuple(made.parts),
+        tuple(made.reference),
+    )
+
+
+def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
+    """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
+    wanted = {v for v in graph.outputs if v is not None}
+    found: list[int] = []
+    for id in reversed(list(lowered)):
+        if any(v in wanted for v in lowered[id].node.outputs):
+            found.append(id)
+            wanted.update(reads(lowered[id]))
+    return found[::-1]
+
+
+def reads(lowering: Lowering) -> Iterable[Value]:
+    """The values of which a node's lowering reads the elements."""
+    match lowering:
+        case Described():
+            return lowering.reads
+        case Viewed():
+            return (lowering.source,)
+        case Dispatched():
+            used = {b for call in lowering.calls for b in call.buffers}
+            pairs = zip(lowering.node.inputs, lowering.operation.inputs, strict=True)
+            return tuple(v for v, t in pairs if v is not None and t in used)
+    return tuple(v for v in lowering.node.inputs if v is not None)
+
+
+class Linker:
+    """What a program's graph and the bodies in it share: buffers, kernels, functions, names of symbols."""
+
+    def __init__(self, decide: Decision | None) -> None:
+        self.decide = decide
+        self.buffers: list[Buffer] = []
+        self.constants: dict[int, Array] = {}
+        self.held: dict[Constant, int] = {}
+        self.kernels: dict[Kernel, int] = {}
+        self.emitted: dict[Nest, tuple[tuple[Nest, Emitted], ...]] = {}
+        self.functions: dict[str, Function] = {}
+        self.symbols = Symbols()
+        self.parts: list[Part] = []
+        self.reference: list[tuple[str, str, str]] = []
+
+    def add(self, buffer: Buffer) -> int:
+        """The number of a new buffer."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+    def true(self) -> int:
+        """The number of a buffer that holds true."""
+        constant = Constant.of(np.array(True))
+        return self.constant(constant, fact_of(constant))
+
+    def buffer(self, fact: Fact, place: Place, of: int | None = None) -> int:
+        """The number of a new buffer for a value."""
+        shape = () if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
+        dtype = "object" if fact.dtype is None or fact.shape is None else fact.dtype
+        return self.add(Buffer(dtype, shape, place, of))
+
+    def constant(self, constant: Constant, fact: Fact) -> int:
+        """The number of the buffer that holds a constant."""
+        if constant not in self.held:
+            self.held[constant] = self.buffer(fact, "constant")
+            self.constants[self.held[constant]] = np.require(constant.array, requirements=["C", "A"])
+        return self.held[constant]
+
+    def emit(self, nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
+        """The kernels of a nest; equal nests are scheduled and written once."""
+        if nest not in self.emitted:
+            self.emitted[nest] = tuple((n, emit(n)) for n in divided(scheduled(nest)))
+        return self.emitted[nest]
+
+    def calls(
+        self,
+        nest: Nest,
+        buffers: dict[NestBuffer, int],
+        sizes: Mapping[Var, Size],
+        label: str,
+        nodes: tuple[str, ...],
+    ) -> Iterator[Call]:
+        """The calls that do what a nest says."""
+        for made, emitted in self.emit(nest):
+            yield self.call(emitted, buffers, sizes, label, nodes, made)
+
+    def call(
+        self,
+        emitted: Emitted,
+        buffers: dict[NestBuffer, int],
+        sizes: Mapping[Var, Size],
+        label: str,
+        nodes: tuple[str, ...],
+        made: Nest | None,
+    ) -> Call:
+        """One call of a kernel; buffers that are not known yet are scratch memory."""
+        for b in emitted.buffers:
+            if b not in buffers:
+                shape = tuple(size_of(e, sizes) for e in b.shape)
+                buffers[b] = self.add(Buffer(b.dtype, shape, "arena"))
+        kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
+        self.parts.append(Part(nodes, made, emitted))
+        moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
+        return Call(
+            kernel,
+            (*(Ref(buffers[b]) for b in emitted.buffers), *(sizes[v] for v in emitted.sizes)),
+            size_of(emitted.extent, sizes),
+            emitted.parallel,
+            label,
+            nodes,
+            0 if made is None else flops(made, sizes),
+            total(*moved),
+            emitted.messages,
+        )
+
+
+class Scope:
+    """One graph of a program, or body, with the numbers of the buffers that hold its values."""
+
+    def __init__(self, linker: Linker, graph: Graph, facts: Facts, lowered: Mapping[int, Lowering]) -> None:
+        self.linker, self.graph, self.facts, self.lowered = linker, graph, facts, lowered
+        self.numbers: dict[Value, int] = {}
+
+    def port(self, value: Value) -> Port:
+        """An input of the program."""
+        number = self.numbers[value] = self.linker.buffer(self.facts[value], "input")
+        default = self.graph.producer(value).attrs.get("default")
+        if isinstance(default, Constant):
+            self.linker.constants[number] = np.require(default.array, requirements=["C", "A"])
+        return Port(self.graph.names[value], number)
+
+    def place_outputs(self) -> None:
+        """Let what computes an output of the program write where the caller will read it."""
+        for value in dict.fromkeys(v for v in self.graph.outputs if v is not None):
+            made = self.lowered.get(value.node)  # nothing makes inputs and constants
+            if made is not None and not isinstance(made, Viewed) and is_planned(self.facts[value]):
+                self.numbers[value] = self.linker.buffer(self.facts[value], "output")
+
+    def number(self, value: Value) -> int:
+        """The number of the buffer that holds a value."""
+        if value not in self.numbers:
+            constant = self.graph.constant_of(value) or self.facts[value].constant
+            assert constant is not None, f"{value} is read before it is computed"
+            self.numbers[value] = self.linker.constant(constant, self.facts[value])
+        return self.numbers[value]
+
+    def made(self, value: Value, place: Place) -> int:
+        """The number of the buffer that a value is written to."""
+        if value not in self.numbers:
+            self.numbers[value] = self.linker.buffer(self.facts[value], place)
+        return self.numbers[value]
+
+    def steps(self) -> Iterator[Step]:
+        """The steps of the graph."""
+        order = needed(self.graph, self.lowered)
+        groups = {g.sink.node.id: g for g in group(self.graph, self.facts, self.lowered, order, self.linker.decide)}
+        for id in order:
+            lowering = self.lowered[id]
+            if isinstance(lowering, Described):
+                if id in groups:
+                    yield from self.nest(groups[id])
+            elif isinstance(lowering, Viewed):
+                source = self.number(lowering.source)
+                self.numbers[Value(id)] = self.linker.buffer(self.facts[Value(id)], "view", source)
+            elif isinstance(lowering, Dispatched):
+                yield from self.library(lowering)
+            elif isinstance(lowering, Bodied):
+                yield from control(self, lowering)
+            elif isinstance(lowering, Referred):
+                yield self.host(lowering)
+
+    def inner(self, body: Body) -> Scope:
+        """The scope of a body."""
+        return Scope(self.linker, body.graph, body.facts, body.lowered)
+
+    def nest(self, group: Group) -> Iterator[Step]:
+        """The calls that compute a group."""
+        written = write(self.graph, self.facts, group)
+        numbers = [*map(self.number, written.inputs), *(self.made(v, "arena") for v in written.outputs)]
+        buffers = dict(zip(written.nest.buffers, numbers, strict=True))
+        names = zip(written.nest.sizes, written.sizes, strict=True)
+        sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
+        nodes = tuple(name_of(self.graph, m.node) for m in group.members)
+        yield from self.linker.calls(written.nest, buffers, sizes, "+".join(m.node.op for m in group.members), nodes)
+
+    def library(self, lowering: Dispatched) -> Iterator[Step]:
+        """The calls of a library that compute a node."""
+        node, operation = lowering.node, lowering.operation
+        used = set(reads(lowering))
+        buffers: dict[NestBuffer, int] = {}
+        for value, tensor in zip(node.inputs, operation.inputs, strict=True):
+            if value in used and value is not None and tensor is not None:
+                buffers[tensor] = self.number(value)
+        for value, made in zip(node.outputs, lowering.outputs, strict=False):
+            buffers[made] = self.made(value, "arena")
+        sizes: dict[Var, Size] = {var: self.linker.symbols(symbol) for symbol, var in operation.size.variables.items()}
+        for emitted in lowering.calls:
+            yield self.linker.call(emitted, buffers, sizes, node.op, (name_of(self.graph, node),), None)
+
+    def host(self, lowering: Referred) -> Host:
+        """A step that computes a node by reference."""
+        node, label = lowering.node, name_of(self.graph, lowering.node)
+        function = f"{node.op}_{len(self.linker.functions)}"
+        self.linker.functions[function] = reference(self.graph, node, self.facts)
+        self.linker.reference.append((label, node.op, lowering.reason))
+        inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
+        outputs = tuple(self.made(v, "host") for v in node.outputs)
+        binds = tuple((self.linker.symbols(s), port, axis) for s, port, axis in lowering.binds)
+        return Host(function, inputs, outputs, False, binds, node.op, (label,))
+
+
+def is_planned(fact: Fact) -> bool:
+    """Whether a value is an array whose size is known before it is computed."""
+    return fact.dtype in DTYPES and fact.shape is not None
+
+
+def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:
+    """About how many floating-point operations a nest takes, as a size."""
+    found: list[Size] = []
+    for block in blocks(nest.body):
+        if any(True for s in statements(block) for b in inner(s) if b is not block and any(True for _ in blocks(b))):
+            continue
+        count = sum(_operations(s) for s in statements(block.body) if isinstance(s, Store))
+        if count:
+            found.append(product(count, *(size_of(a.extent, sizes) for a in block.axes)))
+    return total(*found)
+
+
+def _operations(store: Store) -> int:
+    return sum(
+        isinstance(e, Apply) and e.dtype.startswith(("float", "bfloat")) and e.fn not in ("cast", "select")
+        for e in walk(store.value)
+    )
