@@ -135,6 +135,12 @@ class Program:
         constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
         return Memory(binding.arena_bytes, binding.separate_bytes, constants)
 
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the program into a folder, for ``graphopt.runtime.load``."""
+        from graphopt.runtime.saved import save
+
+        save(self, folder)
+
     def close(self) -> None:
         """Give memory back, and the threads where no other program needs them. The program cannot be called again."""
         self._closed = True

@@ -1,0 +1,185 @@
+"""Programs on disk: a folder that runs wherever numpy is installed, on a processor that can what this one can.
+
+``manifest.json`` holds buffers and steps, ``code.bin`` the object code of the driver and the kernels, ``constants.bin``
+the constants, each aligned, which are memory-mapped. Object code is code: a folder is to be trusted as a program is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from graphopt.errors import ReadError, UsageError
+from graphopt.runtime import cpu
+from graphopt.runtime.arena import up
+from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.program import Program
+from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, walk
+
+FORMAT = 1
+MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
+
+_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Loop, Port, Ref)}
+
+
+def save(program: Program, folder: str | os.PathLike[str]) -> None:
+    """Write a program into a folder, which is made where it is missing; what it had of another program is replaced.
+
+    Raises ``UsageError`` for a program with steps that only Python can do, and where nothing can be written.
+    """
+    code, place = program.code, Path(folder)
+    hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, Host)))
+    if hosts:
+        raise UsageError(f"the program cannot be saved, for Python runs some of its steps: {', '.join(hosts)}")
+    if any(code.buffers[n].dtype in OBJECTS for n in code.constants):
+        raise UsageError("the program cannot be saved, for some of its constants are Python objects")
+    distinct = list(dict.fromkeys((code.driver, *code.objects)))
+    text = {
+        "format": FORMAT,
+        "cpu": sorted(cpu.features()),
+        "inputs": _plain(code.inputs),
+        "outputs": _plain(code.outputs),
+        "buffers": _plain(code.buffers),
+        "steps": _plain(code.steps),
+        "sizes": [len(o) for o in distinct],
+        "objects": [distinct.index(o) for o in (code.driver, *code.objects)],
+        "code": sha256(b"".join(distinct)).hexdigest(),
+        "constants": {str(n): list(array.shape) for n, array in sorted(code.constants.items())},
+    }
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with _whole(place / CONSTANTS_FILE) as file:
+            for _, array in sorted(code.constants.items()):
+                file.write(array.reshape(-1).view(np.uint8).data)
+                file.write(bytes(up(array.nbytes) - array.nbytes))
+        with _whole(place / OBJECTS_FILE) as file:
+            file.write(b"".join(distinct))
+        with _whole(place / MANIFEST) as file:  # last: with it the folder is complete
+            file.write(json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode())
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+
+
+def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program:
+    """The program in a folder. Elements that numpy has no type for (bfloat16) are integers of the same width.
+
+    Raises ``ReadError`` where the folder is damaged, was written by a later version, or is for another processor.
+    """
+    place = Path(folder)
+    text = _manifest(place / MANIFEST)
+    missing = set(text["cpu"]) - cpu.features()
+    if missing:
+        raise ReadError(
+            f"{place} was compiled for a processor with {', '.join(sorted(missing))}, which this one does not have: "
+            "compile the model for this one"
+        )
+    code = _bytes(place / OBJECTS_FILE)
+    if sha256(code).hexdigest() != text["code"]:
+        raise ReadError(f"{place / OBJECTS_FILE} is damaged: save the program again")
+    ends = np.cumsum([0, *text["sizes"]]).tolist()
+    distinct = [code[a:b] for a, b in pairwise(ends)]
+    driver, *objects = [distinct[n] for n in text["objects"]]
+    buffers = _made(text["buffers"])
+    return Program(
+        Code(
+            _made(text["inputs"]),
+            _made(text["outputs"]),
+            buffers,
+            _made(text["steps"]),
+            tuple(objects),
+            driver,
+            _constants(place / CONSTANTS_FILE, text["constants"], buffers),
+        ),
+        threads=threads,
+    )
+
+
+def _manifest(file: Path) -> dict[str, Any]:
+    damaged = ReadError(f"{file} is damaged, or no program's: save the program again")
+    try:
+        text = json.loads(_bytes(file))
+    except ValueError:
+        raise damaged from None
+    if not isinstance(text, dict) or not isinstance(text.get("format"), int):
+        raise damaged
+    if text["format"] > FORMAT:
+        raise ReadError(f"{file} was written by a later version of graphopt (format {text['format']}): update graphopt")
+    digest = text.pop("digest", None)
+    if text["format"] != FORMAT or digest != _digest(text):
+        raise damaged
+    return text
+
+
+def _constants(file: Path, shapes: Mapping[str, list[int]], buffers: tuple[Buffer, ...]) -> dict[int, Array]:
+    kinds = {int(n): (tuple(shape), STORAGE[buffers[int(n)].dtype]) for n, shape in shapes.items()}
+    sizes = {n: int(np.prod(shape)) * dtype.itemsize for n, (shape, dtype) in kinds.items()}
+    total = sum(map(up, sizes.values()))
+    try:
+        found = file.stat().st_size
+        memory = np.memmap(file, np.uint8, "r").view(np.ndarray) if found else np.empty(0, np.uint8)
+    except OSError as error:
+        raise ReadError(f"{file} cannot be read: {error.strerror}") from None
+    if found != total:
+        raise ReadError(f"{file} is damaged: it has {found} bytes, and {total} are expected; save the program again")
+    arrays, at = {}, 0
+    for n, (shape, dtype) in sorted(kinds.items()):
+        arrays[n] = memory[at : at + sizes[n]].view(dtype).reshape(shape)
+        at += up(sizes[n])
+    return arrays
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ReadError(f"{file} cannot be read: {error.strerror}") from None
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes its place once it is complete."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with open(handle, "wb") as opened:
+            yield opened
+        os.chmod(name, 0o644 & ~_umask())
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _digest(text: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
+
+
+# -- as JSON: a list is a tuple, an object is one of the notions that programs are made of
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, dict):
+        kind: Callable[..., Any] = _NOTIONS[value["is"]]
+        return kind(**{k: _made(v) for k, v in value.items() if k != "is"})
+    return tuple(_made(v) for v in value) if isinstance(value, list) else value
