@@ -1,0 +1,231 @@
+import ctypes
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.errors import CompilationError, UsageError
+from graphopt.kernels import cache, codegen
+from graphopt.kernels.compile import compile_kernels, title
+from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import cpu
+from graphopt.runtime.objects import Image, undefined
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "c"))
+    return tmp_path / "c" / "kernels"
+
+
+def scaled(by: int) -> Kernel:
+    loop = f"    for i in range(lo * n, hi * n):\n        b[i] = a[i] * {by}\n    return 0\n"
+    return Kernel(f'"""b = {by} a"""\ndef kernel(a, b, n, lo, hi):\n{loop}', ("float32", "float32", "size"))
+
+
+def called(code: bytes, *args: Any, lo: int = 0, hi: int = 1) -> int:
+    image = Image([code])
+    words = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], np.int64)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(image.entries[0])
+    return int(entry(words.ctypes.data, lo, hi))
+
+
+def test_a_kernel_computes_its_work_items(folder: Path) -> None:
+    (code,) = compile_kernels([scaled(3)])
+    a, b = np.arange(12, dtype=np.float32), np.zeros(12, np.float32)
+    assert called(code, a, b, 4, lo=1, hi=2) == 0
+    assert b.tolist() == [0] * 4 + [12, 15, 18, 21] + [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numpy", "value"),
+    [
+        ("float64", "float64", 2.5),
+        ("int64", "int64", -3),
+        ("int8", "int8", -3),
+        ("uint8", "uint8", 200),
+        ("bool", "bool", True),
+        ("float16", "uint16", 0x3C00),
+        ("bfloat16", "uint16", 0x3F80),
+        ("complex64", "complex64", 1 + 2j),
+    ],
+)
+def test_elements_of_all_dtypes(folder: Path, dtype: str, numpy: str, value: Any) -> None:
+    kernel = Kernel("def kernel(a, b, lo, hi):\n    b[0] = a[1]\n    return 7\n", (dtype, dtype))
+    a, b = np.array([0, value], numpy), np.zeros(1, numpy)
+    assert called(compile_kernels([kernel])[0], a, b) == 7
+    assert b[0] == a[1]
+
+
+def test_floats_are_as_ieee_says_and_integers_divide_by_zero_without_an_error(folder: Path) -> None:
+    source = """
+def kernel(a, b, n, lo, hi):
+    b[0] = a[0] / a[1]
+    b[1] = a[0] - a[0]
+    b[2] = (a[2] + a[3]) - a[2]
+    b[3] = n // (n - n)
+    return 0
+"""
+    a, b = np.array([np.inf, 0, 1e8, 1], np.float32), np.zeros(4, np.float32)
+    assert called(compile_kernels([Kernel(source, ("float32", "float32", "size"))])[0], a, b, 5) == 0
+    assert b[0] == np.inf
+    assert np.isnan(b[1])
+    assert b[2] == 0
+
+
+def test_the_same_kernel_is_compiled_once_and_then_found(folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    def listener(done: int, of: int) -> None:
+        told.append((done, of))
+
+    first = compile_kernels([scaled(2), scaled(3), scaled(2)], listener=listener)
+    assert first[0] == first[2] != first[1]
+    assert told == [(1, 2), (2, 2)]
+    assert len(list(folder.glob("*.o"))) == len(list(folder.glob("*.py"))) == 2
+    assert (folder / f"{cache.digest(scaled(3))}.py").read_text() == scaled(3).source
+    assert compile_kernels([scaled(3)], listener=listener) == [first[1]]
+    assert len(told) == 2
+
+
+def test_workers_compile_what_this_process_would(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = compile_kernels([scaled(k) for k in range(4)], jobs=0)
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "other"))
+    told: list[int] = []
+    assert compile_kernels([scaled(k) for k in range(4)], jobs=2, listener=lambda done, of: told.append(done)) == here
+    assert told == [1, 2, 3, 4]
+
+
+def test_a_warm_start_imports_no_compiler(folder: Path) -> None:
+    compile_kernels([scaled(2)])
+    text = f"""
+import sys
+from graphopt.kernels.compile import compile_kernels
+from graphopt.kernels.kernel import Kernel
+assert len(compile_kernels([Kernel({scaled(2).source!r}, ("float32", "float32", "size"))])) == 1
+assert not {{"numba", "llvmlite"}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+def test_the_name_tells_what_differs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = scaled(2)
+    names = {
+        cache.digest(one),
+        cache.digest(scaled(3)),
+        cache.digest(Kernel(one.source, ("float64", "float32", "size"))),
+    }
+    monkeypatch.setattr(cpu, "features", lambda: frozenset({"sse2"}))
+    cache._compiler.cache_clear()
+    names.add(cache.digest(one))
+    cache._compiler.cache_clear()
+    assert len(names) == 4
+
+
+def test_a_damaged_entry_is_compiled_again(folder: Path) -> None:
+    (good,) = compile_kernels([scaled(2)])
+    (file,) = folder.glob("*.o")
+    whole = file.read_bytes()
+    for wrong in (b"", whole[:-1], whole[:100], whole[:-1] + b"x", b"x" + whole):
+        file.write_bytes(wrong)
+        assert compile_kernels([scaled(2)]) == [good]
+        assert file.read_bytes() == whole
+
+
+def test_the_folder_is_its_users_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_kernels([scaled(2)])
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o750)
+    with pytest.raises(UsageError, match=r"must be this user's alone \(mode 0700\)"):
+        compile_kernels([scaled(2)])
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UsageError, match="must be this user's alone"):
+        compile_kernels([scaled(2)])
+    monkeypatch.undo()
+    monkeypatch.setenv(cache.VARIABLE, str(folder.parent))
+    folder.rename(folder.parent / "elsewhere")
+    folder.symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(UsageError, match="must be this user's alone"):
+        compile_kernels([scaled(2)])
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="for compiled kernels cannot be made: Not a directory"):
+        compile_kernels([scaled(2)])
+
+
+WRONG = {
+    "names": ("unknown(3)", "NameError: name 'unknown' is not defined"),
+    "types": ("a[0] + 'x'", "TypingError: No implementation of function"),
+    "syntax": ("(", "SyntaxError"),
+    "objects": ("[lo, hi][hi - 2]", "NRT required but not enabled"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_kernel_that_does_not_compile_is_named_and_its_source_kept(folder: Path, wrong: str, jobs: int) -> None:
+    expression, message = WRONG[wrong]
+    source = f'"""softmax: Softmax_7.\n\nIn detail."""\ndef kernel(a, lo, hi):\n    a[0] = {expression}\n    return 0\n'
+    kernel = Kernel(source, ("float32",))
+    with pytest.raises(CompilationError) as caught:
+        compile_kernels([scaled(5), kernel], jobs=jobs)
+    text = str(caught.value)
+    place = folder / f"{cache.digest(kernel)}.py"
+    if wrong != "syntax":
+        assert text.startswith("kernel 'softmax: Softmax_7.' does not compile: ")
+    assert message in text
+    assert text.endswith(f"; its source is kept in {place}")
+    assert "\n" not in text
+    assert place.read_text() == source
+    assert compile_kernels([scaled(5)], jobs=0)  # the other one was compiled, and is kept
+
+
+def test_kernels_have_no_use_for_python(folder: Path) -> None:
+    with pytest.raises(CompilationError, match=r"it calls Py\w+, .*, which kernels cannot: no Python objects"):
+        compile_kernels([Kernel("def kernel(a, lo, hi):\n    print(lo)\n    return 0\n", ("float32",))])
+
+
+def test_a_worker_that_dies_takes_one_kernel_with_it(folder: Path) -> None:
+    deadly = Kernel('"""ends its compiler"""\nimport os\nos._exit(3)\n', ("float32",))
+    with pytest.raises(
+        CompilationError, match="'ends its compiler' does not compile: its compiler ended: exit status 3"
+    ):
+        compile_kernels([scaled(1), deadly, scaled(2), scaled(3)], jobs=1)
+    assert len(list(folder.glob("*.o"))) == 3
+
+
+def test_a_kernel_without_a_docstring_has_a_title() -> None:
+    assert [title(Kernel(s, ())) for s in ("", "(", '"""a\nb"""')] == ["kernel", "kernel", "a"]
+
+
+def test_functions_of_c_are_called(folder: Path) -> None:
+    source = "from math import erf\ndef kernel(a, b, lo, hi):\n    b[0] = erf(a[0])\n    return 0\n"
+    (code,) = compile_kernels([Kernel(source, ("float64", "float64"))])
+    assert undefined(code) == ("erf",)
+    a, b = np.array([0.5]), np.zeros(1)
+    called(code, a, b)
+    assert abs(b[0] - 0.5204998778130465) < 1e-15
+
+
+@pytest.mark.skipif("avx512f" not in cpu.features(), reason="needs AVX-512")
+def test_vectors_are_as_wide_as_the_processors(folder: Path) -> None:
+    assert "%zmm" in codegen.assembly(scaled(3), folder / "k.py")
+
+
+def test_functions_of_the_same_file_are_compiled_with_it(folder: Path) -> None:
+    helper = "from numba import njit\n@njit\ndef helper(x):\n    return x * 5\n"
+    source = f"{helper}def kernel(a, lo, hi):\n    a[0] = helper(a[0])\n    return 0\n"
+    (code,) = compile_kernels([Kernel(source, ("float32",))])
+    a = np.full(1, 3, np.float32)
+    called(code, a)
+    assert a[0] == 15
+    assert undefined(code) == ()

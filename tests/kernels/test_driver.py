@@ -1,0 +1,128 @@
+"""The driver as such; what programs make of it is tested with them (``tests/runtime``)."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.kernels import driver as source
+from graphopt.kernels.compile import compile_kernels, native_driver
+from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import table
+from graphopt.runtime.objects import Image
+from graphopt.runtime.team import Team, address, words
+
+TOUCH = Kernel(
+    '''"""a[i] += 1 for each work item; its status is that of the item 77 where it has one"""
+def kernel(a, status, lo, hi):
+    for i in range(lo, hi):
+        a[i] += 1
+    return status if lo <= 77 < hi else 0
+''',
+    ("int64", "size"),
+)
+
+
+@pytest.fixture(scope="module")
+def image() -> Image:
+    return Image(compile_kernels([native_driver(), TOUCH]))
+
+
+@pytest.fixture(scope="module")
+def drive(image: Image) -> Callable[..., int]:
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(image.entries[0])
+
+
+@pytest.fixture(params=[2, 5])
+def team(request: pytest.FixtureRequest, drive: Any, image: Image) -> Iterator[Team]:
+    made = Team(request.param, drive, image)
+    yield made
+    made.end()
+
+
+def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = None) -> tuple[int, list[int]]:
+    """Run instructions; gives the driver's answer and its report."""
+    code = np.zeros((len(rows), table.WIDTH), np.int64)
+    for at, row in enumerate(rows):
+        code[at, : len(row)] = row
+    values, report, block = np.array(args, np.int64), words(2), words(len(table.DRIVER_PARAMS))
+    block[:] = address(code), address(values), address(values), team.address if team else 0, address(report), 0, 0
+    return drive(address(block), 0, len(rows)), report.tolist()
+
+
+def test_the_driver_and_python_agree_on_numbers() -> None:
+    names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "WIDTH", "STAMP_WIDTH", "SERVE"]
+    assert [getattr(source, n) for n in names] == [getattr(table, n) for n in names]
+    team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
+    for name in [*team, "SPINS", "ACTIVE", "STOPPED"]:
+        assert getattr(source, name) == 8 * getattr(table, name), name
+
+
+@pytest.mark.parametrize("extent", [0, 1, 2, 3, 4, 5, 6, 77, 1000])
+def test_every_work_item_is_done_once(drive: Any, image: Image, team: Team, extent: int) -> None:
+    a = np.zeros(1000, np.int64)
+    rows = [[table.CALL, image.entries[1], 0, 2, 1]] * 50
+    assert run(drive, rows, [address(a), 0, extent], team) == (0, [0, 0])
+    assert a.tolist() == [50] * extent + [0] * (1000 - extent)
+
+
+def test_small_kernels_wake_nobody(drive: Any, image: Image, team: Team) -> None:
+    a = np.zeros(10, np.int64)
+    assert run(drive, [[table.CALL, image.entries[1], 0, 2, 0]], [address(a), 0, 10], team)[0] == 0
+    assert a.tolist() == [1] * 10
+    assert ctypes.c_int64.from_address(team.address + 8 * table.GENERATION).value == 0
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_a_failure_in_any_part_stops_the_program(drive: Any, image: Image, team: Team, parallel: int) -> None:
+    a = np.zeros(100, np.int64)
+    touch = [table.CALL, image.entries[1], 0, 2, parallel]
+    fail = [table.CALL, image.entries[1], 3, 5, parallel]
+    args = [address(a), 0, 100, address(a), 9, 100]
+    assert run(drive, [touch, touch, fail, touch], args, team) == (1, [2, 9])
+    assert a.tolist() == [3] * 100
+    assert run(drive, [touch], args, team) == (0, [0, 0])
+
+
+def test_jumps_and_counters(drive: Any, image: Image) -> None:
+    a, counter, stored, truth = np.zeros(3, np.int64), words(1), words(1), np.array([True])
+    stored[0] = 2
+    args = [address(a), 0, 3, address(counter), 5, address(stored), truth.ctypes.data]
+    touch = [table.CALL, image.entries[1], 0, 2, 0]
+    loop = [[table.SET, 3, 0], [table.NOT_BELOW, 5, 3, 4], touch, [table.ADD, 3, 1], [table.JUMP, 1]]
+    assert run(drive, loop, args)[0] == 0
+    assert (a.tolist(), counter[0]) == ([5] * 3, 5)
+    loop[1] = [table.NOT_BELOW_STORED, 5, 3, 5]
+    run(drive, loop, args)
+    assert (a.tolist(), counter[0]) == ([7] * 3, 2)
+    run(drive, [[table.UNLESS, 2, 6], touch], args)
+    assert a.tolist() == [8] * 3
+    truth[0] = False
+    run(drive, [[table.UNLESS, 2, 6], touch], args)
+    assert a.tolist() == [8] * 3
+
+
+def test_members_sleep_and_wake(drive: Any, image: Image, team: Team) -> None:
+    a = np.zeros(8, np.int64)
+    sleeping = ctypes.c_int64.from_address(team.address + 8 * table.SLEEPING)
+    for _ in range(20):
+        until = time.monotonic() + 10
+        while sleeping.value < team.threads - 1:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        run(drive, [[table.CALL, image.entries[1], 0, 2, 1]], [address(a), 0, 8], team)
+    assert a.tolist() == [20] * 8
+
+
+def test_a_team_ends(drive: Any, image: Image) -> None:
+    before = threading.active_count()
+    made = Team(4, drive, image)
+    assert threading.active_count() == before + 3
+    made.end()
+    assert threading.active_count() == before
