@@ -13,8 +13,9 @@ from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering import schedule_loops, sites
+from graphopt.lowering import sampling, schedule_loops, schedule_marks, sites
 from graphopt.lowering.loops import Nest
+from graphopt.lowering.script import show
 from graphopt.lowering.sites import BlockRef, LoopRef
 from graphopt.lowering.trace import Argument, Reference, Step, Trace
 
@@ -92,6 +93,18 @@ class Schedule:
     split = rewriting(schedule_loops.split)
     fuse = rewriting(schedule_loops.fuse)
     reorder = rewriting(schedule_loops.reorder)
+    add_unit_loop = rewriting(schedule_loops.add_unit_loop)
+    # what runs them, and notes
+    parallel = rewriting(schedule_marks.parallel)
+    vectorize = rewriting(schedule_marks.vectorize)
+    unroll = rewriting(schedule_marks.unroll)
+    bind = rewriting(schedule_marks.bind)
+    annotate = rewriting(schedule_marks.annotate)
+    unannotate = rewriting(schedule_marks.unannotate)
+    # draws
+    sample_perfect_tile = drawing(sampling.sample_perfect_tile)
+    sample_categorical = drawing(sampling.sample_categorical)
+    sample_compute_location = drawing(sampling.sample_compute_location)
 
     @property
     def trace(self) -> Trace:
@@ -103,6 +116,10 @@ class Schedule:
                 needed |= {place, *(r.step for r in step.references)}
         moved = {old: new for new, old in enumerate(sorted(needed))}
         return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
+
+    def show(self) -> str:
+        """The nest's script."""
+        return show(self.nest)
 
     def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Step:
         """The call as a step, with references for what earlier steps gave."""

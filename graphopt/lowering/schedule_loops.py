@@ -9,13 +9,27 @@ from math import prod
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
+from graphopt.lowering.dependence import check_order
 from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
-from graphopt.lowering.loops import Block, For, If, Nest, Seq, Stmt, expressions, inner, map_expressions, with_inner
+from graphopt.lowering.loops import (
+    Block,
+    For,
+    If,
+    Nest,
+    Seq,
+    Stmt,
+    expressions,
+    inner,
+    map_expressions,
+    with_inner,
+)
 from graphopt.lowering.sites import (
     AnyLoop,
+    BlockRef,
     LoopRef,
     extents_around,
     find_loop,
+    find_place,
     free_name,
     names_in,
     primitive,
@@ -30,7 +44,7 @@ def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nes
     Where the extents make more iterations than there were, blocks below run for those that there were.
     Before::
 
-        for i0 in range(10):
+        for i0 in serial(10):
             with block("B"):
                 v0 = axis.spatial(10, i0)
                 B[v0] = A[v0] + 1.0
@@ -90,7 +104,7 @@ def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
 
     After ``s.fuse("i0", "i1")``::
 
-        for i0_i1 in range(32):
+        for i0_i1 in serial(32):
             with block("B"):
                 v0 = axis.spatial(4, i0_i1 // 8)
                 v1 = axis.spatial(8, i0_i1 % 8)
@@ -167,6 +181,7 @@ def reorder(nest: Nest, *loops: AnyLoop) -> tuple[Nest, None]:
         seen.add(loop.var)
     if after == chain:
         return nest, None
+    check_order(outermost, chain, after)
     body = chain[-1].body
     for loop in reversed(after):
         body = replace(loop, body=body)
@@ -188,6 +203,26 @@ def _chain(outermost: For, wanted: set[Var]) -> list[For]:
         f"{min(v.name for v in left)} does not stand directly within {chain[-1].var.name}; "
         "only loops with nothing else between them can be reordered"
     )
+
+
+@primitive
+def add_unit_loop(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[Nest, LoopRef]:
+    """A loop of one iteration around a block or loop, for primitives that want one.
+
+    Before::
+
+        with block("B"):
+            B[0] = A[0] + 1.0
+
+    After ``s.add_unit_loop("B")``::
+
+        for unit in serial(1):
+            with block("B"):
+                B[0] = A[0] + 1.0
+    """
+    site = find_place(nest, within)
+    var = Var(free_name(names_in(nest), "unit"))
+    return replaced(nest, site, For(var, Const(1), site.stmt)), LoopRef(var.name)
 
 
 # ------------------------------------------------------------------ what the primitives share

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import count
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.expressions import Expr, Var, apply, walk
@@ -47,6 +47,10 @@ class LoopRef:
     name: str
 
 
+ROOT: Final = LoopRef("<root>")
+"""In place of a loop to compute a block at: the block stays where it is."""
+INLINE: Final = LoopRef("<inline>")
+"""In place of a loop to compute a block at: it is written out where it is read."""
 AnyLoop: TypeAlias = LoopRef | str
 AnyBlock: TypeAlias = BlockRef | str
 
@@ -123,6 +127,14 @@ def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
             return BlockSite(stmt, above)
     known = (s.name for s in statements(nest.body) if isinstance(s, Block))
     raise ScheduleError(f"there is no block {name}; the blocks are {_listed(known)}")
+
+
+def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
+    """The block or loop; a plain name is that of a block or, where there is none, of a loop."""
+    if isinstance(within, LoopRef):
+        return find_loop(nest, within)
+    named = any(isinstance(s, Block) and s.name == within for s in statements(nest.body))
+    return find_block(nest, within) if named or isinstance(within, BlockRef) else find_loop(nest, within)
 
 
 def block_sites(nest: Nest) -> Iterator[BlockSite]:
@@ -205,7 +217,9 @@ def get_block(nest: Nest, name: str) -> BlockRef:
 
 
 def get_loop(nest: Nest, name: str) -> LoopRef:
-    """The loop over the variable of that name."""
+    """The loop over the variable of that name; ``ROOT`` and ``INLINE`` by theirs."""
+    if name in (ROOT.name, INLINE.name):
+        return LoopRef(name)
     return LoopRef(find_loop(nest, name).stmt.var.name)
 
 
