@@ -1,7 +1,97 @@
-"""What convolutions compute."""
+"""What convolutions compute, in one to three dimensions."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Sequence
 
-TABLE: Table = {}
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.operators.elements import integer, label, wide, widened
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.products import rounded
+from graphopt.lowering.operators.windows import Windows, image, integers, windows
+
+
+def _conv(op: Operation) -> Tensor:
+    x, w = op.input(0), op.input(1)
+    total = convolution(op, x, w)
+    return with_bias(op, total, 2)
+
+
+def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
+    """The sum over each window, without a bias, in the wide form of the dtype."""
+    shape, group, inner = op.shape(), integer(op, "group"), wide(x.dtype)
+    x, where = image(x, windows(op, x.shape[2:], w.shape[2:], shape[2:]), shape[2:], const(0, x.dtype))
+    share = w.shape[0] // group
+
+    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+        depth = t.reduce_axis(w.shape[1])
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        offset = [s.var for s in steps]
+        channel = depth.var if group == 1 else o // share * w.shape[1] + depth.var
+        value = x[(n, channel, *where.at(at, offset))]
+        weight = w[(o, depth.var, *offset)]
+        return t.sum(cast(widened(value), inner) * cast(widened(weight), inner), depth, *steps)
+
+    if Const(0) in w.shape[1:]:
+        raise NotLowered(f"{op.op} over an empty window")
+    return compute(shape, element, name=label(op))
+
+
+def with_bias(op: Operation, total: Tensor, k: int) -> Tensor:
+    """The convolution with its bias, the op's k-th input, in the op's own dtype."""
+    dtype = op.dtype()
+    if not op.has(k):
+        return rounded(total, dtype)
+    bias = op.input(k)
+
+    def element(n: Expr, o: Expr, *at: Expr) -> Expr:
+        return cast(total[(n, o, *at)] + cast(widened(bias[o]), total.dtype), dtype)
+
+    return compute(total.shape, element, name="biased")
+
+
+def _conv_transpose(op: Operation) -> Tensor:
+    x, w, shape, group = op.input(0), op.input(1), op.shape(), integer(op, "group")
+    rank, inner = x.rank - 2, wide(op.dtype())
+    where = _transposed(op, x.shape[2:], w.shape[2:], shape[2:])
+    depth, share = x.shape[1] // group, w.shape[1]
+
+    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+        channel = t.reduce_axis(depth)
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        inside, places = [], []
+        for axis in range(rank):
+            reached = at[axis] + where.before[axis] - steps[axis].var * where.dilations[axis]
+            stride = where.strides[axis]
+            inside += [reached >= 0, reached < x.shape[2 + axis] * stride]
+            inside += [equal(reached % stride, 0)] if stride > 1 else []
+            places.append(reached // stride)
+        c = channel.var if group == 1 else o // share * depth + channel.var
+        value = cast(widened(x[(n, c, *places)]), inner)
+        weight = cast(widened(w[(c, o if group == 1 else o % share, *(s.var for s in steps))]), inner)
+        return t.sum(select(conjunction(*inside), value * weight, const(0, inner)), channel, *steps)
+
+    return with_bias(op, compute(shape, element, name=label(op)), 2)
+
+
+def _transposed(op: Operation, size: Sequence[Expr], kernel: Sequence[Expr], output: Sequence[Expr]) -> Windows:
+    """The windows of a transposed convolution: pads are what is cut off."""
+    rank = len(size)
+    strides, dilations = integers(op, "strides", [1] * rank), integers(op, "dilations", [1] * rank)
+    more, auto = integers(op, "output_padding", [0] * rank), op.attr("auto_pad")
+    pads = integers(op, "pads", [0] * (2 * rank))
+    before: list[Expr] = [Const(p) for p in pads[:rank]]
+    if auto in ("SAME_UPPER", "SAME_LOWER") or op.attrs.get("output_shape"):
+        grown = [
+            (n - 1) * s + p + (k - 1) * d + 1
+            for n, k, s, d, p in zip(size, kernel, strides, dilations, more, strict=True)
+        ]
+        cut = [whole - out for whole, out in zip(grown, output, strict=True)]
+        before = [total // 2 if auto == "SAME_UPPER" else total - total // 2 for total in cut]
+    none = (Const(0),) * rank
+    return Windows(tuple(kernel), strides, dilations, tuple(before), none)
+
+
+TABLE: Table = {"Conv": _conv, "ConvTranspose": _conv_transpose}

@@ -1,7 +1,160 @@
-"""What pooling compute."""
+"""What pools compute: the largest, the mean or a norm over windows, and over whole images."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Sequence
 
-TABLE: Table = {}
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Tensor, compute, compute_several, lowest
+from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, maximum, minimum, select
+from graphopt.lowering.operators.elements import integer, label, number, wide, widened
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.products import rounded
+from graphopt.lowering.operators.windows import Windows, image, integers, windows
+
+
+def _windows(op: Operation, x: Tensor) -> Windows:
+    kernel = tuple(Const(k) for k in integers(op, "kernel_shape", ()))
+    if len(kernel) != x.rank - 2:
+        raise NotLowered(f"{op.op} lacks its kernel_shape")
+    return windows(op, x.shape[2:], kernel, op.shape()[2:])
+
+
+def _max_pool(op: Operation) -> Tensor | Sequence[Tensor]:
+    x = op.input(0)
+    found = _windows(op, x)
+    if len(op.outputs) > 1:
+        return _max_pool_with_places(op, x, found)
+    x, where = image(x, found, op.shape()[2:], lowest(x.dtype))
+
+    def element(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        return t.max(x[(n, c, *where.at(at, [s.var for s in steps]))], *steps)
+
+    return compute(op.shape(), element, name=label(op))
+
+
+def _max_pool_with_places(op: Operation, x: Tensor, where: Windows) -> tuple[Tensor, ...]:
+    """The largest of each window and its place in the whole input, the first of equals."""
+    sizes = x.shape[2:]
+    columns = bool(integer(op, "storage_order"))
+
+    def element(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        place = where.at(at, [s.var for s in steps])
+        inside = conjunction(*(e for p, s in zip(place, sizes, strict=True) for e in (p >= 0, p < s)))
+        held = [minimum(maximum(p, 0), s - 1) for p, s in zip(place, sizes, strict=True)]
+        value = select(inside, x[(n, c, *held)], lowest(x.dtype))
+        number: Expr = Const(0)
+        for p, s in zip(place[::-1] if columns else place, sizes[::-1] if columns else sizes, strict=True):
+            number = number * s + p
+        whole: Expr = n * x.shape[1] + c
+        for s in sizes:
+            whole = whole * s
+        return t.reduction(
+            steps,
+            [value, select(inside, whole + number, const(-1, INDEX))],
+            [lowest(x.dtype), const(-1, INDEX)],
+            lambda best, new: [maximum(best[0], new[0]), select(_wins(best, new), new[1], best[1])],
+        )
+
+    return compute_several(op.shape(), element, ("maxpool", "places"))
+
+
+def _wins(best: Sequence[Expr], new: Sequence[Expr]) -> Expr:
+    """Whether a new element takes the place of the best so far: it is larger, or the first."""
+    return apply("or", new[0] > best[0], conjunction(apply("lt", best[1], 0), apply("ge", new[1], 0)))
+
+
+def _average_pool(op: Operation) -> Tensor:
+    x, shape, dtype = op.input(0), op.shape(), op.dtype()
+    where, inner = _windows(op, x), wide(dtype)
+    counts_pads, sizes = bool(integer(op, "count_include_pad")), x.shape[2:]
+    source, plain = image(x, where, shape[2:], const(0, x.dtype))
+
+    def total(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+        steps = [t.reduce_axis(k) for k in plain.kernel]
+        return t.sum(cast(widened(source[(n, c, *plain.at(at, [s.var for s in steps]))]), inner), *steps)
+
+    sums = compute(shape, total, name=label(op))
+
+    def mean(n: Expr, c: Expr, *at: Expr) -> Expr:
+        counted: Expr = Const(1)
+        for k, p, s, d, b, a, size in zip(
+            where.kernel, at, where.strides, where.dilations, where.before, where.after, sizes, strict=True
+        ):
+            first = p * s - b
+            low, high = (-b, size + a) if counts_pads else (Const(0), size)
+            counted = counted * _steps_inside(first, k, d, low, high)
+        return cast(sums[(n, c, *at)] / cast(counted, inner), dtype)
+
+    return compute(shape, mean, name="mean")
+
+
+def _steps_inside(first: Expr, kernel: Expr, dilation: int, low: Expr, high: Expr) -> Expr:
+    """How many of the window's steps lie from ``low`` up to ``high``."""
+    skipped = maximum((low - first + (dilation - 1)) // dilation, 0)
+    reached = minimum((high - first + (dilation - 1)) // dilation, kernel)
+    return maximum(reached - skipped, 0)
+
+
+def _lp_pool(op: Operation) -> Tensor:
+    x, shape, dtype, p = op.input(0), op.shape(), op.dtype(), number(op, "p")
+    inner = wide(dtype)
+    source, where = image(x, _windows(op, x), shape[2:], const(0, x.dtype))
+
+    def total(n: Expr, c: Expr, *at: Expr) -> t.Reduction:
+        steps = [t.reduce_axis(k) for k in where.kernel]
+        value = apply("abs", cast(widened(source[(n, c, *where.at(at, [s.var for s in steps]))]), inner))
+        return t.sum(_power(value, p), *steps)
+
+    return _root(compute(shape, total, name=label(op)), p, dtype)
+
+
+def _power(value: Expr, p: float) -> Expr:
+    return value if p == 1 else value * value if p == 2 else apply("pow", value, const(p, value.dtype))
+
+
+def _root(total: Tensor, p: float, dtype: str) -> Tensor:
+    def element(*at: Expr) -> Expr:
+        if p == 2:
+            return cast(apply("sqrt", total[at]), dtype)
+        return cast(apply("pow", total[at], const(1 / p, total.dtype)), dtype)
+
+    return rounded(total, dtype) if p == 1 else compute(total.shape, element, name="root")
+
+
+def _over_image(op: Operation, combine: str) -> Tensor:
+    """One number for each channel."""
+    x, dtype = op.input(0), op.dtype()
+    inner, p = wide(dtype), number(op, "p") if combine == "lp" else 1.0
+    if Const(0) in x.shape[2:]:
+        raise NotLowered(f"{op.op} of an empty image")
+
+    def element(n: Expr, c: Expr, *_: Expr) -> t.Reduction:
+        steps = [t.reduce_axis(s) for s in x.shape[2:]]
+        value: Expr = x[(n, c, *(s.var for s in steps))]
+        if combine == "max":
+            return t.max(value, *steps)
+        value = cast(widened(value), inner)
+        return t.sum(_power(apply("abs", value), p) if combine == "lp" else value, *steps)
+
+    total = compute(op.shape(), element, name=label(op))
+    if combine == "lp":
+        return _root(total, p, dtype)
+    if combine == "max":
+        return total
+    size: Expr = Const(1)
+    for s in x.shape[2:]:
+        size = size * s
+    return compute(op.shape(), lambda *at: cast(total[at] / cast(size, inner), dtype), name="mean")
+
+
+TABLE: Table = {
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+    "LpPool": _lp_pool,
+    "GlobalMaxPool": lambda op: _over_image(op, "max"),
+    "GlobalAveragePool": lambda op: _over_image(op, "sum"),
+    "GlobalLpPool": lambda op: _over_image(op, "lp"),
+}

@@ -1,7 +1,90 @@
-"""What products compute."""
+"""What products of matrices compute."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Sequence
 
-TABLE: Table = {}
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import Const, Expr, cast, const
+from graphopt.lowering.operators.elements import broadcast, integer, label, number, wide, widened
+from graphopt.lowering.operators.operation import Operation, Table
+
+
+def product(
+    a: Tensor, b: Tensor, shape: Sequence[Expr], dtype: str, name: str, transpose: tuple[bool, bool] = (False, False)
+) -> Tensor:
+    """``a @ b`` as numpy has it, the last two axes of either exchanged where asked; in the wide form of the dtype."""
+    rows, columns = a.rank > 1, b.rank > 1
+    depth = a.shape[-2 if transpose[0] and rows else -1]
+    inner = wide(dtype)
+
+    def element(*at: Expr) -> Expr | t.Reduction:
+        if depth == Const(0):
+            return const(0, inner)
+        k = t.reduce_axis(depth)
+        i, j = (at[-2 if columns else -1] if rows else None), (at[-1] if columns else None)
+        batch = at[: len(at) - rows - columns]
+        x = _element(a, batch, (k.var, i) if transpose[0] else (i, k.var))
+        y = _element(b, batch, (j, k.var) if transpose[1] else (k.var, j))
+        return t.sum(cast(widened(x), inner) * cast(widened(y), inner), k)
+
+    return compute(shape, element, name=name)
+
+
+def _element(tensor: Tensor, batch: Sequence[Expr], last: tuple[Expr | None, Expr | None]) -> Expr:
+    """The element of a stack of matrices; a missing index is that of an axis that a vector does not have."""
+    own = [i for i in last if i is not None]
+    if tensor.rank == 1:
+        return tensor[tuple(own)]
+    at = [*batch[len(batch) - (tensor.rank - 2) :], *own]
+    indices = [
+        Const(0) if extent == Const(1) and k < tensor.rank - 2 else i
+        for k, (i, extent) in enumerate(zip(at, tensor.shape, strict=True))
+    ]
+    return tensor[tuple(indices)]
+
+
+def _matmul(op: Operation) -> Tensor:
+    total = product(op.input(0), op.input(1), op.shape(), op.dtype(), label(op))
+    return rounded(total, op.dtype())
+
+
+def rounded(total: Tensor, dtype: str) -> Tensor:
+    """The tensor in a dtype of its own, where it was computed in a wider one."""
+    return total if total.dtype == dtype else compute(total.shape, lambda *at: cast(total[at], dtype), name=total.name)
+
+
+def _gemm(op: Operation) -> Tensor:
+    dtype = op.dtype()
+    transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
+    total = product(op.input(0), op.input(1), op.shape(), dtype, label(op), transpose)
+    alpha, beta, kind = number(op, "alpha"), number(op, "beta"), total.dtype
+
+    def element(*at: Expr) -> Expr:
+        value: Expr = total[at]
+        if alpha != 1:
+            value = value * const(alpha, kind)
+        if op.has(2):
+            added = cast(widened(broadcast(op.input(2), op.shape(), at)), kind)
+            value = value + (added if beta == 1 else added * const(beta, kind))
+        return cast(value, dtype)
+
+    return total if alpha == 1 and not op.has(2) and kind == dtype else compute(total.shape, element, name="gemm")
+
+
+def _fused_matmul(op: Operation) -> Tensor:
+    a, b, dtype = op.input(0), op.input(1), op.dtype()
+    if integer(op, "transBatchA") or integer(op, "transBatchB"):
+        from graphopt.lowering.operators.operation import NotLowered
+
+        raise NotLowered("FusedMatMul with transposed batches")
+    transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
+    total, alpha = product(a, b, op.shape(), dtype, "matmul", transpose), number(op, "alpha")
+    if alpha == 1:
+        return rounded(total, dtype)
+    scale = const(alpha, total.dtype)
+    return compute(total.shape, lambda *at: cast(total[at] * scale, dtype), name="scaled")
+
+
+TABLE: Table = {"MatMul": _matmul, "Gemm": _gemm, "com.microsoft::FusedMatMul": _fused_matmul}

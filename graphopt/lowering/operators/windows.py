@@ -1,0 +1,89 @@
+"""Windows that slide over images: where they lie, and the image with its edges padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import Const, Expr, conjunction, maximum, select
+from graphopt.lowering.operators.operation import Operation
+
+
+@dataclass(frozen=True)
+class Windows:
+    """For each axis of an image: the window's extent, its step, the distance of its elements, and the pads."""
+
+    kernel: tuple[Expr, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[Expr, ...]
+    after: tuple[Expr, ...]
+    reaches_beyond: bool = False
+    """Whether the last windows may reach beyond the image and its padding (``ceil_mode``)."""
+
+    def at(self, position: Sequence[Expr], offset: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Where an element of a window lies, counted from the image's start: beyond it, it is padding."""
+        return tuple(
+            p * s + k * d - b
+            for p, k, s, d, b in zip(position, offset, self.strides, self.dilations, self.before, strict=True)
+        )
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether windows hold more than the image."""
+        return self.reaches_beyond or any(p != Const(0) for p in (*self.before, *self.after))
+
+
+def integers(op: Operation, name: str, default: Sequence[int]) -> tuple[int, ...]:
+    """An attribute that is a list of integers."""
+    value = op.attr(name)
+    return tuple(int(v) for v in value) if isinstance(value, tuple) and value else tuple(default)  # type: ignore[arg-type]
+
+
+def windows(op: Operation, image: Sequence[Expr], kernel: Sequence[Expr], output: Sequence[Expr]) -> Windows:
+    """The windows of a convolution or pool over an image, ``auto_pad`` worked out."""
+    rank = len(image)
+    strides, dilations = integers(op, "strides", [1] * rank), integers(op, "dilations", [1] * rank)
+    auto = op.attr("auto_pad")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        before, after = [], []
+        for size, k, s, d, out in zip(image, kernel, strides, dilations, output, strict=True):
+            total = maximum((out - 1) * s + (k - 1) * d + 1 - size, 0)
+            less, more = total // 2, total - total // 2
+            before.append(less if auto == "SAME_UPPER" else more)
+            after.append(more if auto == "SAME_UPPER" else less)
+    else:
+        pads = [0] * (2 * rank) if auto == "VALID" else integers(op, "pads", [0] * (2 * rank))
+        before, after = [Const(p) for p in pads[:rank]], [Const(p) for p in pads[rank:]]
+    return Windows(tuple(kernel), strides, dilations, tuple(before), tuple(after), bool(op.attr("ceil_mode")))
+
+
+def padded(x: Tensor, fill: Expr, before: Sequence[Expr], after: Sequence[Expr], first: int = 2) -> Tensor:
+    """The tensor with so many elements more at both ends of its axes from ``first`` on."""
+    pads = zip(x.shape[first : first + len(before)], before, after, strict=True)
+    grown = [b + size + a for size, b, a in pads]
+    shape = (*x.shape[:first], *grown, *x.shape[first + len(before) :])
+
+    def element(*at: Expr) -> Expr:
+        where = list(at)
+        inside = []
+        for k, (b, a) in enumerate(zip(before, after, strict=True), first):
+            where[k] = at[k] - b
+            inside += [where[k] >= 0] if b != Const(0) else []
+            inside += [where[k] < x.shape[k]] if a != Const(0) else []
+        return select(conjunction(*inside), x[tuple(where)], fill)
+
+    return compute(shape, element, x.dtype, "padded")
+
+
+def image(x: Tensor, w: Windows, output: Sequence[Expr], fill: Expr, first: int = 2) -> tuple[Tensor, Windows]:
+    """The image with its padding, as far as windows reach beyond it, and the windows without any."""
+    if not w.is_padded:
+        return x, w
+    after = []
+    for size, b, k, s, d, out in zip(x.shape[first:], w.before, w.kernel, w.strides, w.dilations, output, strict=False):
+        reach = (out - 1) * s + (k - 1) * d + 1 - size - b  # windows may end before the padding does, or beyond it
+        after.append(maximum(reach, 0))
+    none = (Const(0),) * len(w.kernel)
+    return padded(x, fill, w.before, after, first), Windows(w.kernel, w.strides, w.dilations, none, none)
