@@ -1,0 +1,256 @@
+"""What Resize computes: the nearest element, or a sum of the elements around a coordinate, the nearer the heavier.
+
+One axis after another is resized, except for where few elements take part: nearest and linear need no tensor between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import floor
+
+from graphopt.lowering import compute as tensors
+from graphopt.lowering.compute import Tensor, compute, reduce_axis
+from graphopt.lowering.expressions import (
+    Expr,
+    apply,
+    as_expr,
+    cast,
+    conjunction,
+    const,
+    equal,
+    maximum,
+    minimum,
+    select,
+)
+from graphopt.lowering.operators.coordinates import DOUBLE, Line, Number, cubic_far, cubic_near, cubic_weights, double
+from graphopt.lowering.operators.elements import integer, label, number, text, wide
+from graphopt.lowering.operators.indices import clamped
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How elements are combined."""
+
+    mode: str
+    nearest: str
+    cubic: float = -0.75
+    excludes: bool = False
+    antialias: bool = False
+    beyond: float | None = None
+    """What stands where the coordinate is outside of the input, if that counts."""
+
+    def weights(self, part: Expr) -> list[Expr]:
+        """Of the elements around a coordinate that lies ``part`` behind the middle one, from the first one on."""
+        if self.mode == "linear":
+            return [1.0 - part, part]
+        return cubic_weights(part, self.cubic)
+
+
+def resize(op: Operation) -> Tensor:
+    """The input with other sizes."""
+    transformation = text(op, "coordinate_transformation_mode")
+    beyond = number(op, "extrapolation_value") if transformation == "tf_crop_and_resize" else None
+    manner = Manner(
+        text(op, "mode"),
+        text(op, "nearest_mode"),
+        number(op, "cubic_coeff_a"),
+        bool(integer(op, "exclude_outside")),
+        _antialias(op),
+        beyond,
+    )
+    return _resized(op, _lines(op, transformation), manner)
+
+
+def enlarge(op: Operation) -> Tensor:
+    """The input enlarged, as opsets before 11 have it."""
+    scales = op.known(1).reshape(-1).tolist()
+    if text(op, "mode") != "nearest" or min(scales, default=1) < 1:
+        raise NotLowered(f"{op.op} is told only for enlarging by the nearest element")
+    x, shape = op.input(0), op.shape()
+    lines = {k: Line(x.shape[k], shape[k], float(s), "asymmetric") for k, s in enumerate(scales)}
+    return _resized(op, lines, Manner("nearest", "floor"))
+
+
+def _antialias(op: Operation) -> bool:
+    return "@" not in op.op and bool(integer(op, "antialias"))
+
+
+def _given(op: Operation, k: int) -> bool:
+    """Whether an input is given and not empty (as old opsets leave one out)."""
+    fact = op.facts[k] if k < len(op.facts) else None
+    return op.has(k) and (fact is None or fact.size != 0)
+
+
+def _lines(op: Operation, transformation: str) -> dict[int, Line]:
+    """The axes that are resized."""
+    x, shape = op.input(0), op.shape()
+    listed = None if "@" in op.op else op.attr("axes")
+    axes = [int(a) % x.rank for a in listed] if isinstance(listed, tuple) else list(range(x.rank))  # type: ignore[arg-type]
+    scales = _scales(op, axes)
+    roi = _roi(op, axes) if transformation == "tf_crop_and_resize" else None
+    lines = {}
+    for k, axis in enumerate(axes):
+        part = None if roi is None else (roi[k], roi[k + len(axes)])
+        line = Line(x.shape[axis], shape[axis], scales[k], transformation, part)
+        if not line.is_kept:
+            lines[axis] = line
+    return lines
+
+
+def _scales(op: Operation, axes: Sequence[int]) -> list[Number]:
+    x, shape = op.input(0), op.shape()
+    if not _given(op, 3):
+        return [float(s) for s in op.known(2).reshape(-1).tolist()]
+    policy = "stretch" if "@" in op.op else text(op, "keep_aspect_ratio_policy")
+    if policy in ("", "stretch"):
+        return [1.0 if shape[a] == x.shape[a] else double(shape[a]) / double(x.shape[a]) for a in axes]
+    wanted = [double(size) / double(x.shape[a]) for size, a in zip(op.elements(3), axes, strict=True)]
+    if all(isinstance(s, float) for s in wanted):
+        return [min(wanted) if policy == "not_larger" else max(wanted)] * len(axes)
+    choose = minimum if policy == "not_larger" else maximum
+    return [reduce(choose, (as_expr(s, DOUBLE) for s in wanted))] * len(axes)
+
+
+def _roi(op: Operation, axes: Sequence[int]) -> list[Number]:
+    if not _given(op, 1):
+        raise NotLowered("Resize crops, and no part is given")
+    known, tensor = op.constant(1), op.input(1)
+    if known is not None:
+        return [float(e) for e in known.reshape(-1).tolist()]
+    return [cast(tensor[k], DOUBLE) for k in range(2 * len(axes))]
+
+
+def _resized(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
+    x, dtype = op.input(0), op.input(0).dtype
+    if manner.mode == "nearest":
+        return _nearest(op, lines, manner)
+    if manner.mode not in ("linear", "cubic"):
+        raise NotLowered(f"Resize has no mode {manner.mode}")
+    inner = wide(dtype) if dtype in FLOATS else DOUBLE
+    found = x
+    smooth = {axis: line for axis, line in lines.items() if manner.antialias and _shrinks(line)}
+    for axis, line in smooth.items():
+        found = _antialiased(found, axis, line, manner, inner)
+    rest = {axis: line for axis, line in lines.items() if axis not in smooth}
+    steps = [rest] if manner.mode == "linear" else [{axis: line} for axis, line in rest.items()]
+    for step in steps:
+        found = _weighted(found, step, manner, inner)
+    return compute(op.shape(), lambda *at: _stored(found[at], dtype), dtype, label(op))
+
+
+def _stored(value: Expr, dtype: str) -> Expr:
+    """The value as the output holds it: integers are rounded, and clipped."""
+    if value.dtype == dtype:
+        return value
+    return (
+        cast(value, dtype) if dtype in FLOATS else apply("saturate", apply("round", cast(value, DOUBLE)), dtype=dtype)
+    )
+
+
+def _nearest(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
+    x = op.input(0)
+
+    def element(*at: Expr) -> Expr:
+        where = tuple(lines[k].nearest(i, manner.nearest) if k in lines else i for k, i in enumerate(at))
+        return _unless_beyond(x[where], lines, at, manner)
+
+    return compute(op.shape(), element, x.dtype, label(op))
+
+
+def _unless_beyond(value: Expr, lines: dict[int, Line], at: tuple[Expr, ...], manner: Manner) -> Expr:
+    if manner.beyond is None:
+        return value
+    inside = conjunction(*(~line.is_outside(at[axis]) for axis, line in lines.items()))
+    return select(inside, value, const(manner.beyond, value.dtype))
+
+
+def _weighted(x: Tensor, lines: dict[int, Line], manner: Manner, dtype: str) -> Tensor:
+    """The sum of the elements around each coordinate, along all of the axes at once."""
+
+    axes = list(lines)
+
+    def along(where: tuple[Expr, ...], rest: list[int]) -> Expr:
+        if not rest:
+            return cast(x[where], dtype)
+        axis, line = rest[0], lines[rest[0]]
+        below, part = line.between(where[axis], dtype)
+        weights = manner.weights(part)
+        places = [below + (k - len(weights) // 2 + 1) for k in range(len(weights))]
+        if manner.excludes:
+            weights = _within(weights, places, line.size)
+        terms = [
+            along((*where[:axis], clamped(place, line.size), *where[axis + 1 :]), rest[1:]) * weight
+            for place, weight in zip(places, weights, strict=True)
+        ]
+        return reduce(lambda a, b: a + b, terms)
+
+    def element(*at: Expr) -> Expr:
+        return _unless_beyond(along(at, axes), lines, at, manner)
+
+    shape = [lines[k].count if k in lines else size for k, size in enumerate(x.shape)]
+    return compute(shape, element, dtype, "resized")
+
+
+def _within(weights: list[Expr], places: list[Expr], size: Expr) -> list[Expr]:
+    """The weights with those of places outside left out of the sum, which is 1 again."""
+    kept = [select(conjunction(p >= 0, p < size), w, const(0, w.dtype)) for p, w in zip(places, weights, strict=True)]
+    total = reduce(lambda a, b: a + b, kept)
+    return [w / select(equal(total, 0.0), const(1, total.dtype), total) for w in kept]
+
+
+# -- shrinking over all elements that fall together
+
+
+def _at_most_two(distance: Expr, a: float) -> Expr:
+    beyond = select(distance < 2.0, cubic_far(distance, a), const(0, distance.dtype))
+    return select(distance <= 1.0, cubic_near(distance, a), beyond)
+
+
+def _shrinks(line: Line) -> bool:
+    if not isinstance(line.scale, float):
+        raise NotLowered("how far Resize shrinks is not known ahead of time")
+    return line.scale < 1
+
+
+def _antialiased(x: Tensor, axis: int, line: Line, manner: Manner, dtype: str) -> Tensor:
+    """One axis shrunk: each element is a weighted mean of all that lie as near as the distance of two of the output."""
+    scale, reach = line.scale, 1 if manner.mode == "linear" else 2
+    assert isinstance(scale, float)
+    first = floor(-reach / scale) + 1
+    count = 2 - 2 * first
+
+    def weight(index: Expr, tap: Expr) -> Expr:
+        below, part = line.between(index, dtype)
+        distance = apply("abs", (cast(tap + first, dtype) - part) * scale)
+        near = maximum(1.0 - distance, const(0, dtype)) if reach == 1 else _at_most_two(distance, manner.cubic)
+        place = below + tap + first
+        inside = conjunction(place >= 0, place < line.size)
+        return select(inside, near, const(0, dtype)) if manner.excludes else near
+
+    weights = compute((line.count, count), weight, dtype, "weights")
+    over, along = reduce_axis(count), reduce_axis(count)
+    totals = compute((line.count,), lambda i: tensors.sum(weights[i, over.var], over), dtype, "totals")
+
+    def mean(*at: Expr) -> tensors.Reduction:
+        below, _ = line.between(at[axis], dtype)
+        place = clamped(below + along.var + first, line.size)
+        value = cast(x[(*at[:axis], place, *at[axis + 1 :])], dtype)
+        return tensors.sum(value * weights[at[axis], along.var], along)
+
+    shape = (*x.shape[:axis], line.count, *x.shape[axis + 1 :])
+    sums = compute(shape, mean, None, "sums")
+
+    def element(*at: Expr) -> Expr:
+        total = totals[at[axis]]
+        value = sums[at] / select(equal(total, 0.0), const(1, dtype), total)
+        return _unless_beyond(value, {axis: line}, at, manner)
+
+    return compute(shape, element, dtype, "resized")
+
+
+TABLE: Table = {"Resize": resize, "Resize@10": enlarge, "Resize@11": resize, "Upsample@9": enlarge}
