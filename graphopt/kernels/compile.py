@@ -181,6 +181,8 @@ def _compile(kernel: Kernel, place: Path) -> str | None:
 
 def _one_line(error: Exception) -> str:
     """The lines of a message that say what is wrong and where, without colors."""
+    if isinstance(error, CompilationError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
     telling = [line for line in lines if not line.startswith(("Failed in", "During:", "There are", "- Resolution"))]
     return f"{type(error).__name__}: {'; '.join(telling[:3])}"

@@ -135,8 +135,11 @@ class Binder:
         return places, start + more
 
     def shape(self, number: int, symbols: Mapping[str, int]) -> tuple[int, ...]:
-        """A buffer's shape."""
-        return tuple(evaluate(s, symbols) for s in self._code.buffers[number].shape)
+        """A buffer's shape; raises ``ValueError`` for one that may be any."""
+        shape = self._code.buffers[number].shape
+        if shape is None:
+            raise ValueError(f"buffer {number} has no shape of its own")
+        return tuple(evaluate(s, symbols) for s in shape)
 
     def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
         """How much memory a buffer takes."""

@@ -92,7 +92,7 @@ class _Maker:
         self.calls: dict[int, Call] = {}
         self.words: list[Word] = []
         shapes = (code.buffers[port.buffer].shape for port in code.inputs)
-        inputs = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
+        inputs = dict.fromkeys(size for shape in shapes for size in shape or () if isinstance(size, str))
         self.levels: list[tuple[str, ...]] = [tuple(inputs)]
         self.known: dict[str, int] = dict.fromkeys(inputs, 0)
         self.number_levels(code.steps)
@@ -146,7 +146,7 @@ class _Maker:
 
     def age(self, number: int) -> int:
         def own(buffer: Buffer) -> int:
-            return self.level(*buffer.shape, buffer.offset or 0)
+            return self.level(*(buffer.shape or ()), buffer.offset or 0)
 
         root = self.code.buffers[self.roots[number]]
         return max(own(self.code.buffers[number]), self.level(self.shifts[number]), own(root))

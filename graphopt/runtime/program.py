@@ -238,7 +238,7 @@ class Program:
             if self.code.buffers[n].dtype == "object":
                 raise InputError(f"output {name!r} is no array, and cannot be written into one")
             dtype = self._dtypes[self.code.buffers[n].dtype]
-            if self._layout.ages[n] == 0:
+            if self._layout.ages[n] == 0 and self.code.buffers[n].shape is not None:
                 self._check_out(name, array, self._binder.shape(n, binding.symbols), dtype)
             flags = array.flags
             others = [a for a in (*arrays.values(), *direct.values()) if isinstance(a, np.ndarray)]
@@ -296,6 +296,8 @@ def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:
         if not (flags.c_contiguous and flags.aligned) or array.dtype.itemsize != STORAGE[buffer.dtype].itemsize:
             raise ValueError(f"the constant of buffer {n} is {array.dtype}, and row-major {buffer.dtype} is expected")
     for n, buffer in enumerate(code.buffers):
+        if buffer.shape is None and buffer.place not in ("input", "host"):
+            raise ValueError(f"buffer {n} has no shape, and the place {buffer.place!r}")
         if buffer.place == "constant" and n not in code.constants:
             raise ValueError(f"buffer {n} is a constant, and there is no array for it")
         if buffer.dtype in OBJECTS and buffer.place not in ("input", "constant", "host"):

@@ -21,9 +21,8 @@ class Signature:
         self._buffers = tuple(p.buffer for p in code.inputs)
         self._specs = tuple(code.buffers[n] for n in self._buffers)
         self._dtypes = tuple(dtypes[s.dtype] for s in self._specs)
-        self._fixed = tuple(
-            s.shape if all(isinstance(d, int) for d in s.shape) and s.dtype != "object" else None for s in self._specs
-        )
+        plain = (s.dtype != "object" and all(isinstance(d, int) for d in s.shape or ("any",)) for s in self._specs)
+        self._fixed = tuple(s.shape if fixed else None for s, fixed in zip(self._specs, plain, strict=True))
         self._defaults = {p.name: code.constants[p.buffer] for p in code.inputs if p.buffer in code.constants}
         self._simple = len(self.names) == len(set(self.names)) and not self._defaults
 
@@ -97,7 +96,8 @@ class Signature:
         )
 
     def _expected(self, k: int) -> str:
-        return f"{self._specs[k].dtype}[{', '.join(map(show, self._specs[k].shape))}]"
+        shape = self._specs[k].shape
+        return f"{self._specs[k].dtype}[{'...' if shape is None else ', '.join(map(show, shape))}]"
 
     def _check(self, k: int, value: Any, symbols: dict[str, int]) -> bool:
         """Check one array and bind its symbols; whether it has sizes that are to be checked once all are bound."""
@@ -110,12 +110,13 @@ class Signature:
             right = value.dtype in (self._dtypes[k], STORAGE[spec.dtype]) or (
                 value.dtype.name == spec.dtype and value.dtype.isnative
             )
-        if not right or value.ndim != len(spec.shape):
+        shape = spec.shape or ()
+        if not right or (spec.shape is not None and value.ndim != len(shape)):
             raise InputError(
                 f"input {self.names[k]!r} is {value.dtype}{list(value.shape)}, and {self._expected(k)} is expected"
             )
         later = False
-        for axis, (size, wanted) in enumerate(zip(value.shape, spec.shape, strict=True)):
+        for axis, (size, wanted) in enumerate(zip(value.shape, shape, strict=spec.shape is not None)):
             if isinstance(wanted, str):
                 known = symbols.setdefault(wanted, size)
             elif isinstance(wanted, int):
@@ -128,7 +129,7 @@ class Signature:
         return later
 
     def _check_computed(self, k: int, value: Any, symbols: Mapping[str, int]) -> None:
-        for axis, wanted in enumerate(self._specs[k].shape):
+        for axis, wanted in enumerate(self._specs[k].shape or ()):
             if isinstance(wanted, tuple):
                 known = evaluate(wanted, symbols)
                 if value.shape[axis] != known:

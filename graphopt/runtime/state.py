@@ -220,7 +220,8 @@ class State:
         if buffer.dtype == "object":
             self._arrays[n] = result
             return
-        array, shape, dtype = np.asarray(result), self._binder.shape(n, self.symbols), self._dtype(n)
+        array, dtype = np.asarray(result), self._dtype(n)
+        shape = array.shape if buffer.shape is None else self._binder.shape(n, self.symbols)
         if array.shape != shape or array.dtype != dtype:
             raise ExecutionError(
                 f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"

@@ -32,17 +32,18 @@ class Buffer:
     ``place`` says where it lives:
 
     - ``input``: the caller's array. The sizes in its shape that are mere symbols are bound by it, others are checked.
+      A shape that is None is any.
     - ``output``: an array of the caller's, or a fresh one, that is returned.
     - ``constant``: an array of ``Code.constants``.
     - ``arena``: memory of the program, shared by buffers that do not live at once; the runtime plans it for each
       binding of the symbols unless ``offset`` gives the bytes from the arena's start.
     - ``view``: memory of the buffer ``of``, from the byte ``offset`` on (0 where None).
-    - ``host``: whatever array a ``Host`` step returned. Strings (dtype ``"string"``) and other Python objects (dtype
-      ``"object"``: sequences, optionals) live only in inputs, constants and here.
+    - ``host``: the array that a ``Host`` step returned; a shape that is None is any. Strings (dtype ``"string"``) and
+      other Python objects (dtype ``"object"``: sequences, optionals) live only in inputs, constants and here.
     """
 
     dtype: str
-    shape: tuple[Size, ...]
+    shape: tuple[Size, ...] | None
     place: Place
     of: int | None = None
     offset: Size | None = None

@@ -190,7 +190,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_its_source_kept(folder: Pat
 
 
 def test_kernels_have_no_use_for_python(folder: Path) -> None:
-    with pytest.raises(CompilationError, match=r"it calls Py\w+, .*, which kernels cannot: no Python objects"):
+    with pytest.raises(CompilationError, match=r"not compile: it calls numba_\w+, which kernels cannot: no"):
         compile_kernels([Kernel("def kernel(a, lo, hi):\n    print(lo)\n    return 0\n", ("float32",))])
 
 

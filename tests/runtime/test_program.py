@@ -336,6 +336,15 @@ def test_strings_and_other_objects_pass_through_python() -> None:
     assert found["y"].tolist() == ["ab"]
 
 
+def test_arrays_of_any_shape_pass_through_python() -> None:
+    buffers = [Buffer("float32", None, "input"), Buffer("float32", None, "host")]
+    program = Program(code(buffers, [Host("sum", (0,), (1,))], {"x": 0}, {"y": 1}), {"sum": lambda a: a.sum(axis=0)})
+    assert program([np.ones((3, 2), np.float32)])["y"].tolist() == [3, 3]
+    assert program([np.ones(4, np.float32)])["y"] == 4
+    with pytest.raises(InputError, match=r"input 'x' is float64\[2\], and float32\[...\] is expected"):
+        program([np.ones(2)])
+
+
 def test_too_little_memory_is_said_and_leaves_the_program_usable() -> None:
     buffers = [floats("input", "n"), floats("arena", ("*", "n", 1 << 50)), floats("output", "n")]
     steps = [scale(0, 1, 1, 0, "n"), scale(1, 2, 2, 0, "n")]

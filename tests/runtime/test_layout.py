@@ -1,0 +1,73 @@
+import pytest
+
+from graphopt.runtime import table
+from graphopt.runtime.layout import Choice, Native, Pause, Round, lay_out
+from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop
+from tests.runtime.programs import code, floats, scale
+
+BUFFERS = [
+    floats("input", "n"),
+    floats("arena", "n"),
+    floats("host", "k"),
+    Buffer("int64", (), "arena"),
+    Buffer("bool", (), "arena"),
+    Buffer("float32", (1,), "view", of=1, offset=("*", 4, "n")),
+]
+NO_K = [*BUFFERS[:2], Buffer("float32", None, "host"), *BUFFERS[3:]]
+A, B = scale(0, 1, 1, 1), scale(1, 0, 2, 1)
+
+
+def test_native_steps_are_one_stretch_of_instructions() -> None:
+    loop = Loop((A, Branch(4, (B,), (A,))), counter=3, count="n", condition=4)
+    layout = lay_out(code(NO_K, [A, loop, B], {"x": 0}, {}))
+    assert layout.stages == (Native(0, len(layout.instructions)),)
+    names = [row[0] for row in layout.instructions]
+    call, jump, unless = table.CALL, table.JUMP, table.UNLESS
+    assert names == [
+        *(call, table.SET, table.NOT_BELOW, unless),
+        *(call, unless, call, jump, call),
+        *(table.ADD, jump, call),
+    ]
+    targets = {at: row[1] for at, row in enumerate(layout.instructions) if row[0] in (jump, unless, table.NOT_BELOW)}
+    assert targets == {2: 11, 3: 11, 5: 8, 7: 9, 10: 2}
+    assert list(layout.calls) == [0, 4, 6, 8, 11]
+
+
+def test_python_splits_stretches_and_opens_levels() -> None:
+    host = Host("f", (0,), (2,), binds=(("k", 0, 0),))
+    bind = Bind(("m",), 3)
+    steps = [
+        A,
+        host,
+        scale(2, 1, 1, 1, "k"),
+        Branch(4, (bind, scale(0, 1, 1, 1, "m"))),
+        Loop((A, host_again := Host("f", (0,), (1,))), 3),
+    ]
+    layout = lay_out(code(BUFFERS, steps, {"x": 0}, {}))
+    assert layout.levels == (("n",), ("k",), ("m",))
+    assert layout.stages == (
+        Native(0, 1),
+        Pause(host, 1),
+        Native(1, 2),
+        Choice(steps[3], (Pause(bind, 2), Native(2, 3)), ()),  # type: ignore[arg-type]
+        Round(steps[4], (Native(3, 4), Pause(host_again, None))),  # type: ignore[arg-type]
+    )
+    levels = [[w.level for w in layout.words[row[2] : row[3] + 1]] for row in layout.instructions]
+    assert levels == [[0] * 6, [1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 2], [0] * 6]
+
+
+def test_views_are_addresses_in_what_they_view() -> None:
+    layout = lay_out(code(NO_K, [scale(5, 1, 1, 1)], {"x": 0}, {}))
+    assert (layout.words[0].root, layout.words[0].offset) == (1, ("*", 4, "n"))
+    assert layout.roots == (0, 1, 2, 3, 4, 1)
+
+
+def test_programs_of_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="nothing binds the symbol 'k'"):
+        lay_out(code(BUFFERS, [], {"x": 0}, {}))
+    bind = Bind(("k",), 3)
+    with pytest.raises(ValueError, match="the symbol 'k' is bound twice"):
+        lay_out(code(NO_K, [bind, bind], {"x": 0}, {}))
+    for of in (None, 0):
+        with pytest.raises(ValueError, match="buffer 0 is a view of nothing"):
+            lay_out(code([Buffer("float32", (), "view", of=of)], [], {}, {}))
