@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from graphopt.lowering.arithmetic import Extents, cover, simplify
+from graphopt.lowering.arithmetic import Extents, cover, prove, simplify
 from graphopt.lowering.dataflow import Access, accesses_in
 from graphopt.lowering.expressions import Const, Expr, Var
 from graphopt.lowering.loops import (
@@ -60,6 +60,14 @@ def within(region: Region) -> Region:
             side = Range(Const(first), Const(max(0, last - first)))
         sides.append(side)
     return replace(region, ranges=tuple(sides))
+
+
+def contains(outer: Region, part: Region, around: Extents) -> bool:
+    """Whether all of one region is sure to lie in another."""
+    return all(
+        prove(a.start <= b.start, around) and prove(b.start + b.extent <= a.start + a.extent, around)
+        for a, b in zip(outer.ranges, part.ranges, strict=True)
+    )
 
 
 def with_regions(block: Block) -> Block:

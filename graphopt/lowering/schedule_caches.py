@@ -36,7 +36,7 @@ from graphopt.lowering.loops import (
     seq,
     statements,
 )
-from graphopt.lowering.regions import box, read_box, refreshed, within, written_box
+from graphopt.lowering.regions import box, contains, read_box, refreshed, within, written_box
 from graphopt.lowering.sites import (
     AnyBlock,
     AnyLoop,
@@ -406,7 +406,7 @@ def _lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]
     written = written_box([_only(loop.body, first)], buffer, around)
     if read is None:
         return
-    if not starts or written is None or not _contains(written, read, around):
+    if not starts or written is None or not contains(written, read, around):
         raise ScheduleError(f"a step of {loop.var.name} may read what an earlier one left in {buffer.name}")
 
 
@@ -417,10 +417,3 @@ def _only(stmt: Stmt, unit: Unit) -> Stmt:
         if isinstance(around, For):
             made = replace(around, body=made)
     return made
-
-
-def _contains(outer: Region, part: Region, around: dict[Var, Expr]) -> bool:
-    return all(
-        prove(a.start <= b.start, around) and prove(b.start + b.extent <= a.start + a.extent, around)
-        for a, b in zip(outer.ranges, part.ranges, strict=True)
-    )

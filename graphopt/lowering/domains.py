@@ -1,0 +1,145 @@
+"""The points of a block's axes that make, or read, a box of elements: what decides where a block can run.
+
+A domain says where some axes of a block are, by the loops around the place where it is to run; the
+others are there from end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.arithmetic import affine, prove, simplify
+from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.expressions import Apply, Const, Expr, Var, substitute, variables, walk
+from graphopt.lowering.loops import Axis, Block, Buffer, For, Range, Region
+
+Domain: TypeAlias = dict[Var, Range]
+
+
+def narrow(domain: Domain, block: Block, where: Sequence[Expr], region: Region) -> None:
+    """Narrows the domain of a block's axes to what writes the region; axes of which nothing is known keep theirs."""
+    for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
+        if side == Range(Const(0), size):
+            continue
+        found = _axis_range(index, side)
+        if found is not None and found[0] not in domain and any(a.var == found[0] for a in block.axes):
+            domain[found[0]] = found[1]
+
+
+def _axis_range(index: Expr, side: Range) -> tuple[Var, Range] | None:
+    """The axis in an index, and where it has to be for the index to be on that side of a box."""
+    if isinstance(index, Var):
+        return index, side
+    if isinstance(index, Apply) and isinstance(n := index.args[-1], Const) and isinstance(v := index.args[0], Var):
+        if index.fn == "add":
+            return v, Range(side.start - n, side.extent)
+        if index.fn == "floordiv" and int(n.value) > 0:
+            return v, Range(side.start * n, side.extent * n)
+    return None
+
+
+def match(domain: Domain, block: Block, where: Sequence[Expr], region: Region, around: Mapping[Var, Expr]) -> None:
+    """Narrows the domain of a block's axes to those points that read within a region, and nowhere else."""
+    name = region.buffer.name
+    for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
+        whole = prove(side.start <= 0, around) and prove(side.start + side.extent >= size, around)
+        free = not variables(index)
+        if whole or (free and prove(side.start <= index, around) and prove(index < side.start + side.extent, around)):
+            continue
+        found = _axis_range(index, side)
+        if found is None:
+            raise ScheduleError(f"{block.name} does not read {name} at just its own axes, and so not in one step")
+        var, wanted = found[0], Range(simplify(found[1].start, around), simplify(found[1].extent, around))
+        if domain.setdefault(var, wanted) != wanted:
+            raise ScheduleError(f"{block.name} reads elements of {name} that are made in different steps")
+
+
+def dense(block: Block, loop: For, buffer: Buffer, around: Mapping[Var, Expr]) -> None:
+    """Raises ScheduleError where a block may leave gaps in the box that it writes of a buffer in a step of a loop."""
+    for access in accesses_in(loop.body):
+        if not access.is_write or access.buffer != buffer:
+            continue
+        indices, extents = _divided(access.indices, access.extents)
+        used: set[Var] = set()
+        for index in indices:
+            inside = {**around, **extents}
+            linear = affine(index, extents, inside)
+            own = variables(index) & extents.keys()
+            if linear is None or own & used:
+                break
+            used |= own
+            reach = 1
+            steps = [(linear.coefficients[v], extents[v]) for v in own]
+            numbers = sorted((int(c.value), n) for c, n in steps if isinstance(c, Const))
+            if len(numbers) < len(steps):
+                break
+            if not _gapless([(c, n) for c, n in numbers if n != Const(1)], reach):
+                break
+        else:
+            continue
+        raise ScheduleError(
+            f"{block.name} may leave gaps in what it writes of {buffer.name} in a step of {loop.var.name}"
+        )
+
+
+def _gapless(steps: Sequence[tuple[int, Expr]], reach: int) -> bool:
+    """Whether sums of so many multiples of each number, smallest first, are all numbers from 0 up to some."""
+    for k, (step, extent) in enumerate(steps):
+        if step < 1 or step > reach:
+            return False
+        if isinstance(extent, Const):
+            reach += step * (int(extent.value) - 1)
+        elif k + 1 < len(steps):
+            return False
+    return True
+
+
+def _divided(indices: Sequence[Expr], extents: Mapping[Var, Expr]) -> tuple[tuple[Expr, ...], dict[Var, Expr]]:
+    """The indices with a loop that is divided into quotient and remainder as two loops."""
+    known = dict(extents)
+    for index in indices:
+        for e in _divisions(index):
+            v, n = e.args
+            size = known.get(v) if isinstance(v, Var) else None
+            if (
+                isinstance(size, Const)
+                and isinstance(n, Const)
+                and int(n.value) > 0
+                and int(size.value) % int(n.value) == 0
+            ):
+                assert isinstance(v, Var)
+                high, low = Var(f"{v.name}//"), Var(f"{v.name}%")
+                known.pop(v)
+                known |= {high: Const(int(size.value) // int(n.value)), low: n}
+                made = tuple(simplify(substitute(i, {v: high * n + low}), known) for i in indices)
+                return _divided(made, known)
+    return tuple(indices), known
+
+
+def _divisions(expr: Expr) -> list[Apply]:
+    return [e for e in walk(expr) if isinstance(e, Apply) and e.fn in ("floordiv", "mod")]
+
+
+def is_disjoint(domain: Domain, axes: Sequence[Axis], loops: Sequence[For], around: Mapping[Var, Expr]) -> bool:
+    """Whether no two steps of the loops have points of the axes in common."""
+    left = {s.var: s.extent for s in loops if s.extent != Const(1)}
+    for axis in axes:
+        side = domain.get(axis.var)
+        if side is None:
+            continue
+        linear = affine(side.start, list(left), {**around, **left})
+        if linear is None:
+            return False
+        steps = sorted(
+            (int(c.value), v) for v, c in linear.coefficients.items() if isinstance(c, Const) and c != Const(0)
+        )
+        if len(steps) < sum(c != Const(0) for c in linear.coefficients.values()):
+            return False
+        reach: Expr = side.extent
+        for step, var in steps:
+            if not prove(reach <= step, {}):
+                return False
+            reach = step * left.pop(var)
+    return not left
