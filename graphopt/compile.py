@@ -21,7 +21,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.ir.types import TensorType, Unranked, fresh_symbol
 from graphopt.kernels.compile import compile_kernels, native_driver
-from graphopt.lowering.link import Linked, link
+from graphopt.lowering.link import Linked, Part, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.optimize import optimize_graph
 from graphopt.progress import Listener
@@ -31,6 +31,7 @@ from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program, Row
+from graphopt.runtime.saved import save
 from graphopt.runtime.steps import Code
 from graphopt.steps import Steps
 from graphopt.target import Target
@@ -101,14 +102,25 @@ def compile(
     open dimensions of its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core).
     """
     step = Steps(listener)
+    graph = prepared(model, step, target, shapes or {}, dims or {}, optimize)
+    return CompiledModel(graph, Settings(threads, strict, jobs), step)
+
+
+def prepared(
+    model: Any,
+    step: Steps,
+    target: str | Target,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int],
+    optimize: bool,
+) -> Graph:
+    """The graph of a model as it is lowered: read, fixed, and rewritten."""
     place = target_named(target) if isinstance(target, str) else target
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
-    graph = Preparation(shapes=shapes or {}, dims=dims or {}).fixed(graph)
+    graph = Preparation(shapes=shapes, dims=dims).fixed(graph)
     if optimize:
-        graph, _ = optimize_graph(graph, target=place, step=step)
-    else:
-        graph = step("tidy", _expanded, graph)
-    return CompiledModel(graph, Settings(threads, strict, jobs), step)
+        return optimize_graph(graph, target=place, step=step)[0]
+    return step("tidy", _expanded, graph)
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
@@ -126,6 +138,24 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     return Compiled(
         program, linked, graph, CompileReport(tuple(step.done), len(linked.kernels), calls, linked.reference)
     )
+
+
+def parts_of(
+    model: Any,
+    *,
+    target: str | Target = "portable",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> tuple[Part, ...]:
+    """The calls that a model becomes, with their nests and kernels, none of which is compiled."""
+    step = Steps()
+    graph = prepared(model, step, target, shapes or {}, dims or {}, True)
+    facts = infer(graph)
+    try:
+        return link(graph, facts, lower(graph, facts)).parts
+    except NeedsValues as needs:
+        names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
+        raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None
 
 
 def _expanded(graph: Graph) -> Graph:
@@ -173,8 +203,8 @@ class CompiledModel:
         return chosen.program.profile(rest)
 
     def save(self, folder: str | Path) -> None:
-        """Write the program so that ``graphopt.runtime`` loads it, where it needs numpy and nothing else."""
-        self.compiled.program.save(folder)
+        """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
+        save(self.compiled.program, folder)
 
     def close(self) -> None:
         """Give back memory and threads; the model cannot be called any more."""

@@ -341,6 +341,7 @@ from graphopt.cli import (  # noqa: E402, F401
     convert,
     coverage,
     journal_commands,
+    programs,
     rules_check,
     rules_docs,
     rules_fmt,

@@ -1,0 +1,166 @@
+"""How fast a compiled model is beside other engines: the same inputs, taking turns, each run timed by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from graphopt.compile import compile
+from graphopt.engines import EngineError, open_in_onnxruntime, open_in_openvino
+from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.inputs import Given, draw, given, ranges, sizes
+from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.ir.types import TensorType, symbols
+from graphopt.progress import Event, Listener
+from graphopt.tolerance import error
+
+OURS = "graphopt"
+ENGINES: Mapping[str, Callable[[str, int], Callable[[Mapping[str, Any]], list[Any]]]] = {
+    "ort": lambda path, threads: open_in_onnxruntime(path, optimized=True, threads=threads),
+    "openvino": open_in_openvino,
+}
+"""The engines to compare with: each opens a model file for a number of threads."""
+RANDOM = "random"
+WARM = 3
+ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How one engine did. Times are seconds of single runs; ``ready`` is how long it took to be ready for the first."""
+
+    engine: str
+    median: float
+    p90: float
+    runs: int
+    ready: float
+    ratio: float
+    """How many times as long the engine takes as graphopt: the median over rounds."""
+    error: float | None
+    """The largest difference between its outputs and graphopt's, in units of the tolerance (above 1 is wrong)."""
+
+
+def bench(
+    model: str | Path,
+    *,
+    against: Sequence[str] = (),
+    threads: int = 1,
+    seconds: float = 5.0,
+    inputs: Mapping[str, Given] | None = None,
+    dims: Mapping[str, int] | None = None,
+    listener: Listener | None = None,
+) -> list[Timing]:
+    """How long a run of the model takes here, and in each of the other engines.
+
+    Raises UsageError for an engine that nobody knows, MissingDependencyError for one that is not installed, and for one
+    that refuses the model.
+    """
+    for name in against:
+        if name not in ENGINES:
+            raise UsageError(f"no engine is called {name!r}: there are {', '.join(ENGINES)}")
+    listen = listener or (lambda event: None)
+    graph = onnx_io.load(model)
+    feeds = random_feeds(graph, inputs or {}, dims or {})
+    runs: dict[str, Callable[[], Any]] = {}
+    ready: dict[str, float] = {}
+    outputs: dict[str, list[Any]] = {}
+    for name in (OURS, *against):
+        listen(Event(f"open in {name}"))
+        start = time.perf_counter()
+        runs[name] = _opened(name, model, threads, feeds, listener)
+        outputs[name] = runs[name]()
+        ready[name] = time.perf_counter() - start
+    listen(Event("measure"))
+    times = _times(runs, seconds)
+    ours = times[OURS]
+    return [
+        Timing(
+            name,
+            median(found),
+            sorted(found)[ceil(0.9 * len(found)) - 1],
+            len(found),
+            ready[name],
+            median(t / own for t, own in zip(found, ours, strict=True)),
+            None if name == OURS else _error(outputs[name], outputs[OURS]),
+        )
+        for name, found in times.items()
+    ]
+
+
+def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, int]) -> dict[str, Any]:
+    """Elements for every input: those that are given, else (or for ``"random"``) random ones that the graph most likely
+    accepts.
+
+    Raises UsageError for an input that the graph does not have, or of which nothing can be drawn.
+    """
+    names = [graph.names[v] for v in graph.inputs]
+    for name in inputs:
+        if name not in names:
+            raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
+    known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
+    bound = {**_bound(graph, known), **dims}
+    try:
+        return draw(graph, next(iter(sizes(graph, bound))), ranges(graph), known, seed=0, kind=0)
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of named dimensions that arrays have."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        array, type = known.get(graph.names[value]), graph.types.get(value)
+        if isinstance(array, np.ndarray) and isinstance(type, TensorType) and isinstance(type.shape, tuple):
+            for size, n in zip(type.shape, array.shape, strict=False):
+                if not isinstance(size, int) and str(size) in symbols(size):
+                    found.setdefault(str(size), n)
+    return found
+
+
+def _opened(
+    name: str, model: str | Path, threads: int, feeds: Mapping[str, Any], listener: Listener | None
+) -> Callable[[], list[Any]]:
+    if name == OURS:
+        compiled = compile(model, threads=threads, listener=listener)
+        return lambda: list(compiled(feeds).values())
+    try:
+        run = ENGINES[name](str(model), threads)
+        run(feeds)
+    except ImportError as problem:
+        raise MissingDependencyError(
+            f"--against {name} needs the package {problem.name}: install it, for example with pip"
+        ) from None
+    except EngineError as problem:
+        raise UsageError(f"--against {name}: it does not run the model: {problem}") from None
+    return lambda: run(feeds)
+
+
+def _times(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+    """The seconds of each run; engines take turns."""
+    for run in runs.values():
+        for _ in range(WARM):
+            run()
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while len(found[OURS]) < ROUNDS or time.perf_counter() < end:
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            found[name].append(time.perf_counter() - start)
+    return found
+
+
+def _error(want: Sequence[Any], got: Sequence[Any]) -> float | None:
+    """How far apart outputs are; None where they are no arrays."""
+    pairs = list(zip(want, got, strict=True))
+    if not all(isinstance(x, np.ndarray) for pair in pairs for x in pair):
+        return None
+    return max((error(a, b) for a, b in pairs), default=0.0)

@@ -1,0 +1,277 @@
+"""``graphopt run``, ``bench``, ``compile`` and ``show``: models compiled, run, timed, and looked into."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphopt.cli import values
+from graphopt.cli.app import EPILOG, Model, Repeated, app
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.bench import Timing
+    from graphopt.compile import CompiledModel
+    from graphopt.lowering.link import Part
+    from graphopt.runtime.profile import Row
+
+Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
+Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+Dims = Annotated[
+    Repeated | None, typer.Option(metavar="NAME=N", help="Size of a named dimension; repeatable.", show_default=False)
+]
+Shapes = Annotated[
+    Repeated | None, typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False)
+]
+Inputs = Annotated[
+    Repeated | None,
+    typer.Option(metavar="NAME=FILE.npy|random|LOW..HIGH", help="What an input holds; repeatable.", show_default=False),
+]
+
+
+@app.command("run", epilog=EPILOG)
+def run_model(
+    model: Model,
+    input: Inputs = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT.npz", help="Where to write the outputs.", show_default=False),
+    ] = None,
+    threads: Threads = 1,
+    strict: Strict = False,
+    dim: Dims = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a model, run it once, and print its outputs, or write them."""
+    import numpy as np
+
+    from graphopt.bench import random_feeds
+    from graphopt.cli import files, progress
+    from graphopt.ir import onnx_io
+    from graphopt.runtime.profile import write_trace
+
+    given = values.inputs(input or ())
+    read = [Path(value) for value in given.values() if value.endswith(".npy")]
+    files.check_written({"-o": output, "--trace": trace}, [model, *read])
+    graph = onnx_io.load(model)
+    known = {name: value for name, value in given.items() if value != "random"}
+    needed = [
+        n for v in graph.inputs if "default" not in graph.producer(v).attrs and (n := graph.names[v]) not in given
+    ]
+    if needed:
+        name = needed[0]
+        raise UsageError(f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random")
+    feeds = {n: a for n, a in random_feeds(graph, {**given, **known}, values.dims(dim or ())).items() if n in given}
+    with progress.shown(quiet, False) as listener:
+        compiled = compiled_model(model, quiet, threads=threads, strict=strict, listener=listener)
+        outputs = compiled(feeds)
+        rows = compiled.profile(feeds) if profile or trace else ()
+    if output is not None:
+        np.savez(output, **{name: array for name, array in outputs.items() if array is not None})
+    if trace is not None:
+        write_trace(rows, trace)
+    if not quiet:
+        show_outputs(outputs)
+        if profile:
+            show_profile(rows)
+
+
+@app.command("bench", epilog=EPILOG)
+def bench_model(
+    model: Model,
+    against: Annotated[
+        str, typer.Option(metavar="ort,openvino", help="Engines to compare with.", show_default=False)
+    ] = "",
+    threads: Threads = 1,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
+    input: Inputs = None,
+    dim: Dims = None,
+) -> None:
+    """Time runs of a model on random inputs, here and in other engines, which take turns."""
+    from graphopt.bench import bench
+    from graphopt.cli import progress
+    from graphopt.compile import ReferenceWarning
+
+    with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ReferenceWarning)
+        found = bench(
+            model,
+            against=[name for name in against.split(",") if name],
+            threads=threads,
+            seconds=seconds,
+            inputs=values.inputs(input or ()),
+            dims=values.dims(dim or ()),
+            listener=listener,
+        )
+    show_warnings([str(w.message) for w in caught])
+    show_timings(found)
+
+
+@app.command("compile", epilog=EPILOG)
+def compile_model(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.", show_default=False)],
+    strict: Strict = False,
+    shape: Shapes = None,
+    dim: Dims = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else."""
+    from graphopt.cli import progress
+
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output}: a file is there; name a folder")
+    with progress.shown(quiet, False) as listener:
+        compiled = compiled_model(
+            model,
+            quiet,
+            strict=strict,
+            shapes=values.shapes(shape or ()),
+            dims=values.dims(dim or ()),
+            listener=listener,
+        )
+        compiled.save(output)
+    if not quiet:
+        size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
+        print(f"{output}: {size:,} bytes, {compiled.report.kernels} kernels, {compiled.report.calls} calls")
+
+
+@app.command("show", epilog=EPILOG)
+def show_model(
+    model: Model,
+    loops: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Print the loops that compute a node.", show_default=False)
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Print the source of its kernels.", show_default=False)
+    ] = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+) -> None:
+    """Print the calls that a model becomes, or how one of its nodes is computed."""
+    from graphopt.compile import parts_of
+    from graphopt.lowering.script_print import show
+
+    parts = parts_of(model, shapes=values.shapes(shape or ()), dims=values.dims(dim or ()))
+    if loops is None and source is None:
+        show_parts(parts)
+        return
+    name = loops if loops is not None else source
+    found = [p for p in parts if name in p.nodes]
+    if not found:
+        known = sorted({n for p in parts for n in p.nodes})
+        raise UsageError(f"no kernel computes a node {name!r}; those that kernels compute are: {', '.join(known)}")
+    for part in found:
+        if source is not None:
+            print(part.emitted.kernel.source)
+        elif part.nest is None:
+            print(f"# {', '.join(part.nodes)}: a library's kernel")
+        else:
+            print(show(part.nest))
+
+
+def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
+    """The model compiled, with warnings about what runs by reference on stderr."""
+    from graphopt.compile import ReferenceWarning, compile
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ReferenceWarning)
+        compiled = compile(model, **options)
+    if not quiet:
+        show_warnings([str(w.message) for w in caught])
+    return compiled
+
+
+def show_warnings(lines: Sequence[str]) -> None:
+    """Warnings, on stderr."""
+    from rich.markup import escape
+
+    from graphopt.cli import printable
+    from graphopt.cli.tables import console
+
+    talk = console(stderr=True)
+    for line in lines:
+        talk.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
+
+
+def show_outputs(outputs: Mapping[str, Any]) -> None:
+    """What came out: dtype, shape and range of each output."""
+    import numpy as np
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli import printable
+    from graphopt.cli.tables import console
+
+    table = Table("output", "type", "least", "mean", "largest", box=None, header_style="bold")
+    for name, array in outputs.items():
+        kind, numbers = type(array).__name__, ["", "", ""]
+        if isinstance(array, np.ndarray):
+            kind = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+            if array.size and array.dtype.kind in "biuf":
+                wide = array.astype(np.float64)
+                numbers = [f"{n:.4g}" for n in (wide.min(), wide.mean(), wide.max())]
+        table.add_row(escape(printable(name)), escape(kind), *numbers)
+    console().print(table)
+
+
+def show_profile(rows: Sequence[Row]) -> None:
+    """The steps of a run that took longest first."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli import printable
+    from graphopt.cli.progress import duration
+    from graphopt.cli.tables import console
+
+    whole = sum(r.seconds for r in rows) or 1.0
+    table = Table("step", "nodes", "time", "share", "GFLOP/s", "GB/s", box=None, header_style="bold")
+    for row in sorted(rows, key=lambda r: -r.seconds):
+        spent = max(row.seconds, 1e-9)
+        rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
+        nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
+        label = row.label if row.is_native else f"{row.label} (Python)"
+        table.add_row(
+            escape(label), escape(printable(nodes)), duration(row.seconds), f"{row.seconds / whole:.1%}", *rates
+        )
+    console().print(table)
+
+
+def show_timings(timings: Sequence[Timing]) -> None:
+    """A line for each engine."""
+    from rich.table import Table
+
+    from graphopt.cli.progress import duration
+    from graphopt.cli.tables import console
+
+    table = Table("engine", "median", "p90", "runs", "ready in", "ratio", "error", box=None, header_style="bold")
+    for t in timings:
+        wrong = "" if t.error is None else f"{t.error:.2g}" + (" WRONG" if t.error > 1 else "")
+        ratio = f"{t.ratio:.2f}x" if t.error is not None or t is not timings[0] else ""
+        table.add_row(t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong)
+    console().print(table)
+
+
+def show_parts(parts: Sequence[Part]) -> None:
+    """A line for each call."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli import printable
+    from graphopt.cli.tables import console
+
+    table = Table("call", "nodes", "kernel", box=None, header_style="bold")
+    kernels: dict[Any, int] = {}
+    for number, part in enumerate(parts):
+        kernel = kernels.setdefault(part.emitted.kernel, len(kernels))
+        table.add_row(str(number), escape(printable(", ".join(part.nodes))), f"k{kernel}")
+    console().print(table)
