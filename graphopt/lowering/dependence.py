@@ -281,6 +281,11 @@ def _check_pair(b: Placed, outer: Var, later: Var) -> None:
                 f"{later.name}: block {name} keeps the order of {outer.name if 'ordered' in kinds else later.name}, "
                 "and what it reads was written before at other points; leave the loops as they are"
             )
+    if "reduce" in kinds & others and kinds | others != {"reduce"}:
+        raise ScheduleError(
+            f"{later.name}: it or {outer.name} moves spatial axes of block {name} together with reduced ones, "
+            "so that a reduction might not start at its beginning; reorder before they are fused"
+        )
     if b.block.of_kind("reduce") and "reduce" in kinds | others:
         for loop, moved in ((outer, kinds), (later, others)):
             if "reduce" not in moved and not tells(b, loop) and b.extents[loop] != Const(1):

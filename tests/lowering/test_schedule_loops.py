@@ -131,6 +131,36 @@ def schedule(text: str) -> Schedule:
     return Schedule(read(text))
 
 
+MIXED = """
+@program
+def mixed(A: Buffer[(2, 2), "float32"], C: Buffer[(2,), "float32"]):
+    for a, b in grid(2, 3):
+        with block("C"):
+            vj = axis.spatial(2, (a * 3 + b) // 2)
+            vk = axis.reduce(2, (a * 3 + b) % 2)
+            where(a * 3 + b < 4)
+            with init():
+                C[vj] = 0.0
+            C[vj] = C[vj] + A[vj, vk]
+"""
+TWICE = """
+@program
+def twice(A: Buffer[(4, 6), "float32"], C: Buffer[(4,), "float32"]):
+    for r, i, k in grid(2, 4, 6):
+        with block("C"):
+            vi, vk = axis.remap("SR", [i, k])
+            with init():
+                C[vi] = 0.0
+            C[vi] = C[vi] + A[vi, vk]
+"""
+ORDERS = """
+@program
+def orders(A: Buffer[(4, 6), "float32"]):
+    for t, u in grid(3, 5):
+        with block("A"):
+            vt, vu = axis.remap("OO", [t, u])
+            A[vt + 1, vu + 1] = A[vt, vu + 1] + A[vt + 1, vu]
+"""
 T = "threadIdx.x"
 ILLEGAL = {
     "two open factors": (PRODUCT, lambda s: s.split("i", [None, None]), "leave at most one None"),
@@ -149,6 +179,10 @@ ILLEGAL = {
     "not in one chain": (HALO, lambda s: s.reorder("j", "k"), "only loops with nothing else between them"),
     "an order is kept": (RECURRENCE, lambda s: s.reorder("i", "t"), "keeps the order of t"),
     "another's element first": (SHIFTED, lambda s: s.reorder("j", "i"), "block Y uses elements of T"),
+    "a beginning in the middle": (MIXED, lambda s: s.reorder("b", "a"), "might not start at its beginning"),
+    "a sum twice": (TWICE, lambda s: s.reorder("k", "r"), "adds up the same elements in several of its iterations"),
+    "another recurrence": (RECURRENCE, lambda s: s.vectorize("t"), "loop i stands in it"),
+    "an order within another": (ORDERS, lambda s: s.reorder("u", "t"), "both move ordered axes"),
     "a reduction at once": (PRODUCT, lambda s: s.parallel("k"), "axis vk of block C is reduced into one element"),
     "an order at once": (SUMS, lambda s: s.parallel("t"), "axis vt of block Y keeps its order"),
     "one element twice": (FOLDED, lambda s: s.parallel("i"), "writes the same elements in several of its iterations"),
@@ -254,10 +288,11 @@ def test_notes_stay_with_the_outer_loop() -> None:
     assert "notes" not in s.show()
 
 
+PROGRAMS = [PRODUCT, PRODUCT, PAIR, SUMS, HALO, RECURRENCE, MIXED, TWICE, ORDERS]
 EXTENTS = st.sampled_from([1, 1, 2, 3, 4, 5, 7, 8])
 
 
-@given(EXTENTS, EXTENTS, EXTENTS, st.integers(0, 2**32), st.sampled_from([PRODUCT, PAIR, SUMS, HALO, RECURRENCE]))
+@given(EXTENTS, EXTENTS, EXTENTS, st.integers(0, 2**32), st.sampled_from(PROGRAMS))
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_allowed_computes_the_same(a: int, b: int, c: int, seed: int, text: str) -> None:
     if text is PRODUCT:
