@@ -340,10 +340,12 @@ def cast(x: Value, dtype: Any) -> Value:
 def saturate(x: Value, dtype: Any) -> Value:
     """``x`` held to the range of an integer dtype and cast to it, truncated where it is a float; NaN gives 0."""
     if is_float(x.dtype):
-        sign = "si" if is_signed(dtype) else "ui"
-        target = llvm_type(dtype, x.lanes)
-        name = f"llvm.fpto{sign}.sat.{suffix(target)}.{suffix(x.ir.type)}"
-        return Value(x.builder, call(x.builder, name, target, [x.ir]), dtype, x.lanes)
+        x = select(isnan(x), x.number(0.0), x)
+        x = select(x < dtype.minval, x.number(dtype.minval), x)
+        # The largest integer may be no float: the next is, a power of two.
+        beyond = x >= float(dtype.maxval + 1)
+        whole = cast(select(beyond, x.number(0.0), x), dtype)
+        return select(beyond, whole.number(dtype.maxval), whole)
     if x.dtype.minval < dtype.minval:
         x = select(x < dtype.minval, x.number(dtype.minval), x)
     if x.dtype.maxval > dtype.maxval:
