@@ -35,6 +35,7 @@ def sample_perfect_tile(
     loop: AnyLoop,
     n: int,
     max_innermost: int = 64,
+    *,
     decision: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """``n`` factors whose product is the loop's extent, the last at most ``max_innermost``; all such are as likely.
@@ -73,6 +74,7 @@ def sample_categorical(
     random: Random,
     candidates: Sequence[int],
     probabilities: Sequence[float] | None = None,
+    *,
     decision: int | None = None,
 ) -> tuple[int, int]:
     """One of the candidates, by their probabilities (any weights; equal where left out). Decided is its position."""
@@ -90,7 +92,7 @@ def sample_categorical(
 
 @primitive
 def sample_compute_location(
-    nest: Nest, random: Random, block: AnyBlock, decision: str | None = None
+    nest: Nest, random: Random, block: AnyBlock, *, decision: str | None = None
 ) -> tuple[str, LoopRef]:
     """A place to compute a block at, for ``compute_at``: a loop around all that reads it, ``ROOT`` (where it is) or
     ``INLINE`` (written out where it is read). Decided is the loop's name."""

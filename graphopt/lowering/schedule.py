@@ -13,7 +13,16 @@ from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering import sampling, schedule_loops, schedule_marks, sites
+from graphopt.lowering import (
+    sampling,
+    schedule_caches,
+    schedule_inline,
+    schedule_loops,
+    schedule_marks,
+    schedule_reductions,
+    schedule_stages,
+    sites,
+)
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import show
 from graphopt.lowering.sites import BlockRef, LoopRef
@@ -101,6 +110,20 @@ class Schedule:
     bind = rewriting(schedule_marks.bind)
     annotate = rewriting(schedule_marks.annotate)
     unannotate = rewriting(schedule_marks.unannotate)
+    # where blocks run
+    compute_at = rewriting(schedule_stages.compute_at)
+    reverse_compute_at = rewriting(schedule_stages.reverse_compute_at)
+    compute_inline = rewriting(schedule_inline.compute_inline)
+    reverse_compute_inline = rewriting(schedule_inline.reverse_compute_inline)
+    # what they read and write, and where that is
+    cache_read = rewriting(schedule_caches.cache_read)
+    cache_write = rewriting(schedule_caches.cache_write)
+    set_scope = rewriting(schedule_caches.set_scope)
+    storage_align = rewriting(schedule_caches.storage_align)
+    double_buffer = rewriting(schedule_caches.double_buffer)
+    # reductions
+    decompose_reduction = rewriting(schedule_reductions.decompose_reduction)
+    rfactor = rewriting(schedule_reductions.rfactor)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
     sample_categorical = drawing(sampling.sample_categorical)
@@ -124,7 +147,7 @@ class Schedule:
     def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Step:
         """The call as a step, with references for what earlier steps gave."""
         plain = tuple(self._argument(primitive, a) for a in args)
-        return Step(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in sorted(kwargs.items())))
+        return Step(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in kwargs.items()))
 
     def _argument(self, primitive: str, value: object) -> Argument:
         if isinstance(value, BlockRef | LoopRef):
