@@ -20,10 +20,11 @@ from numba.core.cpu_options import FastMathOptions
 
 from graphopt.errors import CompilationError
 from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined
 
-_STORAGE = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
-"""How elements lie in memory, of dtypes that numba has no plain type for."""
+_STORAGE = {"bool": "uint8", "float16": "uint16"}
+"""How elements lie in memory, where numba cannot compute with them as numpy has them."""
 
 _PYTHON = ("Py", "_Py", "NRT_", "numba_")
 """How functions begin that are there only within Python."""
@@ -103,7 +104,7 @@ def _lowered(kernel: Kernel, function: Any) -> Any:
 def _type(param: str) -> Any:
     if param == SIZE:
         return types.int64
-    return types.CPointer(getattr(types, _STORAGE.get(param, param)))
+    return types.CPointer(getattr(types, _STORAGE.get(param) or STORAGE[param].name))
 
 
 def _entry(context: Any, described: Any, kernel: Kernel) -> ir.Module:

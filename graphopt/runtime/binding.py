@@ -5,6 +5,7 @@ It is made once for each binding of the symbols, and then serves every call with
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -63,6 +64,7 @@ class Binder:
     def __init__(self, code: Code, layout: Layout) -> None:
         self._code, self._layout = code, layout
         self._kept: dict[tuple[object, ...], Binding] = {}
+        self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
         count = len(layout.levels)
         loose = [n for n, b in enumerate(code.buffers) if b.place in ("input", "output", "host")]
@@ -96,9 +98,10 @@ class Binder:
         found = self._kept.get(key)
         if found is None:
             found = self._made(level, dict(symbols), earlier)
-            if len(self._kept) >= self.KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[key] = found
+            with self._lock:
+                if len(self._kept) >= self.KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = found
         return found
 
     def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +97,7 @@ class Program:
         self._outputs = self._direct_outputs()
         self._free: deque[State] = deque()
         self._is_parallel = self.threads > 1 and any(c.parallel for c in self._layout.calls.values())
+        self._lock = threading.Lock()
         self._team: Team | None = None
         self._leave: Callable[[], object] = lambda: None
         self._closed = False
@@ -189,10 +191,14 @@ class Program:
 
     def _claimed(self) -> Team | None:
         """The team of threads, held for a call; None where another call has it."""
-        if self._team is None or self._team.process != os.getpid():
-            self._team = join(self.threads, self._driver, self._image)
-            self._leave = weakref.finalize(self, leave, self._team)
-        return self._team if self._team.busy.acquire(blocking=False) else None
+        team = self._team
+        if team is None or team.process != os.getpid():
+            with self._lock:
+                team = self._team
+                if team is None or team.process != os.getpid():
+                    team = self._team = join(self.threads, self._driver, self._image)
+                    self._leave = weakref.finalize(self, leave, team)
+        return team if team.claim() else None
 
     def _direct_outputs(self) -> list[tuple[int, np.dtype[Any]]]:
         """The output buffers that are known when the program is called, with their dtypes."""

@@ -49,6 +49,7 @@ class Team:
         """``driver`` must stay where it is as long as ``keep`` lives."""
         self.busy = threading.Lock()
         self.programs = 0
+        self.has_ended = False
         self.process, self.threads = os.getpid(), threads
         self._keep = keep
         self._words = words(table.TEAM_WORDS)
@@ -65,9 +66,20 @@ class Team:
         for thread in self._members:
             thread.start()
 
+    def claim(self) -> bool:
+        """Hold the team for a call; False where another call has it, or its threads are gone."""
+        if not self.busy.acquire(blocking=False):
+            return False
+        if self.has_ended:
+            self.busy.release()
+        return not self.has_ended
+
     def end(self) -> None:
         """Let the threads go, once no call needs them."""
         with self.busy:
+            if self.has_ended:
+                return
+            self.has_ended = True
             self._words[table.STOPPED] = 1
             word = ctypes.c_int64.from_address(self.address + 8 * table.GENERATION)
             word.value += 1

@@ -52,6 +52,8 @@ def test_a_kernel_computes_its_work_items(folder: Path) -> None:
         ("bool", "bool", True),
         ("float16", "uint16", 0x3C00),
         ("bfloat16", "uint16", 0x3F80),
+        ("float8_e4m3fn", "uint8", 0x38),
+        ("int4", "int8", -8),
         ("complex64", "complex64", 1 + 2j),
     ],
 )

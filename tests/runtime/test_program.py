@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphopt.errors import ExecutionError, InputError
 from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Program, Ref
@@ -369,6 +371,25 @@ def test_offsets_may_be_given() -> None:
     program = Program(code(buffers, steps, {"x": 0}, {"y": 2, "z": 1}), threads=1)
     assert program.memory([x(16)]).arena == 64 * 16 + 64 + 64
     assert np.array_equal(program([x(16)])["y"], (x(16) + 1) * 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.booleans()), max_size=25), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_any_sums_come_out_right_in_shared_memory(sums: list[tuple[int, int, bool]], threads: int) -> None:
+    """Buffer k + 1 is the sum of two before it; the last three are outputs."""
+    count = len(sums) + 1
+    kept = list(range(max(1, count - 3), count))
+    buffers = [floats("input", "n")]
+    buffers += [floats("output" if k in kept[:2] else "arena", "n") for k in range(1, count)]
+    args = [(a % (k + 1), b % (k + 1), k + 1, p) for k, (a, b, p) in enumerate(sums)]
+    steps = [Call(NUMBERS[ADD], (Ref(a), Ref(b), Ref(c)), "n", p) for a, b, c, p in args]
+    with Program(code(buffers, steps, {"x": 0}, {str(k): k for k in kept}), threads=threads) as program:
+        for n in (17, 3):
+            values = [x(n)]
+            for a, b, _, _ in args:
+                values.append(values[a] + values[b])
+            found = program([x(n)])
+            assert all(np.array_equal(found[str(k)], values[k]) for k in kept)
 
 
 def test_many_threads_compute_the_same() -> None:
