@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from graphopt.lowering.expressions import Expr, apply, maximum, minimum, select
-from graphopt.lowering.operators.elements import Formula, elementwise, number, text
+from graphopt.lowering.expressions import Expr, apply, cast, maximum, minimum, select
+from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text
 from graphopt.lowering.operators.operation import Operation, Table
 
 
@@ -41,7 +41,8 @@ def _celu(op: Operation, x: Expr) -> Expr:
 
 def _shrink(op: Operation, x: Expr) -> Expr:
     threshold, bias = number(op, "lambd"), number(op, "bias")
-    return select(x < -threshold, x + bias, select(x > threshold, x - bias, 0))
+    value = x if is_float(x) else cast(x, "float64")  # the attributes are no integers
+    return cast(select(value < -threshold, value + bias, select(value > threshold, value - bias, 0)), x.dtype)
 
 
 def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
@@ -64,6 +65,7 @@ FORMULAS: dict[str, Formula] = {
     "Relu": lambda op, x: maximum(x, 0),
     "Selu": lambda op, x: _elu(x, number(op, "alpha"), number(op, "gamma")),
     "Sigmoid": lambda op, x: apply("sigmoid", x),
+    "Shrink": _shrink,
     "Softplus": lambda op, x: softplus(x),
     "Softsign": lambda op, x: x / (apply("abs", x) + 1),
     "SwiGLU": lambda op, a, b: _swish(a, number(op, "alpha")) * b,
@@ -76,4 +78,4 @@ FORMULAS: dict[str, Formula] = {
     "com.microsoft::QuickGelu": lambda op, x: _swish(x, number(op, "alpha")),
 }
 
-TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()} | {"Shrink": elementwise(_shrink)}
+TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()}

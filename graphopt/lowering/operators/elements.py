@@ -49,6 +49,8 @@ def broadcast(tensor: Tensor, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr
 
     Where it is not known ahead of time whether an axis is repeated, the index asks at run time.
     """
+    if tensor.rank > len(at):  # one number, with more axes than it needs
+        return tensor[(Const(0),) * tensor.rank]
     skipped = len(at) - tensor.rank
     indices: list[Expr] = []
     for own, whole, index in zip(tensor.shape, shape[skipped:], at[skipped:], strict=True):

@@ -7,7 +7,7 @@ from functools import reduce
 
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
-from graphopt.lowering.operators.elements import Formula, broadcast, elementwise, integer, is_float, label, text
+from graphopt.lowering.operators.elements import Formula, elementwise, integer, is_float, label, number, operand, text
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -92,6 +92,11 @@ def _bit_cast(op: Operation, x: Expr) -> Expr:
 # -- logic
 
 
+def _binarize(op: Operation, x: Expr) -> Expr:
+    value = x if is_float(x) else cast(x, "float64")  # the threshold is no integer
+    return cast(value > number(op, "threshold"), x.dtype)
+
+
 def _is_inf(op: Operation, x: Expr) -> Expr:
     found = apply("isinf", x)
     if not integer(op, "detect_negative"):
@@ -128,12 +133,11 @@ def _dropout(op: Operation) -> Sequence[Tensor]:
 
 def _where(op: Operation) -> Tensor:
     shape = op.shape()
-    condition, x, y = (op.input(k) for k in range(3))
 
     def element(*at: Expr) -> Expr:
-        return select(broadcast(condition, shape, at), broadcast(x, shape, at), broadcast(y, shape, at))
+        return select(*(operand(op, k, shape, at) for k in range(3)))
 
-    return compute(shape, element, x.dtype, label(op))
+    return compute(shape, element, op.dtype(), label(op))
 
 
 _NAMES = "Acos Acosh Add And Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor IsNaN Log Mul Neg Not Or Round Sign"
@@ -164,7 +168,7 @@ FORMULAS: dict[str, Formula] = {
     "Pow": lambda op, base, exponent: power(base, exponent),
     "Reciprocal": lambda op, x: 1.0 / x,
     "Sum": _folded(lambda a, b: a + b),
-    "ai.onnx.ml::Binarizer": lambda op, x: converted(x > op.attr("threshold"), x.dtype),
+    "ai.onnx.ml::Binarizer": _binarize,
     **{op: _function(function) for op, function in FUNCTIONS.items()},
 }
 

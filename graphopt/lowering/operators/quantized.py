@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt.ir.dtypes import dtype_of
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs
+from graphopt.ir.types import TensorType
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import HALVES, Formula, broadcast, integer, label
-from graphopt.lowering.operators.operation import Lowering, Operation, Table
+from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation, Table
+from graphopt.lowering.operators.pooling import TABLE as POOLS
 from graphopt.lowering.operators.reductions import normalized, over
 from graphopt.lowering.operators.softmax import softmax
 
@@ -174,12 +179,34 @@ def _concat(op: Operation) -> Tensor:
     return compute(shape, element, op.dtype(), label(op))
 
 
+def _pool(plain: str) -> Lowering:
+    """A pool of the numbers, which are averages and so no codes."""
+
+    def describe(op: Operation) -> Tensor:
+        if op.attr("channels_last"):
+            raise NotLowered(f"{op.op} with the channels last")
+        x, fact = op.input(0), op.facts[0]
+        assert fact is not None
+        numbers = compute(x.shape, lambda *at: _operand(op, 0, x.shape, at), "float32", "numbers")
+        attrs = Attrs({n: a for n, a in op.attrs.items() if n != "channels_last"})
+        facts = [Fact(TensorType("float32", f.shape)) for f in (fact, op.outputs[0]) if f.shape is not None]
+        pooled = POOLS[plain](
+            replace(op, op=plain, attrs=attrs, inputs=(numbers,), facts=tuple(facts[:1]), outputs=tuple(facts[1:]))
+        )
+        assert isinstance(pooled, Tensor)
+        return compute(pooled.shape, lambda *at: _result(op, 3, pooled[at]), op.dtype(), label(op))
+
+    return describe
+
+
 TABLE: Table = {
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": lambda op: dynamic(op.input(0)),
     "QuantizeLinear": _quantize,
     DOMAIN + "QLinearAdd": between(lambda op, a, b: a + b, 2),
+    DOMAIN + "QLinearAveragePool": _pool("AveragePool"),
     DOMAIN + "QLinearConcat": _concat,
+    DOMAIN + "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
     DOMAIN + "QLinearLeakyRelu": between(FORMULAS["LeakyRelu"], 1),
     DOMAIN + "QLinearMul": between(lambda op, a, b: a * b, 2),
     DOMAIN + "QLinearSigmoid": between(FORMULAS["Sigmoid"], 1),

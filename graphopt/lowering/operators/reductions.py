@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Reduction, Tensor, compute, compute_several
+from graphopt.lowering.compute import Reduced, Reduction, Tensor, compute, compute_several
 from graphopt.lowering.expressions import (
     INDEX,
     Const,
@@ -68,6 +68,14 @@ def over(
     return compute(kept, remaining, name=name)
 
 
+def started(total: Tensor, n: Expr) -> At:
+    """The elements of a reduction of n each. Nothing has been written where n turns out to be 0 at run time."""
+    if isinstance(n, Const) or not isinstance(total.stage, Reduced):
+        return lambda *at: total[at]
+    identity = total.stage.reduction.identities[total.port]
+    return lambda *at: select(equal(n, 0), identity, total[at])
+
+
 # -- Reduce*
 
 
@@ -124,31 +132,32 @@ def _reduce(op: Operation) -> Tensor:
 
     combine = {t.max: t.any, t.min: t.all}.get(kind.combine, kind.combine) if dtype == "bool" else kind.combine
     total = over(x.shape, axes, element, combine, label(op), keepdims)
-    if kind.finish is None and total.dtype == dtype:
-        return total
     n = count(x.shape, axes)
+    if kind.finish is None and total.dtype == dtype and isinstance(n, Const):
+        return total
     finish = kind.finish or (lambda total, n: total)
-    return compute(total.shape, lambda *at: cast(finish(total[at], n), dtype), dtype, label(op))
+    return compute(total.shape, lambda *at: cast(finish(started(total, n)(*at), n), dtype), dtype, label(op))
 
 
 def _log_sum_exp(op: Operation) -> Tensor:
     x, dtype = op.input(0), op.dtype()
     axes, keepdims = reduced_axes(op, x.rank), bool(integer(op, "keepdims"))
-    inner = "float64" if "int" in x.dtype else wide(x.dtype)
-    largest = over(x.shape, axes, lambda *at: cast(x[at], inner), t.max, "largest")
+    inner, n = ("float64" if "int" in x.dtype else wide(x.dtype)), count(x.shape, axes)
+    largest = started(over(x.shape, axes, lambda *at: cast(x[at], inner), t.max, "largest"), n)
 
     def offset(at: Sequence[Expr]) -> Expr:
         """The largest; 0 where that is infinite, and infinities shall come out as they are."""
-        found = largest[tuple(at)]
+        found = largest(*at)
         return select(apply("isinf", found), 0.0, found)
 
-    total = over(
-        x.shape, axes, lambda *at: apply("exp", cast(x[at], inner) - offset(without(at, axes))), t.sum, "total"
-    )
+    def exponential(*at: Expr) -> Expr:
+        return apply("exp", cast(x[at], inner) - offset(without(at, axes)))
+
+    total = started(over(x.shape, axes, exponential, t.sum, "total"), n)
 
     def element(*at: Expr) -> Expr:
         kept = without(at, axes) if keepdims else at
-        return cast(apply("log", total[kept]) + offset(kept), dtype)
+        return cast(apply("log", total(*kept)) + offset(kept), dtype)
 
     return compute(op.shape(), element, dtype, label(op))
 

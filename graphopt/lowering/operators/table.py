@@ -25,12 +25,14 @@ MODULES = (
     "resize",
     "sampling",
     "regions",
+    "folding",
     "products",
     "convolutions",
     "pooling",
     "recurrent",
     "attention",
     "quantized",
+    "optimizers",
     "signals",
 )
 """The modules of this package, each with a ``TABLE`` from ops to functions; no op stands in two."""

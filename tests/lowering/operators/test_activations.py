@@ -67,6 +67,7 @@ def test_attributes(op: str, attrs: dict[str, float | str]) -> None:
 def test_integers_are_shrunk_and_rectified() -> None:
     agree("Relu", [np.array([-3, 0, 5], np.int32)])
     agree("Shrink", [np.array([-3, -1, 0, 1, 5], np.int32)], lambd=1.5, bias=1.0)
+    agree("Shrink", [np.array([-3, -1, 0, 1, 5], np.int32)], lambd=-0.5, bias=0.5)
 
 
 @pytest.mark.parametrize("op", ["com.microsoft::BiasGelu", "com.microsoft::FastGelu"])

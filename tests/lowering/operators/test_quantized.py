@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attr, Attrs
+from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.quantized import TABLE
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import Shape, agree, cases_of, check, computed, not_lowered
@@ -138,3 +139,13 @@ def test_choices_and_concatenations(dtype: str) -> None:
     for axis in (0, 1):
         part = y[:2] if axis == 0 else y[:, :2]
         near("QLinearConcat", [*last, x, *first, part, *second, x, *second], axis=axis)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_pools(dtype: str) -> None:
+    arrays = [codes(dtype, 1, 2, 4, 5), *parameters(dtype, 0.5, 1), *parameters(dtype, 0.25, 2)]
+    near("QLinearGlobalAveragePool", arrays, [("n", 2, "h", 5), (), (), (), ()])
+    for padded in (0, 1):
+        near("QLinearAveragePool", arrays, kernel_shape=(2, 3), pads=(1, 1, 0, 1), count_include_pad=padded)
+    with pytest.raises(NotLowered, match="with the channels last"):
+        computed("com.microsoft::QLinearGlobalAveragePool", arrays, channels_last=1)

@@ -82,6 +82,10 @@ def test_integers_wrap_around() -> None:
 def test_nothing_to_reduce(op: str, want: float) -> None:
     got = computed(op, [np.zeros((2, 0), np.float32), np.array([1])], known=(1,), keepdims=0)[0]
     assert got.tolist() == [want, want]
+    empty = [np.zeros((2, 0), np.float32), np.array([1])]
+    for keepdims in (0, 1):
+        got = computed(op, empty, [("n", "m"), (1,)], known=(1,), keepdims=keepdims)[0]
+        assert got.ravel().tolist() == [want, want]
     assert computed(op, [np.zeros((0, 2), np.float32), np.array([1])], known=(1,), keepdims=0)[0].shape == (0,)
 
 
