@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.lowering.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction
 from graphopt.lowering.operators.elements import integer, label
-from graphopt.lowering.operators.indices import axis_of, clamped, counted, positions, within
+from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, positions, within
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -46,6 +46,18 @@ def gather_nd(op: Operation) -> Tensor:
     return compute(op.shape(), where, x.dtype, label(op), [rows_within(op, indices, sizes)])
 
 
+def extract_features(op: Operation) -> Tensor:
+    """The columns that indices say, one behind another."""
+    x, indices = op.input(0), op.input(1)
+    position, requirements = positions(op, 1, x.shape[-1])
+
+    def column(*at: Expr) -> Expr:
+        where = position(*digits(at[-1], indices.shape))
+        return x[(*at[:-1], where)] if x.rank > 1 else x[where]
+
+    return compute(op.shape(), column, x.dtype, label(op), requirements)
+
+
 def row_length(op: Operation, indices: Tensor) -> int:
     """How many indices a row of an index tensor has. NotLowered where that is not known."""
     last = indices.shape[-1]
@@ -67,4 +79,5 @@ TABLE: Table = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
+    "ai.onnx.ml::ArrayFeatureExtractor": extract_features,
 }
