@@ -11,10 +11,9 @@ from math import comb, isqrt, prod
 from random import Random
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.dependence import placed
 from graphopt.lowering.expressions import Const
 from graphopt.lowering.loops import For, Nest
-from graphopt.lowering.schedule_inline import compute_inline
+from graphopt.lowering.schedule_stages import compute_at
 from graphopt.lowering.sites import (
     INLINE,
     ROOT,
@@ -118,14 +117,11 @@ def compute_locations(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
 
 def _possible(nest: Nest, block: AnyBlock, place: LoopRef) -> bool:
     """Whether a block can be computed at a place."""
-    if place == INLINE:
-        try:
-            compute_inline(nest, block)
-        except ScheduleError:
-            return False
-        return True
-    site = find_loop(nest, place)
-    return site.stmt.kind == "serial" and all(b.kinds(site.stmt.var) <= {"spatial"} for b in placed(site))
+    try:
+        compute_at(nest, block, place)
+    except ScheduleError:
+        return False
+    return True
 
 
 def divisors(n: int) -> list[int]:

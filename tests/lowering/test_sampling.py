@@ -11,10 +11,11 @@ from graphopt.lowering.sampling import compute_locations, sample_categorical, sa
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read
 from graphopt.lowering.sites import INLINE, ROOT, LoopRef
+from tests.lowering.documented import same_results
 
 STAGES = """
 @program
-def stages(X: Buffer[(24, 6), "float32"], Y: Buffer[(24,), "float32"], n: size):
+def stages(X: Buffer[(24, 6), "float32"], Y: Buffer[(24,), "float32"]):
     T = alloc((24, 6), "float32")
     for a in serial(24):
         for b in serial(6):
@@ -75,8 +76,13 @@ def test_a_seed_decides() -> None:
 
 def test_a_block_is_computed_at_loops_of_its_consumers() -> None:
     places = compute_locations(NEST, "T")
-    assert places == (ROOT, INLINE, LoopRef("i"))
+    assert places == (ROOT, INLINE, LoopRef("i"), LoopRef("k"))
     assert compute_locations(NEST, "Y") == (ROOT,)
+    for place in places:
+        done = Schedule(NEST)
+        done.compute_at("T", done.sample_compute_location("T", decision=place.name))
+        same_results(NEST, done.nest)
+        assert done.trace.replay(NEST).nest == done.nest
     s = Schedule(NEST)
     assert {s.sample_compute_location("T") for _ in range(40)} == set(places)
     assert s.sample_compute_location("T", decision="i") == LoopRef("i")
@@ -97,8 +103,8 @@ def test_a_block_is_computed_at_loops_of_its_consumers() -> None:
         (lambda s: s.sample_categorical([1, 2], [1.0, -1.0]), "give each one of at least 0"),
         (lambda s: s.sample_categorical([1, 2], decision=2), "the decision 2 is not a position among 2 candidates"),
         (
-            lambda s: s.sample_compute_location("T", decision="k"),
-            "is no place for this block; use <root>, <inline>, i",
+            lambda s: s.sample_compute_location("T", decision="a"),
+            "is no place for this block; use <root>, <inline>, i, k",
         ),
     ],
 )
@@ -108,6 +114,6 @@ def test_impossible_draws_are_refused(draw, message: str) -> None:
 
 
 def test_a_loop_over_a_size_has_no_tiles() -> None:
-    sized = read(STAGES.replace("a in serial(24)", "a in serial(n)"))
+    sized = read(STAGES.replace("a in serial(24)", "a in serial(n)").replace("):\n    T", ", n: size):\n    T"))
     with pytest.raises(ScheduleError, match="its extent is not a number"):
         Schedule(sized).sample_perfect_tile("a", 2)
