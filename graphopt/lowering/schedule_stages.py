@@ -20,7 +20,7 @@ from graphopt.lowering.dataflow import (
     writers,
 )
 from graphopt.lowering.domains import Domain, dense, is_disjoint, match, narrow
-from graphopt.lowering.expressions import Const, Expr, Var, conjunction, variables
+from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -35,8 +35,11 @@ from graphopt.lowering.loops import (
     statements,
 )
 from graphopt.lowering.regions import contains, read_box, refreshed, within, written_box
+from graphopt.lowering.schedule_inline import compute_inline
 from graphopt.lowering.schedule_reductions import conjuncts
 from graphopt.lowering.sites import (
+    INLINE,
+    ROOT,
     AnyBlock,
     AnyLoop,
     BlockSite,
@@ -53,11 +56,12 @@ from graphopt.lowering.sites import (
 
 
 @primitive
-def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, None]:
+def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: bool = False) -> tuple[Nest, None]:
     """The block runs within a loop of the blocks that read it, and makes there what one step of the loop reads.
 
     All that read it stand within the loop, and what it writes lives only while the nest runs. What several steps read
-    is made again in each. Before::
+    is made again in each. The block gets a loop for each axis that is longer than 1 there, or for each at all with
+    ``preserve_unit_loops``. In place of a loop, ``ROOT`` leaves it where it is and ``INLINE`` inlines it. Before::
 
         B = alloc((8, 16), "float32")
         for i0, i1 in grid(8, 16):
@@ -83,6 +87,10 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, None]:
                     v2, v3 = axis.remap("SS", [i2, i3])
                     C[v2, v3] = B[v2, v3] + B[v2, v3 + 1]
     """
+    if loop == ROOT:
+        return nest, None
+    if loop == INLINE:
+        return compute_inline(nest, block)
     site, target = find_block(nest, block), find_loop(nest, loop)
     move = _Move.of(nest, site, target)
     stmt = site.stmt
@@ -119,14 +127,17 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, None]:
     users = {id(u.stmt) for buffer in written for u in readers(move.beside, buffer)}
     body = _children(target.stmt.body)
     at = next(k for k, s in enumerate(body) if any(id(x) in users for x in statements(s)))
-    return _moved(nest, move, domain, at), None
+    return _moved(nest, move, domain, at, preserve_unit_loops), None
 
 
 @primitive
-def reverse_compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, None]:
+def reverse_compute_at(
+    nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: bool = False
+) -> tuple[Nest, None]:
     """The block runs within a loop of the blocks that it reads, on what they made in that step of the loop.
 
-    What it reads of them is complete by then: no loop around is one that they reduce over. Before::
+    What it reads of them is complete by then: no loop around is one that they reduce over. The block gets a loop for
+    each axis that is longer than 1 there, or for each at all with ``preserve_unit_loops``. Before::
 
         C = alloc((8, 16), "float32")
         for i0, i1, i2 in grid(8, 16, 4):
@@ -186,7 +197,7 @@ def reverse_compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest
     makers = {id(u.stmt) for b in made_here for u in writers(inside, b)}
     body = _children(target.stmt.body)
     at = max(k for k, s in enumerate(body) if any(id(x) in makers for x in statements(s))) + 1
-    return _moved(nest, move, domain, at), None
+    return _moved(nest, move, domain, at, preserve_unit_loops), None
 
 
 # ------------------------------------------------------------------ the move
@@ -221,7 +232,7 @@ class _Move:
         return loops_of((*self.target.above, self.target.stmt))
 
 
-def _moved(nest: Nest, move: _Move, domain: Domain, at: int) -> Nest:
+def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -> Nest:
     """The nest with the block in new loops over the domain of its axes, as the ``at``-th statement of the loop."""
     stmt, name = move.site.stmt, move.target.stmt.var.name
     around = extents_around((*move.target.above, move.target.stmt))
@@ -231,7 +242,7 @@ def _moved(nest: Nest, move: _Move, domain: Domain, at: int) -> Nest:
     for k, axis in enumerate(stmt.axes):
         side = domain.get(axis.var, Range(Const(0), axis.extent))
         value = side.start
-        if side.extent != Const(1):
+        if keep_units or side.extent != Const(1):
             var = Var(free_name(taken, f"ax{k}"))
             loops[var] = side.extent
             value = value + var
@@ -288,7 +299,12 @@ def _only_bounded(block: Block, above: Sequence[Stmt]) -> None:
     known = {simplify(v < a.extent, around) for a, v in zip(block.axes, block.values, strict=True)}
     known |= {simplify(v >= 0, around) for v in block.values}
     known = {part for condition in known for part in conjuncts(condition)}
-    if not set(conjuncts(block.predicate)) <= known:
+    moved = frozenset(x for v in block.values for x in variables(v))
+    for condition in set(conjuncts(block.predicate)) - known:
+        idle = variables(condition) & around.keys()
+        # loops that move no axis do the same thing again: it is enough that it is done where they start
+        if not idle & moved and prove(substitute(condition, {v: Const(0) for v in idle}), around):
+            continue
         raise ScheduleError(f"{block.name} runs only where a condition holds that is not about the ends of its axes")
 
 
