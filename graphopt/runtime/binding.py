@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import InputError
 from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
@@ -138,11 +139,14 @@ class Binder:
         return places, start + more
 
     def shape(self, number: int, symbols: Mapping[str, int]) -> tuple[int, ...]:
-        """A buffer's shape; raises ``ValueError`` for one that may be any."""
+        """A buffer's shape; ``InputError`` where sizes would be negative, ``ValueError`` where it may be any."""
         shape = self._code.buffers[number].shape
         if shape is None:
             raise ValueError(f"buffer {number} has no shape of its own")
-        return tuple(evaluate(s, symbols) for s in shape)
+        sizes = tuple([evaluate(s, symbols) for s in shape])
+        if min(sizes, default=0) < 0:
+            raise InputError(f"with {dict(symbols)} a tensor would have the shape {list(sizes)}: this cannot be run")
+        return sizes
 
     def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
         """How much memory a buffer takes."""

@@ -99,6 +99,7 @@ class _Maker:
         roots = [self.root(n) for n in range(len(code.buffers))]
         self.roots, self.shifts = tuple(r for r, _ in roots), tuple(s for _, s in roots)
         self.ages = tuple(map(self.age, range(len(code.buffers))))
+        self.open = {0}
         stages = tuple(self.stages(code.steps))
         self.result = Layout(
             stages,
@@ -169,13 +170,34 @@ class _Maker:
     def stage(self, step: Step) -> Stage:
         match step:
             case Branch():
-                return Choice(step, tuple(self.stages(step.then)), tuple(self.stages(step.otherwise)))
+                self.check(self.ages[step.condition])
+                return Choice(step, self.closed(step.then), self.closed(step.otherwise))
             case Loop():
-                return Round(step, tuple(self.stages(step.body)))
+                self.check(*(self.ages[n] for n in (step.counter, step.condition) if n is not None))
+                return Round(step, self.closed(step.body))
             case Host() | Bind():
                 symbols = _bound(step)
-                return Pause(step, self.known[symbols[0]] if symbols else None)
+                level = self.known[symbols[0]] if symbols else None
+                before, after = ((step.buffer,), ()) if isinstance(step, Bind) else (step.inputs, step.outputs)
+                self.check(*(self.ages[n] for n in before if n is not None))
+                if level is not None:
+                    self.open.add(level)
+                self.check(*(self.ages[n] for n in after))
+                return Pause(step, level)
         raise ValueError(f"{step} is no step")
+
+    def closed(self, steps: Sequence[Step]) -> tuple[Stage, ...]:
+        """Stages whose symbols are known among themselves only."""
+        before = set(self.open)
+        found = tuple(self.stages(steps))
+        self.open = before
+        return found
+
+    def check(self, *levels: int) -> None:
+        """Raise ``ValueError`` where something is used before its symbols are known."""
+        for level in levels:
+            if level not in self.open:
+                raise ValueError(f"the symbol {self.levels[level][0]!r} is used where it is not yet bound")
 
     def word(self, arg: Ref | Size) -> int:
         if isinstance(arg, Ref):
@@ -183,7 +205,9 @@ class _Maker:
             level = max(self.ages[arg.buffer], self.level(offset))
             self.words.append(Word(self.roots[arg.buffer], offset, level))
         else:
-            self.words.append(Word(None, arg, self.level(arg)))
+            level = self.level(arg)
+            self.words.append(Word(None, arg, level))
+        self.check(level)
         return len(self.words) - 1
 
     def instruct(self, operation: int, *operands: int) -> list[int]:

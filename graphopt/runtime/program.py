@@ -131,9 +131,18 @@ class Program:
         self._run(inputs, {}, rows)
         return tuple(rows)
 
-    def memory(self, inputs: Mapping[str, Any] | Sequence[Any] = ()) -> Memory:
-        """The memory that inputs of these sizes need, as far as it is known before anything runs."""
-        binding = self._binder.bind(0, self._signature.accept(inputs)[1], {})
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The sizes that the inputs bind."""
+        return self._layout.levels[0]
+
+    def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
+        """The memory that a call takes with these sizes, as far as it is known before anything runs."""
+        try:
+            values = {name: (symbols or {})[name] for name in self.symbols}
+        except KeyError as error:
+            raise InputError(f"no size is given for {error}: the inputs have {', '.join(self.symbols)}") from None
+        binding = self._binder.bind(0, values, {})
         constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
         return Memory(binding.arena_bytes, binding.separate_bytes, constants)
 

@@ -71,3 +71,12 @@ def test_programs_of_no_sense_are_refused() -> None:
     for of in (None, 0):
         with pytest.raises(ValueError, match="buffer 0 is a view of nothing"):
             lay_out(code([Buffer("float32", (), "view", of=of)], [], {}, {}))
+
+
+def test_symbols_are_not_used_before_they_are_bound() -> None:
+    host, bind, use = Host("f", (0,), (2,), binds=(("k", 0, 0),)), Bind(("m",), 3), scale(0, 1, 1, 1, "m")
+    wrong = [[use, bind, host], [Branch(4, (bind,)), use, host], [Host("f", (2,), (0,)), host, bind]]
+    for steps, symbol in zip(wrong, "mmk", strict=True):
+        with pytest.raises(ValueError, match=f"the symbol '{symbol}' is used where it is not yet bound"):
+            lay_out(code(BUFFERS, steps, {"x": 0}, {}))  # type: ignore[arg-type]
+    lay_out(code(BUFFERS, [host, bind, use], {"x": 0}, {}))

@@ -360,16 +360,31 @@ def test_memory_is_shared_by_buffers_that_do_not_live_at_once() -> None:
     buffers = [floats("input", "n"), *[floats("arena", "n") for _ in range(8)], floats("output", "n")]
     steps = [scale(k, k + 1, 1, 1) for k in range(9)]
     program = Program(code(buffers, steps, {"x": 0}, {"y": 9}), threads=1)
-    memory = program.memory([x(1024)])
+    memory = program.memory({"n": 1024})
     assert (memory.arena, memory.separate) == (2 * 4096, 8 * 4096)
     assert np.array_equal(program([x(1024)])["y"], x(1024) + 9)
+
+
+def test_memory_is_asked_for_all_sizes() -> None:
+    program = Program(chain(), threads=1)
+    assert program.symbols == ("n",)
+    with pytest.raises(InputError, match="no size is given for 'n': the inputs have n"):
+        program.memory()
+
+
+def test_sizes_below_zero_are_refused_before_anything_runs() -> None:
+    buffers = [floats("input", "n"), floats("output", ("-", "n", 3))]
+    program = Program(code(buffers, [scale(0, 1, 1, 0, ("-", "n", 3))], {"x": 0}, {"y": 1}), threads=1)
+    assert program([x(5)])["y"].tolist() == [-2, -1]
+    with pytest.raises(InputError, match=r"with {'n': 2} a tensor would have the shape \[-1\]: this cannot be run"):
+        program([x(2)])
 
 
 def test_offsets_may_be_given() -> None:
     buffers = [floats("input", "n"), Buffer("float32", ("n",), "arena", offset=("*", "n", 64)), floats("arena", "n")]
     steps = [scale(0, 1, 1, 1), scale(1, 2, 2, 0)]
     program = Program(code(buffers, steps, {"x": 0}, {"y": 2, "z": 1}), threads=1)
-    assert program.memory([x(16)]).arena == 64 * 16 + 64 + 64
+    assert program.memory({"n": 16}).arena == 64 * 16 + 64 + 64
     assert np.array_equal(program([x(16)])["y"], (x(16) + 1) * 2)
 
 
