@@ -189,9 +189,10 @@ def check_parallel(site: LoopSite, private: frozenset[str] = frozenset(), reduce
                     f"use rfactor, or {CURE}"
                 )
         if not (reduces and b.kinds(loop.var) == {"reduce"}) and not _kept_apart(b, loop.var, private):
+            buffer = next(r.buffer.name for r in regions(b.block)[1])
             raise ScheduleError(
-                f"{name}: block {b.block.name} writes the same elements in several of its iterations; "
-                "take a loop that each spatial point of the block stands in once"
+                f"{name}: block {b.block.name} writes the same elements of {buffer} in several of its iterations; "
+                f"take another loop, or set_scope {buffer} to what each iteration has of its own"
             )
     check_exchange(site, below, private)
 
