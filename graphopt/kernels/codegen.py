@@ -142,6 +142,7 @@ def _optimized(module: Any) -> Any:
 
 
 def _machine() -> Any:
+    llvm.initialize_native_asmparser()  # without it LLVM ends the process where a kernel has inline assembly
     # on some processors with AVX-512 LLVM keeps to 256 bits unless it is told not to
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),

@@ -231,3 +231,25 @@ def test_functions_of_the_same_file_are_compiled_with_it(folder: Path) -> None:
     called(code, a)
     assert a[0] == 15
     assert undefined(code) == ()
+
+
+def test_inline_assembly_is_compiled(folder: Path) -> None:
+    source = """
+from llvmlite import ir
+from numba import int64
+from numba.extending import intrinsic
+
+@intrinsic
+def doubled(typingctx, value):
+    def generate(context, builder, signature, args):
+        word = ir.IntType(64)
+        return builder.asm(ir.FunctionType(word, [word]), "leaq ($1,$1), $0", "=r,r", args, False)
+    return int64(int64), generate
+
+def kernel(a, lo, hi):
+    a[0] = doubled(a[0])
+    return 0
+"""
+    a = np.full(1, 21)
+    called(compile_kernels([Kernel(source, ("int64",))])[0], a)
+    assert a[0] == 42
