@@ -105,7 +105,10 @@ class Image:
         read = [_read(o, f"object {n}") for n, o in enumerate(objects)]
         layout = _laid_out(read)
         self.size = layout.size
-        self._memory = mmap.mmap(-1, max(layout.size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            self._memory = mmap.mmap(-1, max(layout.size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            raise ReadError(f"object code asks for {layout.size} bytes, which are not to be had: {error}") from None
         self._pin = (ctypes.c_char * max(layout.size, 1)).from_buffer(self._memory)  # keeps it from being unmapped
         start = ctypes.addressof(self._pin)
         _fill(self._memory, start, read, layout)
