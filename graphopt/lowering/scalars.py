@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from graphopt.ir.text.elements import numpy_dtype
-from graphopt.lowering.expressions import FLOATS
+from graphopt.lowering.expressions import COMPARISONS, FLOATS
 
 Scalar: TypeAlias = Any
 """A numpy scalar, or a Python int or bool that stands for an index or a truth value."""
@@ -38,6 +38,18 @@ OPERATORS: Final[Mapping[str, str]] = {
     "isnan": "({0} != {0})",
 }
 """The functions that are Python's operators on numpy scalars and on Python's own integers."""
+
+
+def is_defined(fn: str, dtype: str) -> bool:
+    """Whether a function (other than ``select`` and conversions) is one of values of the dtype."""
+    if dtype == "bool":
+        return fn in COMPARISONS or fn in ("and", "or", "not", "bitand", "bitor", "bitxor", "min", "max")
+    if fn in ("and", "or", "not"):
+        return False
+    bitwise = fn in ("bitand", "bitor", "bitxor")
+    if dtype in FLOATS:
+        return (fn in OPERATORS and not bitwise) or fn in _PLAIN or fn in _FLOAT or fn in ("fma", "isinf")
+    return fn in OPERATORS or fn in _PLAIN or fn in _INTEGER or fn == "isinf"
 
 
 def function(fn: str, source: str, dtype: str) -> Callable[..., Scalar]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.errors import NestError
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.expressions import (
     COMPARISONS,
     FLOATS,
@@ -34,6 +35,7 @@ from graphopt.lowering.loops import (
     inner,
     statements,
 )
+from graphopt.lowering.scalars import is_defined
 from graphopt.lowering.script_expressions import DTYPES, INTEGERS
 from graphopt.lowering.script_print import CONVERSIONS, show_expr
 
@@ -245,13 +247,14 @@ def _is_typed(expr: Apply) -> bool:
     """Whether the dtypes of a function's arguments and of its result agree."""
     kinds = [a.dtype for a in expr.args]
     if expr.fn in CONVERSIONS:
-        return expr.type in DTYPES
+        widths = {numpy_dtype(dtype).itemsize for dtype in (*kinds, expr.type) if dtype in DTYPES}
+        return {*kinds, expr.type} <= DTYPES and (expr.fn != "bits" or len(widths) == 1)
     if expr.fn == "select":
         return kinds == ["bool", expr.type, expr.type]
+    if not is_defined(expr.fn, kinds[0]):
+        return False
     if expr.fn in ("shl", "shr"):
         return kinds[0] == expr.type
-    if expr.fn in ("and", "or", "not"):
-        return {*kinds, expr.type} == {"bool"}
     if expr.fn in COMPARISONS or expr.fn in LOGIC:
         return len(set(kinds)) == 1 and expr.type == "bool"
     return set(kinds) == {expr.type}

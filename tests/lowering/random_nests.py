@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
+from graphopt.ir.text.elements import numpy_dtype
 from graphopt.lowering.expressions import (
     COMPARISONS,
     FLOATS,
@@ -37,6 +38,7 @@ from graphopt.lowering.loops import (
     accesses,
     seq,
 )
+from graphopt.lowering.scalars import is_defined
 
 DTYPES = ("float32", "int64", "bool", "float16", "bfloat16", "float64", "int32", "uint8", "int8", "uint64")
 TEXTS = ("x", "a \"b\" 'c' \\ d", "line\nbreak\t\x00", "Größe ∑ 😀", "")
@@ -212,11 +214,13 @@ class _Maker:
         if choice < 0.1:
             return "select", [self.expr("bool", depth), self.expr(dtype, depth), self.expr(dtype, depth)]
         if choice < 0.2:
-            other = self.random.choice(DTYPES)
-            return self.random.choice(["cast", "saturate", "bits"]), [self.expr(other, depth)]
+            fn = self.random.choice(["cast", "saturate", "bits"])
+            width = numpy_dtype(dtype).itemsize
+            other = self.random.choice([d for d in DTYPES if fn != "bits" or numpy_dtype(d).itemsize == width])
+            return fn, [self.expr(other, depth)]
         if dtype == "bool" and choice < 0.9:
             fn = self.random.choice(sorted(COMPARISONS | LOGIC))
-            other = "bool" if fn in ("and", "or", "not") else self.random.choice(DTYPES)
+            other = self.random.choice([d for d in DTYPES if is_defined(fn, d)])
             return fn, [self.expr(other, depth) for _ in range(FUNCTIONS[fn])]
-        fn = self.random.choice(SAME)
+        fn = self.random.choice([fn for fn in SAME if is_defined(fn, dtype)])
         return fn, [self.expr(dtype, depth) for _ in range(FUNCTIONS[fn])]

@@ -48,6 +48,11 @@ V = Axis(Var("v"), Const(8))
         (Store(B, (Const(0),), Apply("explode", (Const(0),), "int64")), "explode of 1 arguments is no function"),
         (Store(B, (Const(0),), Apply("add", (Const(0), HALF), "int64")), "add(int64, float32) as int64"),
         (Store(B, (Const(0),), Apply("lt", (Const(0), Const(1)), "int64")), "lt(int64, int64) as int64"),
+        (
+            Store(A, (Const(0), Const(0)), Apply("bitand", (HALF, HALF), "float32")),
+            "bitand(float32, float32) as float32",
+        ),
+        (Store(B, (Const(0),), Apply("tanh", (Const(0),), "int64")), "tanh(int64) as int64"),
         (Check(Const(1), ""), "1 is int64, where bool is expected"),
         (If(Const(1), Seq(())), "1 is int64, where bool is expected"),
         (Seq((Seq(()), Seq(()))), "a sequence stands in a sequence"),
