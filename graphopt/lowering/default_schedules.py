@@ -231,14 +231,17 @@ class _Scheduler:
     # ------------------------------------------------------------------ tiles
 
     def tiles(self, found: Sequence[Chain]) -> Stmt | None:
-        """A contraction and what is done to its elements one by one, tile by tile."""
-        first, rest = found[0], found[1:]
-        if first.block.init is None or len(first.stores) != 1 or not is_accumulation(first.stores[0]):
+        """A contraction and what is done to its elements one by one, tile by tile, after what has to be there before."""
+        place = next((k for k, c in enumerate(found) if c.block.init is not None), None)
+        if place is None:
+            return None
+        before, first, rest = found[:place], found[place], found[place + 1 :]
+        if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
             return None
         if not all(_follows(c, first, self.nest) for c in rest):
             return None
-        plan = _tiling(first, (rest or found)[-1])
-        return None if plan is None else self.tile(first, rest, plan)
+        plan = _tiling(first, (rest or [first])[-1])
+        return None if plan is None else seq(*(self.alone(c) for c in before), self.tile(first, rest, plan))
 
     def tile(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
         """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back."""
@@ -261,7 +264,9 @@ class _Scheduler:
         order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != vector]
         tiles = {a.var: plan[a.var] for a in order}
         pieces = -(-plan[vector] // lanes)
-        shape = [*(Const(n) for n in tiles.values()), Const(pieces), Const(lanes if pieces > 1 else plan[vector])]
+        width = lanes if pieces > 1 else plan[vector]
+        # each piece fills whole vectors, so that those of neighbours do not overlap
+        shape = [*(Const(n) for n in tiles.values()), Const(pieces), Const(lanes_of(first.stores[0].buffer.dtype))]
         tile_buffer = self.local(first.stores[0].buffer.name, shape, first.stores[0].buffer.dtype)
         if rest:
             self.gone.add(first.stores[0].buffer)
@@ -281,7 +286,7 @@ class _Scheduler:
                 loops = [
                     _Loop(steps[a.var], Const(tiles[a.var]), "unrolled") for a in _scalar_first(order, first, vector)
                 ]
-                loops += [_Loop(piece, Const(pieces), "unrolled"), _Loop(lane, shape[-1], "vectorized")]
+                loops += [_Loop(piece, Const(pieces), "unrolled"), _Loop(lane, Const(width), "vectorized")]
                 return _wrapped(loops, part(chain, values, element))
 
             reduce_loops = [_Loop(self.var("r"), a.extent) for a in first.reduced]
@@ -404,15 +409,12 @@ def _shared_axes(nest: Nest, found: Sequence[Chain]) -> int:
 
 
 def _passes_along(nest: Nest, chain: Chain, position: int) -> bool:
-    """Whether the block reaches what is passed between blocks only at its own point of the axis."""
-    for access in chain.accesses:
-        if access.buffer in nest.allocs and (
-            len(access.indices) <= position or access.indices[position] != chain.axes[position].var
-        ):
-            return False
-    outputs = {a.buffer for a in chain.accesses if a.is_write} - set(nest.allocs)
+    """Whether the block reaches what other blocks make, and what it makes itself, only at its own point of the axis."""
+    written = {a.buffer for a in chain.accesses if a.is_write}
     return all(
-        a.indices[position : position + 1] == (chain.axes[position].var,) for a in chain.accesses if a.buffer in outputs
+        len(a.indices) > position and _is_at(a.indices[position], chain.axes[position])
+        for a in chain.accesses
+        if a.buffer in nest.allocs or a.buffer in written
     )
 
 
@@ -458,9 +460,16 @@ def _follows(chain: Chain, first: Chain, nest: Nest) -> bool:
         return False
     if [a.extent for a in chain.axes] != [a.extent for a in first.spatial]:
         return False
-    own = tuple(a.var for a in chain.axes)
-    between = {a.buffer for a in chain.accesses if not a.is_write} & set(nest.allocs)
-    return between <= {made} and all(a.indices == own for a in chain.accesses if a.buffer == made or a.is_write)
+    return all(
+        len(a.indices) == len(chain.axes) and all(map(_is_at, a.indices, chain.axes))
+        for a in chain.accesses
+        if a.buffer == made or a.is_write
+    )
+
+
+def _is_at(index: Expr, axis: Axis) -> bool:
+    """Whether an index is the point of the axis."""
+    return index == axis.var or (index == Const(0) and axis.extent == Const(1))
 
 
 def _itself(at: Expr) -> Expr:
