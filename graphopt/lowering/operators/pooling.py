@@ -79,23 +79,21 @@ def _average_pool(op: Operation) -> Tensor:
     sums = compute(shape, total, name=label(op))
 
     def mean(n: Expr, c: Expr, *at: Expr) -> Expr:
-        counted: Expr = Const(1)
-        for k, p, s, d, b, a, size in zip(
-            where.kernel, at, where.strides, where.dilations, where.before, where.after, sizes, strict=True
-        ):
-            first = p * s - b
-            low, high = (-b, size + a) if counts_pads else (Const(0), size)
-            counted = counted * _steps_inside(first, k, d, low, high)
-        return cast(sums[(n, c, *at)] / cast(counted, inner), dtype)
+        return cast(sums[(n, c, *at)] / steps_inside(where, at, sizes, counts_pads, inner), dtype)
 
     return compute(shape, mean, name="mean")
 
 
-def _steps_inside(first: Expr, kernel: Expr, dilation: int, low: Expr, high: Expr) -> Expr:
-    """How many of the window's steps lie from ``low`` up to ``high``."""
-    skipped = maximum((low - first + (dilation - 1)) // dilation, 0)
-    reached = minimum((high - first + (dilation - 1)) // dilation, kernel)
-    return maximum(reached - skipped, 0)
+def steps_inside(w: Windows, at: Sequence[Expr], sizes: Sequence[Expr], counts_pads: bool, dtype: str) -> Expr:
+    """How many elements of a window are counted: those inside the image, with its pads where these count."""
+    counted: Expr = Const(1)
+    for k, p, s, d, b, a, size in zip(w.kernel, at, w.strides, w.dilations, w.before, w.after, sizes, strict=True):
+        first = p * s - b
+        low, high = (-b, size + a) if counts_pads else (Const(0), size)
+        skipped = maximum((low - first + (d - 1)) // d, 0)
+        reached = minimum((high - first + (d - 1)) // d, k)
+        counted = counted * maximum(reached - skipped, 0)
+    return cast(counted, dtype)
 
 
 def _lp_pool(op: Operation) -> Tensor:

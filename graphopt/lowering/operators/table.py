@@ -27,6 +27,7 @@ MODULES = (
     "regions",
     "folding",
     "products",
+    "blocked",
     "convolutions",
     "pooling",
     "recurrent",
