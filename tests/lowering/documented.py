@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.lowering import wellformed
 from graphopt.lowering.interpret import interpret
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.intrinsics import find_intrinsic
+from graphopt.lowering.loops import Invoke, Nest, statements
 from graphopt.lowering.script import read, show
 
 Primitive = Callable[..., tuple[Nest, Any]]
@@ -52,12 +54,19 @@ def same_results(before: Nest, after: Nest, **sizes: int) -> None:
     Elements are small integers, so that sums come out alike in any order.
     """
     assert before.params == after.params
+    wellformed.check(after)
     for seed in range(2):
         first, second = random_arrays(before, seed, **sizes), random_arrays(before, seed, **sizes)
-        interpret(before, first, sizes)
-        interpret(after, second, sizes)
+        interpret(before, first, sizes, _intrinsics(before))
+        interpret(after, second, sizes, _intrinsics(after))
         for name, expected in first.items():
             np.testing.assert_array_equal(second[name], expected, err_msg=f"{name}\n{show(after)}")
+
+
+def _intrinsics(nest: Nest) -> dict[str, Nest]:
+    """The descriptions of what a program invokes."""
+    names = [s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)]
+    return {name: find_intrinsic(name).description for name in names}
 
 
 def random_arrays(nest: Nest, seed: int = 0, **sizes: int) -> dict[str, Any]:
