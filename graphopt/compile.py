@@ -26,8 +26,6 @@ from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.optimize import optimize_graph
 from graphopt.progress import Listener
 from graphopt.report import Step
-from graphopt.rewrite.passes.dead import FUNCTIONS
-from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program, Row
@@ -120,7 +118,7 @@ def prepared(
     graph = Preparation(shapes=shapes, dims=dims).fixed(graph)
     if optimize:
         return optimize_graph(graph, target=place, step=step)[0]
-    return step("tidy", _expanded, graph)
+    return step("tidy", _tidied, graph)
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
@@ -158,9 +156,9 @@ def parts_of(
         raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None
 
 
-def _expanded(graph: Graph) -> Graph:
-    """The graph with its local functions expanded, and nothing else changed."""
-    return simplify(graph, passes=(INLINE, FUNCTIONS)) if graph.functions else graph
+def _tidied(graph: Graph) -> Graph:
+    """The graph with its local functions expanded and its constants computed, and no rules applied."""
+    return simplify(graph)
 
 
 class CompiledModel:

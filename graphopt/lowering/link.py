@@ -128,9 +128,8 @@ class Linker:
 
     def buffer(self, fact: Fact, place: Place, of: int | None = None) -> int:
         """The number of a new buffer for a value."""
-        shape = () if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
-        dtype = "object" if fact.dtype is None or fact.shape is None else fact.dtype
-        return self.add(Buffer(dtype, shape, place, of))
+        shape = None if fact.shape is None else tuple(map(self.symbols.size, fact.shape))
+        return self.add(Buffer(fact.dtype or "object", shape, place, of))
 
     def constant(self, constant: Constant, fact: Fact) -> int:
         """The number of the buffer that holds a constant."""

@@ -76,4 +76,6 @@ def seen(array: Any, fact: Fact | None) -> Any:
 
 
 def _stored(array: Any) -> Any:
-    return np.asarray(array) if isinstance(array, np.generic) else array
+    """What the evaluator gives as a program holds it: arrays, strings in arrays of objects."""
+    array = np.asarray(array) if isinstance(array, np.generic) else array
+    return array.astype(object) if isinstance(array, np.ndarray) and array.dtype.kind in "US" else array

@@ -16,6 +16,7 @@ import numpy as np
 from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
 from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Call, Code, Host, Ref
@@ -250,8 +251,8 @@ class State:
         root = self._layout.roots[n]
         buffer = self._code.buffers[root]
         memory = self._code.constants[root] if buffer.place == "constant" else self._arrays.get(root)
-        if n == root and memory is not None:
-            return memory
+        if n == root and (memory is not None or buffer.dtype in OBJECTS):
+            return memory  # type: ignore[return-value]  # an optional may hold None
         symbols = self.symbols
         shape, dtype = self._binder.shape(n, symbols), self._dtype(n)
         start = evaluate(self._layout.shifts[n], symbols)
