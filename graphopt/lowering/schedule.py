@@ -15,12 +15,16 @@ from typing import Concatenate, ParamSpec, TypeVar
 from graphopt.errors import ScheduleError
 from graphopt.lowering import (
     sampling,
+    schedule_blocks,
     schedule_caches,
     schedule_inline,
+    schedule_layouts,
     schedule_loops,
     schedule_marks,
+    schedule_padding,
     schedule_reductions,
     schedule_stages,
+    schedule_tensors,
     sites,
 )
 from graphopt.lowering.loops import Nest
@@ -124,6 +128,11 @@ class Schedule:
     # reductions
     decompose_reduction = rewriting(schedule_reductions.decompose_reduction)
     rfactor = rewriting(schedule_reductions.rfactor)
+    # blocks of blocks, layouts
+    blockize = rewriting(schedule_blocks.blockize)
+    tensorize = rewriting(schedule_tensors.tensorize)
+    pad_einsum = rewriting(schedule_padding.pad_einsum)
+    transform_layout = rewriting(schedule_layouts.transform_layout)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
     sample_categorical = drawing(sampling.sample_categorical)
@@ -160,6 +169,8 @@ class Schedule:
             return tuple(self._argument(primitive, v) for v in value)
         if value is None or isinstance(value, bool | int | float | str):
             return value
+        if callable(value):
+            return schedule_layouts.written_map(value)
         raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
 
     def recorded(self, step: Step, result: R) -> R:

@@ -25,7 +25,7 @@ from graphopt.lowering.loops import (
     blocks,
     substitute_in,
 )
-from graphopt.lowering.regions import refreshed
+from graphopt.lowering.regions import refreshed, simplified
 from graphopt.lowering.schedule_reductions import conjuncts
 from graphopt.lowering.sites import (
     AnyLoop,
@@ -109,7 +109,8 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
         start,
         conjunction(*outer_conditions),
     )
-    return refreshed(replaced(nest, site, outer), [*names, outer.name]), BlockRef(outer.name)
+    made = simplified(outer, around, names)
+    return refreshed(replaced(nest, site, made), [*names, outer.name]), BlockRef(outer.name)
 
 
 def chain_of(site: LoopSite) -> tuple[list[For], Block]:
