@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from graphopt.compile import compile
-from graphopt.engines import EngineError, open_in_onnxruntime, open_in_openvino
-from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.engines import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
+from graphopt.errors import (
+    ExecutionError,
+    GraphoptError,
+    InputError,
+    InvalidModelError,
+    MissingDependencyError,
+    UsageError,
+)
 from graphopt.inputs import Given, draw, given, ranges, sizes
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -23,7 +30,7 @@ from graphopt.progress import Event, Listener
 from graphopt.tolerance import error
 
 OURS = "graphopt"
-ENGINES: Mapping[str, Callable[[str, int], Callable[[Mapping[str, Any]], list[Any]]]] = {
+ENGINES: Mapping[str, Callable[[str, int], Runner]] = {
     "ort": lambda path, threads: open_in_onnxruntime(path, optimized=True, threads=threads),
     "openvino": open_in_openvino,
 }
@@ -68,16 +75,19 @@ def bench(
             raise UsageError(f"no engine is called {name!r}: there are {', '.join(ENGINES)}")
     listen = listener or (lambda event: None)
     graph = onnx_io.load(model)
-    feeds = random_feeds(graph, inputs or {}, dims or {})
-    runs: dict[str, Callable[[], Any]] = {}
+    runs: dict[str, Callable[[], list[Any]]] = {}
     ready: dict[str, float] = {}
     outputs: dict[str, list[Any]] = {}
-    for name in (OURS, *against):
+    start = time.perf_counter()
+    compiled = compile(model, threads=threads, listener=listener)
+    feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}), compiled)
+    runs[OURS] = lambda: list(compiled(feeds).values())
+    outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
+    for name in against:
         listen(Event(f"open in {name}"))
         start = time.perf_counter()
-        runs[name] = _opened(name, model, threads, feeds, listener)
-        outputs[name] = runs[name]()
-        ready[name] = time.perf_counter() - start
+        runs[name] = _opened(name, model, threads, feeds)
+        outputs[name], ready[name] = runs[name](), time.perf_counter() - start
     listen(Event("measure"))
     times = _times(runs, seconds)
     ours = times[OURS]
@@ -95,9 +105,9 @@ def bench(
     ]
 
 
-def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, int]) -> dict[str, Any]:
-    """Elements for every input: those that are given, else (or for ``"random"``) random ones that the graph most likely
-    accepts.
+def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Elements for every input: those that are given, else (or for ``"random"``) random ones, at several sizes of open
+    dimensions, the most promising first.
 
     Raises UsageError for an input that the graph does not have, or of which nothing can be drawn.
     """
@@ -106,11 +116,25 @@ def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, i
         if name not in names:
             raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
     known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
-    bound = {**_bound(graph, known), **dims}
-    try:
-        return draw(graph, next(iter(sizes(graph, bound))), ranges(graph), known, seed=0, kind=0)
-    except ValueError as problem:
-        raise UsageError(str(problem)) from None
+    for found in sizes(graph, {**_bound(graph, known), **dims}):
+        try:
+            yield draw(graph, found, ranges(graph), known, seed=0, kind=0)
+        except ValueError as problem:
+            raise UsageError(str(problem)) from None
+
+
+def accepted_feeds(candidates: Iterable[dict[str, Any]], run: Callable[[Feeds], Any]) -> dict[str, Any]:
+    """The first of some inputs with which a model runs; where it runs with none, the error of the first."""
+    problem: GraphoptError | None = None
+    for feeds in candidates:
+        try:
+            run(feeds)
+        except (InputError, ExecutionError, InvalidModelError) as error:
+            problem = problem or error
+        else:
+            return feeds
+    assert problem is not None
+    raise problem
 
 
 def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:
@@ -125,12 +149,8 @@ def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _opened(
-    name: str, model: str | Path, threads: int, feeds: Mapping[str, Any], listener: Listener | None
-) -> Callable[[], list[Any]]:
-    if name == OURS:
-        compiled = compile(model, threads=threads, listener=listener)
-        return lambda: list(compiled(feeds).values())
+def _opened(name: str, model: str | Path, threads: int, feeds: Feeds) -> Callable[[], list[Any]]:
+    """A run of the model in another engine."""
     try:
         run = ENGINES[name](str(model), threads)
         run(feeds)

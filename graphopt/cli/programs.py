@@ -54,7 +54,7 @@ def run_model(
     """Compile a model, run it once, and print its outputs, or write them."""
     import numpy as np
 
-    from graphopt.bench import random_feeds
+    from graphopt.bench import accepted_feeds, random_feeds
     from graphopt.cli import files, progress
     from graphopt.ir import onnx_io
     from graphopt.runtime.profile import write_trace
@@ -63,16 +63,16 @@ def run_model(
     read = [Path(value) for value in given.values() if value.endswith(".npy")]
     files.check_written({"-o": output, "--trace": trace}, [model, *read])
     graph = onnx_io.load(model)
-    known = {name: value for name, value in given.items() if value != "random"}
-    needed = [
-        n for v in graph.inputs if "default" not in graph.producer(v).attrs and (n := graph.names[v]) not in given
-    ]
-    if needed:
-        name = needed[0]
-        raise UsageError(f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random")
-    feeds = {n: a for n, a in random_feeds(graph, {**given, **known}, values.dims(dim or ())).items() if n in given}
+    for value in graph.inputs:
+        name = graph.names[value]
+        if name not in given and "default" not in graph.producer(value).attrs:
+            raise UsageError(
+                f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random"
+            )
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(model, quiet, threads=threads, strict=strict, listener=listener)
+        candidates = random_feeds(graph, given, values.dims(dim or ()))
+        feeds = accepted_feeds(({n: f[n] for n in given} for f in candidates), compiled)
         outputs = compiled(feeds)
         rows = compiled.profile(feeds) if profile or trace else ()
     if output is not None:
