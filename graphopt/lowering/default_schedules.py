@@ -2,7 +2,8 @@
 
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
-- *tiles*: a contraction (a product of matrices, a convolution, windows) with what is done to its result element by
+- *called*: a product of matrices that is worth a call of the library, and what is done to its result by pieces.
+- *tiles*: another contraction (a product of matrices, a convolution, windows) with what is done to its result element by
   element. A tile of results stays in registers while the reduction runs; the outer loops are parallel.
 - *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
   close; the rows are parallel.
@@ -24,6 +25,7 @@ from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.chains import Chain, chains, exchange
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute, variables, walk
+from graphopt.lowering.library import Product, is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -31,6 +33,7 @@ from graphopt.lowering.loops import (
     For,
     LoopKind,
     Nest,
+    Range,
     Stmt,
     Store,
     accesses,
@@ -44,6 +47,8 @@ REGISTERS: Final = {64: 28, 32: 12, 16: 12}
 """Accumulators that fit beside operands, by the bytes of a vector."""
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
+LARGE: Final = 1 << 21
+"""Multiplications of a product from which on it is computed in pieces."""
 ITEMS: Final = 64
 """Work items that are enough to share out."""
 CHUNK: Final = 1 << 12
@@ -93,7 +98,7 @@ class _Scheduler:
         return made
 
     def scheduled(self, found: Sequence[Chain]) -> Nest:
-        body = self.tiles(found) or self.rows(found) or seq(*(self.alone(c) for c in found))
+        body = self.called(found) or self.tiles(found) or self.rows(found) or seq(*(self.alone(c) for c in found))
         allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
         return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
 
@@ -227,6 +232,60 @@ class _Scheduler:
 
         steps = _product([_product([a.extent for a in c.axes[shared:]]) for c in found])
         return self.shared_out(outer, steps, row)
+
+    # ------------------------------------------------------------------ library
+
+    def called(self, found: Sequence[Chain]) -> Stmt | None:
+        """A product by the library, in pieces that can be shared out, each followed by what is done to its elements."""
+        first, rest = found[0], found[1:]
+        if first.block.init is None or not all(_follows(c, first, self.nest) for c in rest) or len(rest) > 1:
+            return None
+        product = product_of(first)
+        if product is None or not is_worth_a_call(product):
+            return None
+        made = first.stores[0].buffer
+        target = made
+        if rest:  # the library writes where the result will stand, if that is of the same kind
+            store = rest[0].stores[0]
+            if len(rest[0].stores) == 1 and store.buffer.dtype == made.dtype:
+                target = replace(store.buffer)
+                self.gone.add(made)
+        split, whole = (product.n, product.m) if _longer(product.n, product.m) else (product.m, product.n)
+        step = _piece(product, split)
+        outer = [_Loop(self.var("i"), a.extent) for a in first.spatial if a not in (split, whole)]
+        pieces = _Loop(self.var("o"), (split.extent + (step - 1)) // step)
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            others = [a for a in first.spatial if a not in (split, whole)]
+            values = {a.var: at[loop.var] for a, loop in zip(others, outer, strict=True)}
+            start = at[pieces.var] * step
+            part = Range(start, minimum(step, split.extent - start))
+            all_of = Range(Const(0), whole.extent)
+            rows, columns = (part, all_of) if split is product.m else (all_of, part)
+            call = product.call(target, rows, columns, values)
+            return seq(call, *(self.piece(c, first, product, (rows, columns), values, target) for c in rest))
+
+        inner = _product([minimum(step, split.extent), whole.extent, product.k.extent])
+        return self.shared_out([*outer, pieces], inner, body)
+
+    def piece(
+        self, chain: Chain, first: Chain, product: Product, part: tuple[Range, Range], values: Mapping[Var, Expr],
+        target: Buffer,
+    ) -> Stmt:  # fmt: skip
+        """What is done to each element of a piece of the product."""
+        mine = dict(zip((a.var for a in first.spatial), (a.var for a in chain.spatial), strict=True))
+        row, column = _Loop(self.var("i"), part[0].extent), _Loop(self.var("c"), part[1].extent, "vectorized")
+        where = {mine[v]: e for v, e in values.items()}
+        where[mine[product.m.var]] = part[0].start + row.var
+        where[mine[product.n.var]] = part[1].start + column.var
+        block = chain.with_values([where[a.var] for a in chain.axes])
+        made = first.stores[0].buffer
+        if target != made:
+            own = chain.stores[0].indices
+            block = replace(block, body=exchange(block.body, {made: (target, own)}))
+            read, written = accesses(block)
+            block = replace(block, reads=read, writes=written)
+        return _wrapped([row, column], block)
 
     # ------------------------------------------------------------------ tiles
 
@@ -470,6 +529,21 @@ def _follows(chain: Chain, first: Chain, nest: Nest) -> bool:
 def _is_at(index: Expr, axis: Axis) -> bool:
     """Whether an index is the point of the axis."""
     return index == axis.var or (index == Const(0) and axis.extent == Const(1))
+
+
+def _longer(a: Axis, b: Axis) -> bool:
+    """Whether the first axis is known to be the longer one."""
+    return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
+
+
+def _piece(product: Product, split: Axis) -> int:
+    """How much of an axis one call takes: few pieces, for each call arranges its operands anew."""
+    sizes = [a.extent for a in (product.m, product.n, product.k)]
+    work, extent = _number(sizes), _number([split.extent])
+    if extent is None:
+        return 256
+    pieces = 1 if work is None or work < LARGE else 4 if work >= 8 * LARGE else 2
+    return max(-(-extent // pieces // 16) * 16, 16)
 
 
 def _itself(at: Expr) -> Expr:

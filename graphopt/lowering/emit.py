@@ -33,6 +33,7 @@ from graphopt.lowering.expressions import (
     rewrite,
     walk,
 )
+from graphopt.lowering.intrinsics import find_intrinsic, implementation, sides
 from graphopt.lowering.loops import (
     TRUE,
     Block,
@@ -42,6 +43,7 @@ from graphopt.lowering.loops import (
     If,
     Invoke,
     Nest,
+    Region,
     Seq,
     Stmt,
     Store,
@@ -161,7 +163,7 @@ class _Writer:
         if constants := sorted(used & {"inf", "nan"}):
             yield f"from math import {', '.join(constants)}"
             yield ""
-        for module, names in imports(used).items():
+        for module, names in imports(used, self.spell.libraries).items():
             if names:
                 yield f"from {module} import {', '.join(names)}"
         yield ""
@@ -232,9 +234,10 @@ class _Writer:
             case Block():
                 yield from self.block(stmt, place)
             case Invoke():
-                from graphopt.lowering.intrinsics import implementation
-
-                yield from self.flat(implementation(stmt), place)
+                if find_intrinsic(stmt.intrinsic).function is None:
+                    yield from self.flat(implementation(stmt), place)
+                else:
+                    yield stmt, place
             case If():
                 decided = place.of(stmt.condition)
                 if not isinstance(decided, Const):
@@ -273,8 +276,29 @@ class _Writer:
                 self.branch(stmt, place)
             case Check():
                 self.check(stmt, place)
+            case Invoke():
+                self.call(stmt, place)
             case _:
                 raise EmitError(f"{type(stmt).__name__} has no source")
+
+    def call(self, stmt: Invoke, place: _Place) -> None:
+        """A call of a library's function."""
+        intrinsic = find_intrinsic(stmt.intrinsic)
+        args: list[str] = []
+        for param, arg in zip(intrinsic.description.params, stmt.args, strict=True):
+            if isinstance(arg, Region):
+                assert isinstance(param, Buffer)
+                start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
+                first = sides(arg, len(param.shape))[0]
+                stride = arg.buffer.row_major[first]
+                args += [self.name(arg.buffer), self.index(self.spell.address(start)), self.spell.value(stride).text]
+            else:
+                args.append(self.spell.value(place.of(arg)).text)
+        self.line(f"{self.spell.library(str(intrinsic.function))}({', '.join(args)})")
+
+    def index(self, place: Polynomial) -> str:
+        """An address as source."""
+        return self.spell.value(place.expr(self.order)).text
 
     def branch(self, stmt: If, place: _Place) -> None:
         condition = self.spell.value(place.of(stmt.condition), place.lanes)

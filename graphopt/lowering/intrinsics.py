@@ -38,7 +38,8 @@ from graphopt.lowering.script import read
 class TensorIntrin:
     """A tensor intrinsic: ``implementation`` does what ``description`` says, on the same parameters.
 
-    ``function`` is the dotted name of a kernels function that does it as well, where there is one.
+    ``function`` is the dotted name of a kernels function that does it, where there is one: it takes a pointer, the
+    first element and the stride of the first side for each matrix, and the sizes as they are.
     """
 
     name: str
@@ -114,7 +115,33 @@ def product_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
     return TensorIntrin(name, read(head + description), read(head + implementation))
 
 
-FAMILIES: Mapping[str, Family] = {r"product_(\d+)x(\d+)_(float32|float64)": product_tile}
+@lru_cache(maxsize=8)
+def library_product(a: str, b: str, dtype: str) -> TensorIntrin:
+    """``C = op(A) @ op(B)`` by BLAS; an operand marked ``t`` is given transposed."""
+    left, first = ("(k, m)", "A[vp, vi]") if a == "t" else ("(m, k)", "A[vi, vp]")
+    right, second = ("(n, k)", "B[vj, vp]") if b == "t" else ("(k, n)", "B[vp, vj]")
+    description = read(f"""\
+@program
+def gemm_{a}{b}_{dtype}(
+    C: Buffer[(m, n), "{dtype}"], A: Buffer[{left}, "{dtype}"], B: Buffer[{right}, "{dtype}"],
+    m: size, n: size, k: size,
+):
+    for i, j in grid(m, n):
+        with block("start"):
+            vi, vj = axis.remap("SS", [i, j])
+            C[vi, vj] = 0.0
+    for i, j, p in grid(m, n, k):
+        with block("product"):
+            vi, vj, vp = axis.remap("SSR", [i, j, p])
+            C[vi, vj] = C[vi, vj] + {first} * {second}
+""")
+    return TensorIntrin(f"gemm_{a}{b}_{dtype}", description, description, f"graphopt.kernels.blas.gemm_{a}{b}")
+
+
+FAMILIES: Mapping[str, Family] = {
+    r"product_(\d+)x(\d+)_(float32|float64)": product_tile,
+    r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
+}
 """What names of intrinsics are made up of, and what makes the intrinsic."""
 
 

@@ -115,10 +115,18 @@ class Speller:
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
     lazy: int = 0
+    libraries: dict[str, str] = field(default_factory=dict)
+    """The modules of other functions that the source calls, by their names."""
 
     def use(self, name: str) -> str:
         """The name, which the source has to import."""
         self.used.add(name)
+        return name
+
+    def library(self, dotted: str) -> str:
+        """The name of a function of another module."""
+        module, _, name = dotted.rpartition(".")
+        self.libraries[name] = module
         return name
 
     def dtype(self, dtype: str) -> str:
@@ -387,13 +395,15 @@ def _stored(dtype: str) -> str:
     return "uint8" if dtype == "bool" else dtype
 
 
-def imports(used: set[str]) -> Mapping[str, list[str]]:
+def imports(used: set[str], libraries: Mapping[str, str]) -> Mapping[str, list[str]]:
     """The names by the module that the source has them from, in order."""
     dtypes = {n for n in used if n in ("bool",) or n.rstrip("0123456789") in ("int", "uint", "float")}
     own = used - dtypes - {"inf", "nan"}
     mathematics = own & set(MATH.values())
+    others = {m: sorted(n for n, own in libraries.items() if own == m) for m in sorted(set(libraries.values()))}
     return {
         "numba": sorted(dtypes),
+        **others,
         "graphopt.kernels.masks": sorted(own & MASKS),
         "graphopt.kernels.math": sorted(mathematics),
         "graphopt.kernels.vectors": sorted(own - mathematics - MASKS),

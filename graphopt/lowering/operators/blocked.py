@@ -1,4 +1,4 @@
-"""Images in blocks of channels, as vectors want them: ``[N, C/size, H, W, size]``, with zeros for channels to fill up."""
+"""Images in blocks of channels, ``[N, C/size, H, W, size]``, as vectors want them; missing channels are zeros."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""Products of matrices within nests, as calls of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
+from graphopt.lowering.loops import Axis, Buffer, Invoke, Range, Region
+
+SMALLEST = 1 << 15
+"""Multiplications below which a call of the library costs more than it gains."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand: its buffer, and at which of the buffer's axes its rows and columns lie."""
+
+    load: Load
+    rows: int
+    columns: int
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether columns lie further apart than rows do."""
+        return self.columns < self.rows
+
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
+        """A part of the matrix; ``rest`` says what the loops around it are at."""
+        ranges = [Range(substitute(i, rest)) for i in self.load.indices]
+        for place, part in ((self.rows, rows), (self.columns, columns)):
+            start = ranges[place].start
+            ranges[place] = Range(start + part.start, part.extent)
+        return Region(self.load.buffer, tuple(ranges))
+
+
+@dataclass(frozen=True)
+class Product:
+    """``C = A @ B`` for each point of the other axes: the axes of its rows, columns and steps."""
+
+    m: Axis
+    n: Axis
+    k: Axis
+    a: Matrix
+    b: Matrix
+    c: Matrix
+
+    def call(self, target: Buffer, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Invoke:
+        """The call that computes some rows and columns of ``target``."""
+        values = {**rest, self.m.var: Const(0), self.n.var: Const(0), self.k.var: Const(0)}
+        steps = Range(Const(0), self.k.extent)
+        c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
+        a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
+        ways = "".join("t" if x.is_transposed else "n" for x in (self.a, self.b))
+        sizes = (rows.extent, columns.extent, self.k.extent)
+        return Invoke(f"gemm_{ways}_{target.dtype}", (c, a, b, *sizes))
+
+
+def product_of(chain: Chain) -> Product | None:
+    """The product of matrices that a reduction is, where a library can compute it; None where there is none."""
+    stores = chain.stores
+    if len(stores) != 1 or stores[0].buffer.dtype not in ("float32", "float64"):
+        return None
+    value = stores[0].value
+    own = Load(stores[0].buffer, stores[0].indices)
+    if not (isinstance(value, Apply) and value.fn == "add" and own in value.args):
+        return None
+    factors = value.args[1] if value.args[0] == own else value.args[0]
+    if not (isinstance(factors, Apply) and factors.fn == "mul"):
+        return None
+    x, y = factors.args
+    steps = [a for a in chain.reduced if a.extent != Const(1)]
+    if not (isinstance(x, Load) and isinstance(y, Load)) or len(steps) != 1:
+        return None
+    return _oriented(chain, own, x, y, steps[0])
+
+
+def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:
+    """The product with its operands in the order in which the result is row-major."""
+    for a, b in ((x, y), (y, x)):
+        rows = [s for s in chain.spatial if _place(a, s.var) is not None and _place(b, s.var) == -1]
+        columns = [s for s in chain.spatial if _place(b, s.var) is not None and _place(a, s.var) == -1]
+        rows = [s for s in rows if _place(a, s.var) != -1]
+        columns = [s for s in columns if _place(b, s.var) != -1]
+        for m in sorted(rows, key=_extent, reverse=True):
+            for n in sorted(columns, key=_extent, reverse=True):
+                matrices = (_matrix(a, m, k), _matrix(b, k, n), _matrix(own, m, n))
+                if all(matrices) and matrices[2] is not None and not matrices[2].is_transposed:
+                    assert matrices[0] is not None
+                    assert matrices[1] is not None
+                    return Product(m, n, k, *matrices)  # type: ignore[arg-type]
+    return None
+
+
+def _extent(axis: Axis) -> int:
+    return int(axis.extent.value) if isinstance(axis.extent, Const) else 1 << 40
+
+
+def _place(load: Load, var: Var) -> int | None:
+    """At which axis of the buffer a loop steps from one element to the next; -1 where it steps nowhere, None where it
+    is not as plain as that."""
+    places = [k for k, index in enumerate(load.indices) if var in variables(index)]
+    if not places:
+        return -1
+    parts = polynomial(load.indices[places[0]]).split(var)
+    return places[0] if len(places) == 1 and parts is not None and parts[0].number == 1 else None
+
+
+def _matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
+    """The load as an element of a matrix, either its rows or its columns of elements side by side."""
+    places = [_place(load, a.var) for a in (rows, columns)]
+    if None in places or -1 in places or places[0] == places[1]:
+        return None
+    r, c = (p for p in places if p is not None)
+    strides = load.buffer.row_major
+    return Matrix(load, r, c) if strides[max(r, c)] == Const(1) else None
+
+
+def is_worth_a_call(product: Product) -> bool:
+    """Whether the library is faster than a loop of our own; where a size is not known, it is taken to be large."""
+    sizes = [_extent(a) for a in (product.m, product.n, product.k)]
+    return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4
