@@ -2,8 +2,8 @@
 
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
-- *called*: a product of matrices that is worth a call of the library, and what is done to its result by pieces.
-- *tiles*: another contraction (a product of matrices, a convolution, windows) with what is done to its result element by
+- *called*: a product of matrices that is worth a call of the library; what is done to the result follows by parts.
+- *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
   element. A tile of results stays in registers while the reduction runs; the outer loops are parallel.
 - *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
   close; the rows are parallel.
@@ -290,7 +290,7 @@ class _Scheduler:
     # ------------------------------------------------------------------ tiles
 
     def tiles(self, found: Sequence[Chain]) -> Stmt | None:
-        """A contraction and what is done to its elements one by one, tile by tile, after what has to be there before."""
+        """A contraction and what is done to its elements, tile by tile, after what it needs."""
         place = next((k for k, c in enumerate(found) if c.block.init is not None), None)
         if place is None:
             return None

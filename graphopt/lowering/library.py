@@ -81,18 +81,20 @@ def product_of(chain: Chain) -> Product | None:
 def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
-        rows = [s for s in chain.spatial if _place(a, s.var) is not None and _place(b, s.var) == -1]
-        columns = [s for s in chain.spatial if _place(b, s.var) is not None and _place(a, s.var) == -1]
-        rows = [s for s in rows if _place(a, s.var) != -1]
-        columns = [s for s in columns if _place(b, s.var) != -1]
-        for m in sorted(rows, key=_extent, reverse=True):
-            for n in sorted(columns, key=_extent, reverse=True):
+        for m in _axes_of(chain, a, b):
+            for n in _axes_of(chain, b, a):
                 matrices = (_matrix(a, m, k), _matrix(b, k, n), _matrix(own, m, n))
                 if all(matrices) and matrices[2] is not None and not matrices[2].is_transposed:
                     assert matrices[0] is not None
                     assert matrices[1] is not None
                     return Product(m, n, k, *matrices)  # type: ignore[arg-type]
     return None
+
+
+def _axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
+    """The axes that only one operand has, the longest first, of equals the innermost."""
+    found = [s for s in chain.spatial if _place(own, s.var) not in (None, -1) and _place(other, s.var) == -1]
+    return sorted(reversed(found), key=_extent, reverse=True)
 
 
 def _extent(axis: Axis) -> int:
