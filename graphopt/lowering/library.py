@@ -94,7 +94,7 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
 def _axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
     """The axes that only one operand has, the longest first, of equals the innermost."""
     found = [s for s in chain.spatial if _place(own, s.var) not in (None, -1) and _place(other, s.var) == -1]
-    return sorted(reversed(found), key=_extent, reverse=True)
+    return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
 
 
 def _extent(axis: Axis) -> int:
