@@ -63,19 +63,15 @@ def units(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Unit]:
         yield from units(child, (*above, stmt))
 
 
-def scope(nest: Nest, above: Sequence[Stmt]) -> tuple[Stmt, tuple[Stmt, ...]]:
-    """What a block can move about in: the body of the block around it, or of the nest; and what stands above that."""
-    depth = max((k for k, s in enumerate(above) if isinstance(s, Block)), default=-1)
-    if depth < 0:
-        return nest.body, ()
-    around = above[depth]
-    assert isinstance(around, Block)
-    return around.body, tuple(above[: depth + 1])
+def scope(above: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """What stands above the statements that a block can move about in: all down to the block around it."""
+    return tuple(above[: max((k + 1 for k, s in enumerate(above) if isinstance(s, Block)), default=0)])
 
 
 def units_beside(nest: Nest, site: BlockSite) -> list[Unit]:
     """The units in the scope of a block, itself included, in the order of the text."""
-    return list(units(*scope(nest, site.above)))
+    outside = scope(site.above)
+    return list(units((*site.above, site.stmt)[len(outside)] if outside else nest.body, outside))
 
 
 def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.arithmetic import affine, prove, simplify
+from graphopt.lowering.arithmetic import affine, known, prove, simplify
 from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.dependence import owner
 from graphopt.lowering.expressions import Apply, Const, Expr, Var, substitute, variables, walk
-from graphopt.lowering.loops import Axis, Block, Buffer, For, Range, Region
+from graphopt.lowering.loops import Block, Buffer, For, Range, Region
 
 Domain: TypeAlias = dict[Var, Range]
 
@@ -122,24 +123,15 @@ def _divisions(expr: Expr) -> list[Apply]:
     return [e for e in walk(expr) if isinstance(e, Apply) and e.fn in ("floordiv", "mod")]
 
 
-def is_disjoint(domain: Domain, axes: Sequence[Axis], loops: Sequence[For], around: Mapping[Var, Expr]) -> bool:
-    """Whether no two steps of the loops have points of the axes in common."""
-    left = {s.var: s.extent for s in loops if s.extent != Const(1)}
-    for axis in axes:
-        side = domain.get(axis.var)
-        if side is None:
-            continue
-        linear = affine(side.start, list(left), {**around, **left})
-        if linear is None:
-            return False
-        steps = sorted(
-            (int(c.value), v) for v, c in linear.coefficients.items() if isinstance(c, Const) and c != Const(0)
-        )
-        if len(steps) < sum(c != Const(0) for c in linear.coefficients.values()):
-            return False
-        reach: Expr = side.extent
-        for step, var in steps:
-            if not prove(reach <= step, {}):
-                return False
-            reach = step * left.pop(var)
-    return not left
+def tells(
+    sides: Sequence[Range], loops: Sequence[For], running: Mapping[Var, Expr], around: Mapping[Var, Expr]
+) -> bool:
+    """Whether every point of a box tells in which steps of the loops it is: no two have points in common.
+
+    The box moves with the variables that are ``running``, which the loops' are among.
+    """
+    steps = {Var(f"@step{k}"): side.extent for k, side in enumerate(sides)}
+    varying = {**running, **steps}
+    facts = known({**around, **varying})
+    points = [side.start + step for side, step in zip(sides, steps, strict=True)]
+    return all(s.extent == Const(1) or owner(s.var, points, varying, facts) is not None for s in loops)

@@ -90,7 +90,7 @@ def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int
     if old in buffers_read(stmt) and stmt.init is None:
         raise ScheduleError(f"{stmt.name} goes on from what {old.name} held before, which a new buffer does not have")
     new = _copy_of(nest, old, space)
-    at = _outermost(nest, site, lambda s: old not in _used_by_others(s, stmt))
+    at = _outermost(site, lambda s: old not in _used_by_others(s, stmt))
     around = extents_around(at.above)
     region = written_box([at.stmt], old, around)
     assert region is not None
@@ -127,7 +127,7 @@ def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope 
     old = _chosen(stmt, buffer, writes=False)
     _scoped(space)
     new = _copy_of(nest, old, space)
-    at = _outermost(nest, site, lambda s: old not in buffers_written(s))
+    at = _outermost(site, lambda s: old not in buffers_written(s))
     around = extents_around(at.above)
     between = extents_around(site.above[len(at.above) :])
     region = box((a for a in accesses_in(stmt, {}, between) if a.buffer == old and not a.is_write), around)
@@ -328,10 +328,9 @@ def _related(a: Block, b: Block) -> bool:
     return any(s is b for s in statements(a)) or any(s is a for s in statements(b))
 
 
-def _outermost(nest: Nest, site: BlockSite, fits: Callable[[Stmt], bool]) -> LoopSite | BlockSite:
+def _outermost(site: BlockSite, fits: Callable[[Stmt], bool]) -> LoopSite | BlockSite:
     """The outermost loop around a block in its scope that fits, or else the block itself."""
-    _, above = scope(nest, site.above)
-    for k in range(len(above), len(site.above)):
+    for k in range(len(scope(site.above)), len(site.above)):
         stmt = site.above[k]
         if isinstance(stmt, For) and fits(stmt):
             return LoopSite(stmt, site.above[:k])

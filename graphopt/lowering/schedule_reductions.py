@@ -9,6 +9,7 @@ from itertools import pairwise
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import prove, simplify
 from graphopt.lowering.compute import highest, lowest
+from graphopt.lowering.domains import tells
 from graphopt.lowering.expressions import (
     Apply,
     Const,
@@ -23,7 +24,7 @@ from graphopt.lowering.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops import Axis, Block, For, If, Nest, Stmt, Store, blocks, seq, substitute_in
+from graphopt.lowering.loops import Axis, Block, For, If, Nest, Range, Stmt, Store, blocks, seq, substitute_in
 from graphopt.lowering.regions import refreshed, simplified
 from graphopt.lowering.sites import (
     AnyBlock,
@@ -84,7 +85,14 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
                 f"{around.var.name} around {below[0].var.name} is a loop of the reduction: "
                 f"{stmt.name} would start again in each of its steps; name it or a loop around it"
             )
-    started = {loop.var: Const(0) for loop in site.loops if loop.var in roles.reduce}
+    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
+    again = _repeating(below, roles, [v for _, v in spatial], stmt.predicate, extents_around(site.above))
+    if again is not None:
+        raise ScheduleError(
+            f"{again.var.name} runs {stmt.name} for some elements again, which would then not start anew; "
+            "name a loop within it"
+        )
+    started = {loop.var: Const(0) for loop in below if loop.var not in roles.spatial}
     for axis, value in zip(stmt.axes, stmt.values, strict=True):
         if axis.kind == "reduce" and simplify(substitute(value, started), {}) != Const(0):
             raise ScheduleError(f"{stmt.name} does not start where its loops do: {axis.var.name} is not 0 there")
@@ -299,6 +307,21 @@ def _unmixed(block: Block, roles: _Roles, loops: Sequence[For]) -> None:
             raise ScheduleError(
                 f"{loop.var.name} is at once a loop of {block.name}'s spatial axes and of its reduction"
             )
+
+
+def _repeating(
+    loops: Sequence[For], roles: _Roles, values: Sequence[Expr], predicate: Expr, extents: Mapping[Var, Expr]
+) -> For | None:
+    """A loop, not of the reduction, of which several steps reach the same elements; None where there is none."""
+    own = [s for s in loops if s.var not in roles.reduce]
+    running = {s.var: s.extent for s in own}
+    once = {c for s in own for c in (s.var < 1, simplify(s.var < 1, extents))}
+    kept = set(conjuncts(predicate)) & once
+    for loop in own:
+        held = any(loop.var in variables(c) for c in kept)
+        if not held and not tells([Range(v) for v in values], [loop], running, extents):
+            return loop
+    return None
 
 
 def _split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[For, ...]]:

@@ -19,9 +19,10 @@ from graphopt.lowering.dataflow import (
     units_beside,
     writers,
 )
-from graphopt.lowering.domains import Domain, dense, is_disjoint, match, narrow
+from graphopt.lowering.domains import Domain, dense, match, narrow, tells
 from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
 from graphopt.lowering.loops import (
+    Axis,
     Block,
     Buffer,
     For,
@@ -217,7 +218,7 @@ class _Move:
         stmt, name = site.stmt, target.stmt.var.name
         if any(s is target.stmt for s in site.above):
             raise ScheduleError(f"{stmt.name} runs within {name} already")
-        if scope(nest, site.above)[1] != scope(nest, target.above)[1]:
+        if _within(site) is not _within(target):
             raise ScheduleError(f"{name} and {stmt.name} do not stand in one block")
         if target.stmt.kind == "vectorized":
             raise ScheduleError(f"{name} is vectorized; move {stmt.name} before")
@@ -230,6 +231,12 @@ class _Move:
     def loops(self) -> tuple[For, ...]:
         """The loops that the block is to run in, from the outermost in."""
         return loops_of((*self.target.above, self.target.stmt))
+
+
+def _within(site: BlockSite | LoopSite) -> Stmt | None:
+    """The body or init that a place is in; None for that of the nest."""
+    outside = scope(site.above)
+    return (*site.above, site.stmt)[len(outside)] if outside else None
 
 
 def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -> Nest:
@@ -369,7 +376,7 @@ def _each_once(move: _Move, domain: Domain) -> None:
     for loop in move.loops:
         if loop.kind not in ("serial", "unrolled") and any(loop.var in variables(starts[a]) for a in partly):
             raise ScheduleError(f"{stmt.name} would reduce over {loop.var.name}, which is {loop.kind}")
-    if not is_disjoint(domain, stmt.axes, move.loops, extents_around(move.target.above)):
+    if not _is_told(move, domain, stmt.axes, move.loops):
         raise ScheduleError(f"{stmt.name} would combine some elements twice: steps of the loop have them in common")
 
 
@@ -379,9 +386,16 @@ def _race_free(move: _Move, domain: Domain) -> None:
     if stmt.init is None or all(b.scope == "local" for b in buffers_written(stmt)):
         return
     at_once = [s for s in move.loops if s.kind in ("parallel", "bound")]
-    if at_once and not is_disjoint(domain, stmt.of_kind("spatial"), move.loops, extents_around(move.target.above)):
+    if at_once and not _is_told(move, domain, stmt.of_kind("spatial"), at_once):
         name = min(b.name for b in buffers_written(stmt))
         raise ScheduleError(
             f"steps of {at_once[0].var.name}, which is {at_once[0].kind}, would reduce into the same elements of "
             f"{name}; use set_scope to make it local"
         )
+
+
+def _is_told(move: _Move, domain: Domain, axes: Sequence[Axis], loops: Sequence[For]) -> bool:
+    """Whether the points of the axes tell the steps of the loops that the block would do them in."""
+    sides = [domain.get(a.var, Range(Const(0), a.extent)) for a in axes]
+    running = {s.var: s.extent for s in move.loops}
+    return tells(sides, loops, running, extents_around(move.target.above))
