@@ -1,17 +1,16 @@
 """Where along an axis of its input a resized tensor's element lies: between which elements, and how near to each.
 
-Coordinates are computed in double precision and in the order of ONNX's reference, since what rounding does to them
-decides which element is the nearest. Where they are fractions that double precision holds exactly, whole numbers
-take their place: indices of enlarged images are then plain divisions.
+The nearest element is found in whole numbers wherever scales are fractions, so that a coordinate that lies just on an
+element, or in the middle of two, is known to. Weights need no such care: they are computed in double precision.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, gcd
+from math import gcd
 from typing import TypeAlias
 
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, as_expr, cast, const, equal, select
+from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, apply, as_expr, cast, const, equal, select
 from graphopt.lowering.operators.indices import clamped
 from graphopt.lowering.operators.operation import NotLowered
 
@@ -27,13 +26,17 @@ def double(size: Expr) -> Number:
 
 @dataclass(frozen=True)
 class Line:
-    """An axis that is resized from ``size`` to ``count`` elements by ``scale``; ``roi`` is the part that is shown."""
+    """An axis that is resized from ``size`` to ``count`` elements by ``scale``; ``roi`` is the part that is shown.
+
+    The scale as a fraction is ``ratio``: how many elements come from how many.
+    """
 
     size: Expr
     count: Expr
     scale: Number
     transformation: str
     roi: tuple[Number, Number] | None = None
+    ratio: tuple[Expr, Expr] | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -41,22 +44,28 @@ class Line:
         whole = self.roi is None or self.transformation != "tf_crop_and_resize" or self.roi == (0.0, 1.0)
         return self.size == self.count and whole and isinstance(self.scale, float) and abs(self.scale - 1) < 1e-9
 
-    @property
-    def fraction(self) -> tuple[int, int, int] | None:
-        """Integers with which the coordinate of the y-th element is ``(a * y + b) / c`` exactly; None for others."""
-        if not isinstance(self.scale, float) or self.scale <= 0:
+    def fraction(self, index: Expr) -> tuple[Expr, Expr] | None:
+        """Whole numbers of which the quotient is the coordinate of the element at an index, where there are such."""
+        if self.ratio is None:
             return None
-        up, down = self.scale, 1 / self.scale
-        if up != int(up) and (down != int(down) or int(down) & (int(down) - 1)):
-            return None
-        p, q = (int(up), 1) if up == int(up) else (1, int(down))
-        if self.transformation == "asymmetric":
-            return q, 0, p
-        grown = equal(self.size * p, self.count * q) == const(1, "bool")
-        if self.transformation == "half_pixel" or (self.transformation == "half_pixel_symmetric" and grown):
-            return 2 * q, q - p, 2 * p
-        if self.transformation == "pytorch_half_pixel" and isinstance(self.size, Const) and self.size.value * up != 1:
-            return 2 * q, q - p, 2 * p
+        (p, q), n, m = self.ratio, self.size, self.count
+        middle = index * (q * 2) + (q - p), p * 2
+        match self.transformation:
+            case "asymmetric":
+                return index * q, p
+            case "half_pixel":
+                return middle
+            case "tf_half_pixel_for_nn":
+                return index * (q * 2) + q, p * 2
+            case "pytorch_half_pixel":
+                single = equal(p * n, q)
+                return select(single, Const(-1), middle[0]), select(single, Const(2), middle[1])
+            case "align_corners":
+                single = equal(p * n, q)
+                return select(single, Const(0), index * ((n - 1) * q)), select(single, Const(1), p * n - q)
+            case "half_pixel_symmetric":
+                shift = Const(0) if (p, q) == (m, n) else n * p - m * q
+                return index * (q * 2) + (shift + (q - p)), p * 2
         return None
 
     def origin(self, index: Expr) -> Expr:
@@ -93,11 +102,16 @@ class Line:
         """The index of the nearest element of the input; ``mode`` says which of two that are equally near."""
         if mode not in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
             raise NotLowered(f"Resize has no nearest mode {mode}")
-        exact = self.fraction
+        exact = self.fraction(index)
         if exact is not None:
-            a, b, c = exact
-            twice = {"floor": 0, "ceil": 2 * c - 2, "round_prefer_floor": c - 1, "round_prefer_ceil": c}[mode]
-            return self._floored(index, 2 * a, 2 * b + twice, 2 * c)
+            above, below = exact
+            twice = {
+                "floor": 0 * below,
+                "ceil": below * 2 - 2,
+                "round_prefer_floor": below - 1,
+                "round_prefer_ceil": below,
+            }
+            return self._floored(index, above * 2 + twice[mode], below * 2)
         x = self.origin(index)
         below = apply("floor", x)
         if mode == "ceil":
@@ -107,28 +121,47 @@ class Line:
             below = below + select(up, const(1, DOUBLE), const(0, DOUBLE))
         return clamped(cast(below, INDEX), self.size)
 
-    def _floored(self, index: Expr, a: int, b: int, c: int) -> Expr:
-        """``(a * index + b) // c`` in lowest terms, and within the input."""
+    def _floored(self, index: Expr, above: Expr, below: Expr) -> Expr:
+        """``above // below`` in lowest terms, and within the input."""
+        line = _affine(above, index)
+        if line is None or not isinstance(below, Const):
+            return clamped(above // below, self.size)
+        a, b, c = *line, int(below.value)
         common = gcd(a, c)
-        a, b, c = a // common, floor(b / common), c // common
+        a, b, c = a // common, b // common, c // common
         found = (index * a + b) // c
-        last = isinstance(self.count, Const) and isinstance(self.size, Const)
         if b == 0 and a == 1 and self.count == self.size * c:
             return found
-        if last and b >= 0 and (a * (int(self.count.value) - 1) + b) // c < int(self.size.value):  # type: ignore[attr-defined]
-            return found
+        if isinstance(self.count, Const) and isinstance(self.size, Const):
+            last = a * (int(self.count.value) - 1) + b
+            if b >= 0 and last // c < int(self.size.value):
+                return found
         return clamped(found, self.size)
 
     def between(self, index: Expr, dtype: str) -> tuple[Expr, Expr]:
         """The index of the element at the coordinate or before it (maybe outside), and how far behind that it lies."""
-        exact = self.fraction
-        if exact is not None and exact[2] & (exact[2] - 1) == 0:
-            a, b, c = exact
-            place = index * a + b
-            return place // c, cast(place % c, dtype) * (1.0 / c)
+        exact = self.fraction(index)
+        if exact is not None and isinstance(exact[1], Const):
+            above, c = exact[0], int(exact[1].value)
+            if c & (c - 1) == 0:
+                return above // c, cast(above % c, dtype) * (1.0 / c)
         x = self.origin(index)
         below = apply("floor", x)
         return cast(below, INDEX), cast(x - below, dtype)
+
+
+def _affine(expr: Expr, index: Expr) -> tuple[int, int] | None:
+    """Numbers ``(a, b)`` with which the expression is ``a * index + b``; None where it has others in it."""
+    if expr == index:
+        return 1, 0
+    if isinstance(expr, Const):
+        return 0, int(expr.value)
+    if isinstance(expr, Apply) and expr.fn in ("add", "mul") and isinstance(expr.args[1], Const):
+        inner, number = _affine(expr.args[0], index), int(expr.args[1].value)
+        if inner is None:
+            return None
+        return (inner[0], inner[1] + number) if expr.fn == "add" else (inner[0] * number, inner[1] * number)
+    return None
 
 
 def _unless_one(width: Number, one: Number, otherwise: Expr) -> Expr:

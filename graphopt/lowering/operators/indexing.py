@@ -5,7 +5,17 @@ from __future__ import annotations
 from graphopt.lowering.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction
 from graphopt.lowering.operators.elements import integer, label
-from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, positions, within
+from graphopt.lowering.operators.indices import (
+    axis_of,
+    clamped,
+    counted,
+    digits,
+    linear,
+    matching,
+    positions,
+    required,
+    within,
+)
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -23,8 +33,11 @@ def gather(op: Operation) -> Tensor:
 
 def gather_elements(op: Operation) -> Tensor:
     """One element for each index, which replaces one of the indices that it stands at."""
-    x, axis = op.input(0), axis_of(op)
+    x, indices, axis = op.input(0), op.input(1), axis_of(op)
     position, requirements = positions(op, 1, x.shape[axis])
+    pairs = zip(indices.shape, x.shape, strict=True)
+    fits = conjunction(*(a <= b for k, (a, b) in enumerate(pairs) if k != axis))
+    requirements += required(fits, "GatherElements: there are more indices than elements along another axis")
 
     def where(*at: Expr) -> Expr:
         return x[(*at[:axis], position(*at), *at[axis + 1 :])]
@@ -43,7 +56,8 @@ def gather_nd(op: Operation) -> Tensor:
         found = [clamped(counted(cast(indices[(*row, k)], INDEX), size), size) for k, size in enumerate(sizes)]
         return x[(*at[:batch], *found, *rest)]
 
-    return compute(op.shape(), where, x.dtype, label(op), [rows_within(op, indices, sizes)])
+    checked = [*matching(op, indices.shape[:batch], x.shape[:batch]), rows_within(op, indices, sizes)]
+    return compute(op.shape(), where, x.dtype, label(op), checked)
 
 
 def extract_features(op: Operation) -> Tensor:
@@ -55,7 +69,8 @@ def extract_features(op: Operation) -> Tensor:
         where = position(*digits(at[-1], indices.shape))
         return x[(*at[:-1], where)] if x.rank > 1 else x[where]
 
-    return compute(op.shape(), column, x.dtype, label(op), requirements)
+    shape = (*(x.shape[:-1] or (Const(1),)), linear([size - 1 for size in indices.shape], indices.shape) + 1)
+    return compute(shape, column, x.dtype, label(op), requirements)
 
 
 def row_length(op: Operation, indices: Tensor) -> int:

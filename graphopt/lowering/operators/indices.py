@@ -269,6 +269,12 @@ def required(condition: Expr, message: str) -> list[Requirement]:
     return [require((), lambda: condition, message)]
 
 
+def matching(op: Operation, ours: Sequence[Expr], theirs: Sequence[Expr]) -> list[Requirement]:
+    """That sizes of two inputs agree, one by one, where that is not known."""
+    fits = conjunction(*(equal(a, b) for a, b in zip(ours, theirs, strict=True)))
+    return required(fits, f"{op.op}: sizes of its inputs do not agree")
+
+
 def equally_many(source: Sequence[Expr], target: Sequence[Expr], message: str) -> list[Requirement]:
     """That two shapes have the same number of elements, where that is not provable."""
     if same_size(source, target):

@@ -15,6 +15,7 @@ from graphopt.lowering.operators.indices import (
     element,
     equally_many,
     length,
+    matching,
     relocated,
     required,
 )
@@ -102,7 +103,13 @@ def concat(op: Operation) -> Tensor:
         return select(at[axis] < some[half][1], chosen(some[:half], at), chosen(some[half:], at))
 
     parts = parts or [(op.input(0), Const(0))]
-    return compute(op.shape(), lambda *at: chosen(parts, at), op.dtype(), "concat")
+    shape = op.shape()
+    checked = [r for x, _ in parts for r in matching(op, _but(axis, x.shape), _but(axis, shape))]
+    return compute(shape, lambda *at: chosen(parts, at), op.dtype(), "concat", checked)
+
+
+def _but(axis: int, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def split(op: Operation) -> list[Tensor]:
@@ -197,7 +204,7 @@ def reverse_sequence(op: Operation) -> Tensor:
         steps = minimum(lengths[at[batch]], size)
         return [select(i < steps, steps - 1 - i, i) if k == time else i for k, i in enumerate(at)]
 
-    return _moved(op, where)
+    return _moved(op, where, matching(op, lengths.shape, (x.shape[batch],)))
 
 
 def trilu(op: Operation) -> Tensor:

@@ -11,7 +11,7 @@ from graphopt.lowering.compute import Tensor, compute, loop, procedure, reduce_a
 from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, const, maximum, minimum, select
 from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, number, text, wide, widened
-from graphopt.lowering.operators.indices import clamped
+from graphopt.lowering.operators.indices import clamped, matching
 from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.sampling import as_float
 from graphopt.lowering.operators.scatter import over
@@ -25,6 +25,7 @@ class Regions:
         self.dtype = wide(self.x.dtype)
         self.shape, self.mode = op.shape(), text(op, "mode").lower()
         self.scale, self.ratio = number(op, "spatial_scale"), integer(op, "sampling_ratio")
+        self.matching = matching(op, self.rois.shape, (*self.images.shape, Const(4)))
         self.half = text(op, "coordinate_transformation_mode") == "half_pixel"
 
     def extent(self, r: Expr, axis: int) -> tuple[Expr, Expr]:
@@ -82,7 +83,7 @@ def roi_align(op: Operation) -> Tensor | Sequence[Tensor]:
     def combined(r: Expr, c: Expr, *bins: Expr) -> tensors.Reduction:
         return combine(regions.sample(r, c, bins, [s.var for s in steps]), *steps)
 
-    checked = [require(regions.images.shape, regions.fits, message)]
+    checked = [*regions.matching, require(regions.images.shape, regions.fits, message)]
     found = compute(op.shape(), combined, None, "samples", checked)
     count = regions.ratio**2 if regions.mode == "avg" else 1
     return compute(op.shape(), lambda *at: cast(found[at] / float(count), op.dtype()), op.dtype(), label(op))
@@ -110,7 +111,9 @@ def _adaptive(op: Operation, regions: Regions, message: str) -> Sequence[Tensor]
             return seq(start, over(counts, step), Store(out, at, cast(result, out.dtype)))
 
         first, *rest = op.shape()
-        return loop(first, lambda r: seq(Check(regions.fits(r), message), over(rest, lambda at: bin_((r, *at)))))
+        fits = [Check(r.condition, r.message) for r in regions.matching]
+        found = loop(first, lambda r: seq(Check(regions.fits(r), message), over(rest, lambda at: bin_((r, *at)))))
+        return seq(*fits, found)
 
     inputs = (regions.x, regions.rois, regions.images)
     return procedure([(label(op), op.shape(), op.dtype())], inputs, build, (total,))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from math import floor
+from typing import TypeAlias
 
 from graphopt.lowering import compute as tensors
 from graphopt.lowering.compute import Tensor, compute, reduce_axis
 from graphopt.lowering.expressions import (
+    Const,
     Expr,
     apply,
     as_expr,
@@ -29,6 +32,10 @@ from graphopt.lowering.operators.elements import integer, label, number, text, w
 from graphopt.lowering.operators.indices import clamped
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
+LARGE = 2**30
+"""Fractions of numbers below this one can be multiplied by indices."""
+Scale: TypeAlias = "tuple[Number, tuple[Expr, Expr] | None]"
+"""A scale as a number, and as a fraction where it is known to be one."""
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
@@ -72,7 +79,7 @@ def enlarge(op: Operation) -> Tensor:
     if text(op, "mode") != "nearest" or min(scales, default=1) < 1:
         raise NotLowered(f"{op.op} is told only for enlarging by the nearest element")
     x, shape = op.input(0), op.shape()
-    lines = {k: Line(x.shape[k], shape[k], float(s), "asymmetric") for k, s in enumerate(scales)}
+    lines = {k: Line(x.shape[k], shape[k], float(s), "asymmetric", None, _ratio(s)) for k, s in enumerate(scales)}
     return _resized(op, lines, Manner("nearest", "floor"))
 
 
@@ -96,24 +103,40 @@ def _lines(op: Operation, transformation: str) -> dict[int, Line]:
     lines = {}
     for k, axis in enumerate(axes):
         part = None if roi is None else (roi[k], roi[k + len(axes)])
-        line = Line(x.shape[axis], shape[axis], scales[k], transformation, part)
+        scale, ratio = scales[k]
+        line = Line(x.shape[axis], shape[axis], scale, transformation, part, ratio)
         if not line.is_kept:
             lines[axis] = line
     return lines
 
 
-def _scales(op: Operation, axes: Sequence[int]) -> list[Number]:
+def _scales(op: Operation, axes: Sequence[int]) -> list[Scale]:
     x, shape = op.input(0), op.shape()
     if not _given(op, 3):
-        return [float(s) for s in op.known(2).reshape(-1).tolist()]
+        return [(float(s), _ratio(s)) for s in op.known(2).reshape(-1).tolist()]
     policy = "stretch" if "@" in op.op else text(op, "keep_aspect_ratio_policy")
     if policy in ("", "stretch"):
-        return [1.0 if shape[a] == x.shape[a] else double(shape[a]) / double(x.shape[a]) for a in axes]
-    wanted = [double(size) / double(x.shape[a]) for size, a in zip(op.elements(3), axes, strict=True)]
-    if all(isinstance(s, float) for s in wanted):
-        return [min(wanted) if policy == "not_larger" else max(wanted)] * len(axes)
-    choose = minimum if policy == "not_larger" else maximum
-    return [reduce(choose, (as_expr(s, DOUBLE) for s in wanted))] * len(axes)
+        return [_scale(x.shape[a], shape[a]) for a in axes]
+    wanted = [_scale(x.shape[a], size) for size, a in zip(op.elements(3), axes, strict=True)]
+    least = policy == "not_larger"
+    if all(isinstance(s, float) for s, _ in wanted):
+        return [(min if least else max)(wanted, key=lambda scale: scale[0])] * len(axes)
+    together = reduce(minimum if least else maximum, (as_expr(s, DOUBLE) for s, _ in wanted))
+    return [(together, None)] * len(axes)
+
+
+def _scale(size: Expr, count: Expr) -> Scale:
+    if size == count:
+        return 1.0, (Const(1), Const(1))
+    return double(count) / double(size), (count, size)
+
+
+def _ratio(scale: float) -> tuple[Expr, Expr] | None:
+    """The number as a fraction, where whole numbers of the size of indices hold it."""
+    exact = Fraction(scale)
+    if scale <= 0 or max(exact.numerator, exact.denominator) >= LARGE:
+        return None
+    return Const(exact.numerator), Const(exact.denominator)
 
 
 def _roi(op: Operation, axes: Sequence[int]) -> list[Number]:

@@ -20,7 +20,7 @@ from graphopt.lowering.expressions import (
 )
 from graphopt.lowering.operators.coordinates import DOUBLE, cubic_weights
 from graphopt.lowering.operators.elements import integer, label, text, wide
-from graphopt.lowering.operators.indices import clamped
+from graphopt.lowering.operators.indices import clamped, matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 CUBIC = -0.75
@@ -40,6 +40,7 @@ def grid_sample(op: Operation) -> Tensor:
     if padding not in ("zeros", "border", "reflection"):
         raise NotLowered(f"GridSample has no padding {padding}")
     aligned, sizes, inner = bool(integer(op, "align_corners")), x.shape[2:], wide(x.dtype)
+    checked = matching(op, (grid.shape[0], grid.shape[-1]), (x.shape[0], Const(len(sizes))))
     points = [_coordinates(grid, k, sizes, mode, padding, aligned) for k in range(len(sizes))]
 
     def pixel(n: Expr, c: Expr, where: tuple[Expr, ...]) -> Expr:
@@ -67,7 +68,7 @@ def grid_sample(op: Operation) -> Tensor:
 
         return cast(along(()), x.dtype)
 
-    return compute(op.shape(), element, x.dtype, label(op))
+    return compute(op.shape(), element, x.dtype, label(op), checked)
 
 
 def _coordinates(grid: Tensor, axis: int, sizes: tuple[Expr, ...], mode: str, padding: str, aligned: bool) -> Tensor:
@@ -124,7 +125,8 @@ def affine_grid(op: Operation) -> Tensor:
         terms = [cast(theta[n, row, k], DOUBLE) * points[rank - 1 - k] for k in range(rank)]
         return cast(reduce(lambda a, b: a + b, terms) + cast(theta[n, row, rank], DOUBLE), dtype)
 
-    return compute(shape, element, dtype, label(op))
+    checked = matching(op, theta.shape, (shape[0], Const(rank), Const(rank + 1)))
+    return compute(shape, element, dtype, label(op), checked)
 
 
 TABLE: Table = {"AffineGrid": affine_grid, "GridSample": grid_sample}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.lowering.compute import Tensor, compute, loop, procedure, require
+from graphopt.lowering.compute import Requirement, Tensor, compute, loop, procedure, require
 from graphopt.lowering.expressions import (
     INDEX,
     Const,
@@ -18,7 +18,7 @@ from graphopt.lowering.expressions import (
 from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, text, widened
 from graphopt.lowering.operators.indexing import row_length
-from graphopt.lowering.operators.indices import axis_of, counted, within
+from graphopt.lowering.operators.indices import axis_of, counted, matching, required, within
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 Body = Callable[[tuple[Expr, ...]], Stmt]
@@ -41,23 +41,18 @@ def scatter_elements(op: Operation) -> Sequence[Tensor]:
     """Each update goes where it stands, but along one axis where its index says."""
     x, indices, updates, axis = op.input(0), op.input(1), op.input(2), axis_of(op)
     write = _written(op)
+    pairs = zip(indices.shape, x.shape, strict=True)
+    inside = conjunction(*(a <= b for k, (a, b) in enumerate(pairs) if k != axis))
+    fits = required(inside, f"{op.op}: there are more indices than elements along another axis")
+    fits += matching(op, indices.shape, updates.shape)
 
     def build(out: Buffer) -> Stmt:
         def update(at: tuple[Expr, ...]) -> Stmt:
             index = cast(indices[at], INDEX)
             target = (*at[:axis], counted(index, x.shape[axis]), *at[axis + 1 :])
-            inside = conjunction(
-                within(index, x.shape[axis]),
-                *(i < size for k, (i, size) in enumerate(zip(at, x.shape, strict=True)) if k != axis and not _fits(k)),
-            )
-            return seq(Check(inside, _message(op)), write(out, target, updates[at]))
+            return seq(Check(within(index, x.shape[axis]), _message(op)), write(out, target, updates[at]))
 
-        def _fits(k: int) -> bool:
-            ours, theirs = x.shape[k], indices.shape[k]
-            sizes = [s.value for s in (theirs, ours) if isinstance(s, Const)]
-            return ours == theirs or (len(sizes) == 2 and sizes[0] <= sizes[1])
-
-        return seq(_copied(x, out), over(indices.shape, update))
+        return seq(*_checks(fits), _copied(x, out), over(indices.shape, update))
 
     return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
 
@@ -66,6 +61,7 @@ def scatter_nd(op: Operation) -> Sequence[Tensor]:
     """Each slice of updates goes where its row of indices says."""
     x, indices, updates = op.input(0), op.input(1), op.input(2)
     depth, write = row_length(op, indices), _written(op)
+    fits = matching(op, updates.shape, (*indices.shape[:-1], *x.shape[depth:]))
 
     def build(out: Buffer) -> Stmt:
         def update(row: tuple[Expr, ...]) -> Stmt:
@@ -75,9 +71,14 @@ def scatter_nd(op: Operation) -> Sequence[Tensor]:
             put = over(x.shape[depth:], lambda rest: write(out, (*target, *rest), updates[(*row, *rest)]))
             return put if inside == Const(True, "bool") else seq(Check(inside, _message(op)), put)
 
-        return seq(_copied(x, out), over(indices.shape[:-1], update))
+        return seq(*_checks(fits), _copied(x, out), over(indices.shape[:-1], update))
 
     return procedure([(label(op), x.shape, x.dtype)], (x, indices, updates), build)
+
+
+def _checks(requirements: Sequence[Requirement]) -> list[Stmt]:
+    """Requirements on sizes as statements."""
+    return [Check(r.condition, r.message) for r in requirements]
 
 
 def _copied(x: Tensor, out: Buffer) -> Stmt:
@@ -123,7 +124,12 @@ def tensor_scatter(op: Operation) -> Tensor:
         start = cast(starts[batch], INDEX)
         return start >= 0 if circular else conjunction(start >= 0, start + count <= size)
 
-    checked = [] if starts is None else [require(starts.shape, fits, _message(op))]
+    alike = [k for k in range(x.rank) if k != axis]
+    checked = matching(op, [update.shape[k] for k in alike], [x.shape[k] for k in alike])
+    if starts is None:
+        checked += required(count <= size, _message(op))
+    else:
+        checked += [*matching(op, starts.shape, x.shape[:1]), require(starts.shape, fits, _message(op))]
     return compute(op.shape(), element, x.dtype, label(op), checked)
 
 

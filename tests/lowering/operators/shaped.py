@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir import ops
+from graphopt.ir import evaluate, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
@@ -16,6 +16,7 @@ from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import Operation, Sizes
 from graphopt.lowering.operators.table import describe
+from graphopt.tolerance import error
 from tests.lowering.operators.lowered import interpreted
 
 
@@ -30,19 +31,37 @@ def ints(*values: int) -> Array:
 
 
 def operation(
-    op: str, arrays: Sequence[Array], *shapes: tuple[int, ...], known: Collection[int] = (), **attrs: Any
+    op: str,
+    arrays: Sequence[Array | None],
+    *shapes: tuple[int, ...],
+    known: Collection[int] = (),
+    dtype: str | None = None,
+    **attrs: Any,
 ) -> Operation:
-    """The op on inputs of which only types are known, but for those in ``known``; outputs are of the first's dtype."""
+    """The op on inputs of which only types are known, but for those in ``known``; outputs are of a dtype, or the first
+    input's."""
     facts = tuple(
-        fact_of(Constant.of(a)) if k in known else Fact(TensorType(a.dtype.name, a.shape)) for k, a in enumerate(arrays)
+        None if a is None else fact_of(Constant.of(a)) if k in known else Fact(TensorType(a.dtype.name, a.shape))
+        for k, a in enumerate(arrays)
     )
     size = Sizes()
-    tensors = tuple(tensor_of(f, size, f"x{k}") for k, f in enumerate(facts))
-    outputs = tuple(Fact(TensorType(arrays[0].dtype.name, shape)) for shape in shapes)
+    tensors = tuple(None if f is None else tensor_of(f, size, f"x{k}") for k, f in enumerate(facts))
+    first = facts[0]
+    assert first is not None
+    outputs = tuple(Fact(TensorType(dtype or first.dtype or "", shape)) for shape in shapes)
     return Operation(op, Attrs(attrs), tensors, facts, outputs, ops.LATEST, size)
 
 
-def run(op: str, arrays: Sequence[Array], shape: tuple[int, ...], known: Collection[int] = (), **attrs: Any) -> Array:
+def run(
+    op: str, arrays: Sequence[Array | None], shape: tuple[int, ...], known: Collection[int] = (), **rest: Any
+) -> Array:
     """What the operation makes of the arrays."""
-    made = operation(op, arrays, shape, known=known, **attrs)
+    made = operation(op, arrays, shape, known=known, **rest)
     return interpreted(made, describe(made), arrays)[0]
+
+
+def agree_in_shape(op: str, arrays: Sequence[Array | None], known: Collection[int] = (), **attrs: Any) -> None:
+    """Asserts that the description computes what the reference does, given the shape that this has."""
+    want = np.asarray(evaluate.compute(op, Attrs(attrs), arrays, 1)[0])
+    got = run(op, arrays, want.shape, known, dtype=want.dtype.name, **attrs)
+    assert error(want, got) <= 1.0, f"{op}: {got} is not {want}"

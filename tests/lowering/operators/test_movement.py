@@ -134,6 +134,11 @@ def test_the_inputs_of_a_concat_are_told_apart_in_few_steps() -> None:
     assert depth(made.stage.values[0]) == 6
 
 
+def test_other_axes_of_a_concat_have_to_agree() -> None:
+    with pytest.raises(ExecutionError, match="Concat"):
+        computed("Concat", [numbers(3, 1), numbers(2, 1)], [["n", 1], ["m", 1]], axis=1)
+
+
 def test_split() -> None:
     agree("Split", [numbers(7, 2)], n_outputs=3, axis=0, num_outputs=3)
     agree("Split", [numbers(2, 6), ints(1, 0, 5)], known={1}, n_outputs=3, axis=-1)

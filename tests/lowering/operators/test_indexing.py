@@ -1,0 +1,102 @@
+"""Gathering ops against ONNX's cases and the reference; indices that are out of range end the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.errors import ExecutionError
+from graphopt.ir.constants import Array
+from graphopt.lowering.compute import Elements
+from graphopt.lowering.operators.indexing import TABLE
+from graphopt.lowering.operators.table import describe
+from tests.ir.backend_cases import Case
+from tests.lowering.operators.lowered import agree, cases_of, check, computed, interpreted, not_lowered
+from tests.lowering.operators.shaped import ints, numbers, operation
+
+
+@pytest.mark.parametrize("case", cases_of(TABLE))
+def test_onnx_cases(case: Case) -> None:
+    check(case)
+
+
+def test_all_cases_are_lowered() -> None:
+    assert not_lowered(TABLE) == set()
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("indices", [np.array(1), ints(0, -2, 1), np.array([[0, 1], [-1, 1]], np.int32), ints()])
+def test_gather(axis: int, indices: Array) -> None:
+    x, shape = numbers(2, 3, 2), indices.shape
+    agree("Gather", [x, indices], axis=axis)
+    agree("Gather", [x, indices], known={1}, axis=axis)
+    agree("Gather", [x, indices], [["n", "m", 2], shape], axis=axis)
+    agree("Gather", [x, indices], [["n", 3, "m"], [f"k{k}" for k in range(len(shape))]], axis=axis)
+
+
+def test_gather_of_a_known_index_reads_it_nowhere() -> None:
+    (made,) = describe(operation("Gather", [numbers(2, 3), np.array(1)], (3,), known={1}, axis=0))
+    assert isinstance(made.stage, Elements)
+    assert not made.stage.requirements
+    assert str(made.stage.values[0]).count("Load(") == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gather_elements(axis: int) -> None:
+    indices = np.array([[0, -1, 1], [1, 0, -2]])
+    agree("GatherElements", [numbers(2, 3), indices], axis=axis)
+    agree("GatherElements", [numbers(2, 3), indices], [["n", "m"], ["k", "l"]], axis=axis)
+    smaller = computed("GatherElements", [numbers(2, 3), indices[:1, :2]], axis=axis)[0]
+    assert np.array_equal(smaller, np.take_along_axis(numbers(2, 3), indices, axis)[:1, :2])
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "batch"),
+    [
+        ((2, 3, 4), [[0, 1], [1, -1]], 0),
+        ((2, 3, 4), [[[1]], [[-1]]], 1),
+        ((2, 3, 4), [[[0, 1]], [[2, -1]]], 1),
+        ((2, 2, 3), [[[0], [1]], [[2], [-3]]], 2),
+        ((3,), [[[2]]], 0),
+    ],
+)
+def test_gather_nd(shape: tuple[int, ...], indices: list[Any], batch: int) -> None:
+    x, where = numbers(*shape), np.array(indices)
+    agree("GatherND", [x, where], batch_dims=batch)
+    named = [f"n{k}" for k in range(len(shape))]
+    agree("GatherND", [x, where], [named, [*named[:batch], *where.shape[batch:]]], batch_dims=batch)
+
+
+def test_features() -> None:
+    agree("ai.onnx.ml::ArrayFeatureExtractor", [numbers(3, 4), ints(3, 0)])
+    agree("ai.onnx.ml::ArrayFeatureExtractor", [numbers(2, 3, 4), np.array([[3, 0, 1]])])
+
+
+@pytest.mark.parametrize("index", [3, -4, 10**15, -(10**15)])
+@pytest.mark.parametrize(
+    ("op", "attrs", "shape"),
+    [
+        ("Gather", {"axis": 0}, (1,)),
+        ("GatherElements", {"axis": 0}, (1,)),
+        ("GatherND", {}, (1, 1)),
+        ("ai.onnx.ml::ArrayFeatureExtractor", {}, (1,)),
+    ],
+)
+@pytest.mark.parametrize("known", [(), (1,)])
+def test_an_index_out_of_range_ends_the_program(
+    op: str, attrs: dict[str, Any], shape: tuple[int, ...], index: int, known: tuple[int, ...]
+) -> None:
+    with pytest.raises(ExecutionError, match="an index is out of range"):
+        computed(op, [numbers(3), np.full(shape, index)], known=known, **attrs)
+
+
+def test_even_unchecked_a_position_never_leaves_the_axis() -> None:
+    indices = ints(-(2**63), -4, -3, 0, 2, 3, 2**63 - 1)
+    op = operation("Gather", [numbers(3), indices], (7,), axis=0)
+    (made,) = describe(op)
+    assert isinstance(made.stage, Elements)
+    object.__setattr__(made, "stage", Elements(made.stage.axes, made.stage.values))
+    (found,) = interpreted(op, [made], [numbers(3), indices])
+    assert set(found.tolist()) <= {1.0, 2.0, 3.0}

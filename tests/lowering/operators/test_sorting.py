@@ -1,0 +1,97 @@
+"""TopK against ONNX's cases and numpy's stable sort: few and many elements, ties, and NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphopt.errors import ExecutionError
+from graphopt.ir.constants import Array
+from graphopt.ir.facts import Fact
+from graphopt.ir.types import TensorType, symbol
+from graphopt.lowering.operators import sorting
+from graphopt.lowering.operators.sorting import TABLE
+from graphopt.lowering.operators.table import describe
+from tests.ir.backend_cases import Case
+from tests.lowering.operators.lowered import cases_of, check, computed, interpreted, not_lowered
+from tests.lowering.operators.shaped import ints, operation
+
+
+@pytest.mark.parametrize("case", cases_of(TABLE))
+def test_onnx_cases(case: Case) -> None:
+    check(case)
+
+
+def test_all_cases_are_lowered() -> None:
+    assert not_lowered(TABLE) == set()
+
+
+def expected(x: Array, k: int, axis: int, largest: int) -> tuple[Array, Array]:
+    """What a stable sort puts first; NaN is the largest."""
+    key = np.unique(x, return_inverse=True, equal_nan=True)[1].reshape(x.shape)
+    order = np.argsort(-key if largest else key, axis=axis, kind="stable").take(range(k), axis)
+    return np.take_along_axis(x, order, axis), order
+
+
+def assert_top(x: Array, k: int, axis: int = -1, largest: int = 1, named: bool = False) -> None:
+    shapes = [[f"n{a}" for a in range(x.ndim)], [1]] if named else None
+    got = computed("TopK", [x, ints(k)], shapes, known={1}, n_outputs=2, axis=axis, largest=largest)
+    for want, found in zip(expected(x, k, axis, largest), got, strict=True):
+        assert np.array_equal(want, found, equal_nan=want.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 5])
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_along_axes(k: int, largest: int, axis: int) -> None:
+    x = np.random.default_rng(k).integers(0, 4, (5, 6, 5)).astype(np.float32)
+    assert_top(x, k, axis, largest)
+    assert_top(x, k, axis, largest, named=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, -3.0, np.inf, -np.inf, np.nan]), min_size=1, max_size=12),
+    st.integers(1, 12),
+    st.integers(0, 1),
+    st.booleans(),
+)
+def test_ties_and_nan(values: list[float], k: int, largest: int, few: bool) -> None:
+    before = sorting.FEW
+    sorting.FEW = 32 if few else 0
+    try:
+        assert_top(np.array(values, np.float32), min(k, len(values)), largest=largest)
+    finally:
+        sorting.FEW = before
+
+
+@pytest.mark.parametrize("k", [33, 50, 64])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "float16"])
+def test_many_are_kept_in_a_heap(k: int, dtype: str) -> None:
+    x = np.random.default_rng(k).integers(0, 60, (2, 64)).astype(dtype)
+    assert_top(x, k)
+    assert_top(x, k, largest=0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 6])
+def test_how_many_may_be_known_only_when_it_runs(count: int) -> None:
+    x = np.array([3, 1, 4, 1, 5, 9], np.float32)
+    op = operation("TopK", [x, ints(count), np.zeros(count)], (6,), (6,), axis=-1, largest=1)
+    shape = (symbol("k"),)
+    size = op.size(shape[0])
+    third = op.inputs[2]
+    assert third is not None
+    object.__setattr__(third, "shape", (size,))
+    object.__setattr__(op, "outputs", (Fact(TensorType("float32", shape)), Fact(TensorType("int64", shape))))
+    got = interpreted(op, describe(op), [x, ints(count), np.zeros(count)])
+    for want, found in zip(expected(x, count, -1, 1), got, strict=True):
+        assert np.array_equal(want, found)
+
+
+def test_more_than_there_are_end_the_program() -> None:
+    op = operation("TopK", [np.zeros(3, np.float32), ints(4)], (4,), (4,), axis=-1, largest=1)
+    object.__setattr__(op, "outputs", (op.outputs[0], Fact(TensorType("int64", (4,)))))
+    with pytest.raises(ExecutionError, match="TopK"):
+        interpreted(op, describe(op), [np.zeros(3, np.float32), ints(4)])
