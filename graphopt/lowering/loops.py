@@ -373,7 +373,11 @@ def accesses(block: Block) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     return tuple(r for r in read if r not in written), tuple(written)
 
 
+COMBINING: Final = frozenset({"add", "mul", "min", "max", "and", "or"})
+"""Functions by which values may be combined in any order."""
+
+
 def is_accumulation(store: Store) -> bool:
-    """Whether a store combines a value into the element that it writes, by a function such as add, max or min."""
+    """Whether a store combines a value into the element that it writes, in an order that does not matter."""
     own = Load(store.buffer, store.indices)
-    return isinstance(store.value, Apply) and own in store.value.args
+    return isinstance(store.value, Apply) and store.value.fn in COMBINING and own in store.value.args

@@ -1,0 +1,163 @@
+"""Tensors of every shape that default schedules tell apart, by name: what tests of schedules and sources run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphopt.lowering import compute as t
+from graphopt.lowering.expressions import Var, apply, cast, maximum, select
+from graphopt.lowering.loops import Nest
+
+N = Var("n")
+
+
+def broadcast() -> Nest:
+    x, y = t.placeholder((5, 7, 19)), t.placeholder((7, 1), name="y")
+    return t.nest("broadcast", [x, y], [t.compute((5, 7, 19), lambda i, j, k: x[i, j, k] + y[j, 0], name="z")])
+
+
+def flat() -> Nest:
+    x = t.placeholder((3, 7, 1000))
+    return t.nest("flat", [x], [t.compute(x.shape, lambda *at: apply("exp", x[at]), name="y")])
+
+
+def transposed() -> Nest:
+    x = t.placeholder((6, 35))
+    return t.nest("transposed", [x], [t.compute((35, 6), lambda i, j: x[j, i], name="y")])
+
+
+def padded() -> Nest:
+    x = t.placeholder((4, 50))
+    inside = lambda j: (j >= 2) & (j < 52)  # noqa: E731
+    y = t.compute((4, 54), lambda i, j: select(inside(j), x[i, j - 2], 0.0), name="y")
+    return t.nest("padded", [x], [y])
+
+
+def joined() -> Nest:
+    x, y = t.placeholder((3, 20)), t.placeholder((3, 13), name="y")
+    z = t.compute((3, 33), lambda i, j: select(j < 20, x[i, j], y[i, j - 20]), name="z")
+    return t.nest("joined", [x, y], [z])
+
+
+def softmax() -> Nest:
+    x = t.placeholder((5, 7, 19))
+    k, s = t.reduce_axis(19), t.reduce_axis(19)
+    largest = t.compute((5, 7), lambda i, j: t.max(x[i, j, k.var], k), name="largest")
+    e = t.compute((5, 7, 19), lambda i, j, q: apply("exp", x[i, j, q] - largest[i, j]), name="e")
+    total = t.compute((5, 7), lambda i, j: t.sum(e[i, j, s.var], s), name="total")
+    return t.nest("softmax", [x], [t.compute((5, 7, 19), lambda i, j, q: e[i, j, q] / total[i, j], name="y")])
+
+
+def along() -> Nest:
+    x, k = t.placeholder((40, 3, 70)), t.reduce_axis(70)
+    return t.nest("along", [x], [t.compute((40, 3), lambda i, j: t.sum(x[i, j, k.var], k), name="y")])
+
+
+def across() -> Nest:
+    x, k = t.placeholder((5, 7, 19)), t.reduce_axis(5)
+    return t.nest("across", [x], [t.compute((7, 19), lambda i, j: t.max(x[k.var, i, j], k), name="y")])
+
+
+def largest_of() -> Nest:
+    x, k = t.placeholder((9, 33)), t.reduce_axis(33)
+
+    def combined(best: tuple[Var, ...], new: tuple[Var, ...]) -> list[object]:
+        return [maximum(best[0], new[0]), select(new[0] > best[0], new[1], best[1])]
+
+    def element(i: Var) -> t.Reduction:
+        return t.reduction([k], [x[i, k.var], k.var], [t.lowest("float32"), t.lowest("int64")], combined)  # type: ignore[arg-type]
+
+    return t.nest("largest", [x], list(t.compute_several((9,), element, ("value", "place"))))
+
+
+def small_product() -> Nest:
+    a, b, bias = t.placeholder((20, 33), name="a"), t.placeholder((33, 50), name="b"), t.placeholder((50,), name="bias")
+    k = t.reduce_axis(33)
+    c = t.compute((20, 50), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), name="c")
+    y = t.compute((20, 50), lambda i, j: maximum(c[i, j] + bias[j], 0.0), name="y")
+    return t.nest("small_product", [a, b, bias], [y])
+
+
+def product(transposed: bool = False) -> Nest:
+    rows, columns, steps = 40, 300, 33
+    a = t.placeholder((2, rows, steps), name="a")
+    b = t.placeholder((columns, steps) if transposed else (steps, columns), name="b")
+    bias, k = t.placeholder((columns,), name="bias"), t.reduce_axis(steps)
+
+    def element(n: Var, i: Var, j: Var) -> t.Reduction:
+        return t.sum(a[n, i, k.var] * (b[j, k.var] if transposed else b[k.var, j]), k)
+
+    c = t.compute((2, rows, columns), element, name="c")
+    y = t.compute((2, rows, columns), lambda n, i, j: maximum(c[n, i, j] + bias[j], 0.0), name="y")
+    return t.nest("product", [a, b, bias], [y])
+
+
+def transposed_product() -> Nest:
+    return product(transposed=True)
+
+
+def convolution() -> Nest:
+    x, w = t.placeholder((1, 3, 9, 20)), t.placeholder((8, 3, 3, 3), name="w")
+    c, h, v = (t.reduce_axis(3) for _ in range(3))
+    inside = lambda i, j: (i >= 1) & (i < 10) & (j >= 1) & (j < 21)  # noqa: E731
+
+    def pad(n: Var, k: Var, i: Var, j: Var) -> object:
+        return select(inside(i, j), x[n, k, i - 1, j - 1], 0.0)
+
+    p = t.compute((1, 3, 11, 22), pad, name="p")  # type: ignore[arg-type]
+
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+        return t.sum(p[n, c.var, i + h.var, j + v.var] * w[o, c.var, h.var, v.var], c, h, v)
+
+    y = t.compute((1, 8, 9, 20), element, name="y")
+    z = t.compute((1, 8, 9, 20), lambda *at: maximum(y[0, at[1], at[2], at[3]], 0.0), name="z")
+    return t.nest("convolution", [x, w], [z])
+
+
+def half() -> Nest:
+    x = t.placeholder((6, 21), "float16")
+    y = t.compute(x.shape, lambda *at: cast(apply("exp", cast(x[at], "float32")), "float16"), name="y")
+    return t.nest("half", [x], [y])
+
+
+def bytes_and_truths() -> Nest:
+    x = t.placeholder((6, 21), "int8")
+    y = t.compute(x.shape, lambda *at: x[at] > cast(3, "int8"), name="y")
+    z = t.compute(x.shape, lambda *at: select(y[at], x[at] * 2, x[at] + 1), name="z")
+    return t.nest("bytes", [x], [y, z])
+
+
+def scalar() -> Nest:
+    x = t.placeholder(())
+    return t.nest("scalar", [x], [t.compute((), lambda: x[()] * 2.0, name="y")])
+
+
+def empty() -> Nest:
+    x = t.placeholder((3, 0))
+    return t.nest("empty", [x], [t.compute((3, 0), lambda *at: x[at] * 2.0, name="y")])
+
+
+def rows_of_any_length() -> Nest:
+    x, k = t.placeholder((4, N)), t.reduce_axis(N)
+    total = t.compute((4,), lambda i: t.sum(x[i, k.var], k), name="total")
+    return t.nest("any_rows", [x], [total], [N])
+
+
+def any_elements() -> Nest:
+    x = t.placeholder((N, 13))
+    return t.nest("any_elements", [x], [t.compute((N, 13), lambda *at: apply("tanh", x[at]), name="y")], [N])
+
+
+def any_across() -> Nest:
+    x, k = t.placeholder((N, 13)), t.reduce_axis(N)
+    return t.nest("any_across", [x], [t.compute((13,), lambda i: t.sum(x[k.var, i], k), name="y")], [N])
+
+
+FIXED: dict[str, Callable[[], Nest]] = {
+    f.__name__: f
+    for f in (
+        *(broadcast, flat, transposed, padded, joined, softmax, along, across, largest_of, small_product, product),
+        *(transposed_product, convolution, half, bytes_and_truths, scalar, empty),
+    )
+}
+SYMBOLIC: dict[str, Callable[[], Nest]] = {f.__name__: f for f in (rows_of_any_length, any_elements, any_across)}

@@ -1,0 +1,75 @@
+"""Nests compiled and run as they are in programs, beside the interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.kernels.compile import compile_kernels
+from graphopt.lowering.divide import divided
+from graphopt.lowering.emit import emit
+from graphopt.lowering.expressions import Const, Expr, Var, substitute
+from graphopt.lowering.interpret import interpret
+from graphopt.lowering.loops import Nest
+from graphopt.runtime.objects import Image
+from graphopt.tolerance import error
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def number(expr: Expr, sizes: dict[Var, int]) -> int:
+    value = substitute(expr, {v: Const(n) for v, n in sizes.items()})
+    assert isinstance(value, Const)
+    return int(value.value)
+
+
+def run(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = (), pieces: int = 1) -> None:
+    """Compiles the nest and runs it on its buffers, the work items handed out in so many pieces."""
+    known = dict(zip(nest.sizes, sizes, strict=True))
+    buffers = dict(zip(nest.buffers, arrays, strict=True))
+    parts = [emit(part) for part in divided(nest)]
+    image = Image(compile_kernels([p.kernel for p in parts], jobs=0))
+    for part, entry in zip(parts, image.entries, strict=True):
+        for b in part.buffers:
+            if b not in buffers:
+                buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
+        args = [buffers[b].ctypes.data for b in part.buffers] + [known[v] for v in part.sizes]
+        table = np.array(args, np.int64)
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(entry)
+        extent = number(part.extent, known)
+        bounds = [extent * k // pieces for k in range(pieces + 1)]
+        for low, high in pairwise(bounds):
+            status = function(table.ctypes.data, low, high)
+            if status:
+                raise IndexError(part.messages[status - 1])
+
+
+def random_arrays(nest: Nest, sizes: Sequence[int] = (), seed: int = 0) -> list[Array]:
+    """An array for each buffer, with special values among those of floats."""
+    known, rng = dict(zip(nest.sizes, sizes, strict=True)), np.random.default_rng(seed)
+    made = []
+    for b in nest.buffers:
+        values = np.asarray(rng.standard_normal([number(e, known) for e in b.shape]) * 4)
+        made.append(np.asarray(values > 0 if b.dtype == "bool" else values.astype(numpy_dtype(b.dtype))))
+    return made
+
+
+def check(nest: Nest, scheduled: Nest, sizes: Sequence[int] = (), seed: int = 0, pieces: int = 1) -> None:
+    """The scheduled nest, compiled, leaves in every buffer what the nest itself leaves there when it is interpreted."""
+    want = random_arrays(nest, sizes, seed)
+    got = [a.copy() for a in want]
+    outputs = set(nest.outputs)
+    for buffer, array in zip(nest.buffers, got, strict=True):
+        if buffer in outputs:
+            array[...] = 77
+    interpret(nest, want)
+    run(scheduled, got, sizes, pieces)
+    for a, b in zip(want, got, strict=True):
+        assert error(a, b) <= 1.0

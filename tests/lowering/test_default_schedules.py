@@ -1,0 +1,46 @@
+import pytest
+
+from graphopt.lowering.default_schedules import scheduled
+from graphopt.lowering.loops import For, Invoke, statements
+from tests.lowering.described import FIXED, SYMBOLIC
+from tests.lowering.native import check
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("name", FIXED)
+def test_a_schedule_computes_what_the_nest_says(name: str, pieces: int) -> None:
+    nest = FIXED[name]()
+    check(nest, scheduled(nest), pieces=pieces)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 45])
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_one_schedule_serves_every_size(name: str, size: int) -> None:
+    nest = SYMBOLIC[name]()
+    check(nest, scheduled(nest), [size])
+
+
+def kinds(name: str) -> set[str]:
+    return {s.kind for s in statements(scheduled(FIXED[name]()).body) if isinstance(s, For)}
+
+
+def test_contractions_are_tiled_in_registers() -> None:
+    nest = scheduled(FIXED["convolution"]())
+    assert "unrolled" in kinds("convolution")
+    assert any(b.scope == "local" and len(b.shape) > 1 for b in nest.allocs)
+
+
+def test_rows_stay_together() -> None:
+    nest = scheduled(FIXED["softmax"]())
+    assert all(b.scope == "local" for b in nest.allocs)
+    assert isinstance(nest.body, For)
+
+
+def test_products_worth_a_call_go_to_the_library() -> None:
+    calls = [s for s in statements(scheduled(FIXED["transposed_product"]()).body) if isinstance(s, Invoke)]
+    assert [c.intrinsic for c in calls] == ["gemm_nt_float32"]
+
+
+def test_what_is_scheduled_already_stays() -> None:
+    nest = scheduled(FIXED["softmax"]())
+    assert scheduled(nest) is nest
