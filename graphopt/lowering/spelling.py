@@ -357,6 +357,8 @@ class Speller:
             a, b = self.same_width([then, otherwise], lanes)
             return Text(f"{self.use('select')}({condition.text}, {a}, {b})", ATOM, True)
         a, b = self.same_width([then, otherwise], lanes) if wide else [then.within(0), otherwise.within(CHOICE)]
+        if a == then.text:
+            a = then.within(0)
         return Text(f"{a} if {condition.within(0)} else {b}", CHOICE, wide)
 
     def reads(self, expr: Expr) -> bool:
