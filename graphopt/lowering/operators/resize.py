@@ -163,6 +163,8 @@ def _resized(op: Operation, lines: dict[int, Line], manner: Manner) -> Tensor:
     steps = [rest] if manner.mode == "linear" else [{axis: line} for axis, line in rest.items()]
     for step in steps:
         found = _weighted(found, step, manner, inner)
+    if found is not x and found.dtype == dtype:
+        return found
     return compute(op.shape(), lambda *at: _stored(found[at], dtype), dtype, label(op))
 
 
