@@ -165,11 +165,9 @@ def _reads_once(member: Member, reader: Member) -> bool:
     found = 0
     for tensor in stages.values():
         if isinstance(tensor.stage, (Elements, Reduced)):
-            axes = [a.var for a in tensor.stage.axes]
-            axes += [a.var for a in tensor.stage.reduction.axes] if isinstance(tensor.stage, Reduced) else []
             loads = dict.fromkeys(e for e in loads_of(tensor.stage) if _is_input(e.buffer, wanted))
             found += len(loads)
-            if any(is_repeated(load, axes) for load in loads):
+            if any(is_repeated(load, tensor.stage) for load in loads):
                 return False
     return found <= 1 and len(wanted) == 1
 

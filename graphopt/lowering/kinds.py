@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from graphopt.lowering.compute import Elements, Procedure, Reduced, Stage, Tensor, producers_first
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loops import Axis
 
 
 class Kind(IntEnum):
@@ -95,7 +96,17 @@ def size(expr: Expr) -> int:
     return sum(1 for _ in walk(expr))
 
 
-def is_repeated(load: Load, axes: Sequence[Var]) -> bool:
-    """Whether the same element is loaded at several points of the axes."""
+def points(stage: Stage) -> tuple[Axis, ...]:
+    """The axes along which a stage computes, or reduces, several elements."""
+    axes: tuple[Axis, ...] = ()
+    if isinstance(stage, Elements):
+        axes = stage.axes
+    elif isinstance(stage, Reduced):
+        axes = (*stage.axes, *stage.reduction.axes)
+    return tuple(a for a in axes if a.extent != Const(1))
+
+
+def is_repeated(load: Load, stage: Stage) -> bool:
+    """Whether the same element is loaded at several points of a stage."""
     used = frozenset(v for i in load.indices for v in variables(i))
-    return not set(axes) <= used
+    return not {a.var for a in points(stage)} <= used

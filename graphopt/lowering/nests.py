@@ -149,14 +149,8 @@ def _is_inlined(cost: tuple[float, int], reads: Sequence[tuple[Stage, Load]]) ->
         return True
     if len(places) > 1:
         return effort <= TWICE and not any(_is_heavily_read(stage, load) for stage, load in reads)
-    return effort <= CHEAP or not any(is_repeated(load, _points(stage)) for stage, load in reads)
-
-
-def _points(stage: Stage) -> list[Var]:
-    if isinstance(stage, Reduced):
-        return [a.var for a in (*stage.axes, *stage.reduction.axes)]
-    return [a.var for a in stage.axes] if isinstance(stage, Elements) else []
+    return effort <= CHEAP or not any(is_repeated(load, stage) for stage, load in reads)
 
 
 def _is_heavily_read(stage: Stage, load: Load) -> bool:
-    return isinstance(stage, Reduced) and is_repeated(load, _points(stage))
+    return isinstance(stage, Reduced) and is_repeated(load, stage)

@@ -1,0 +1,76 @@
+"""Buffers, steps and kernels of small graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
+from graphopt.lowering.link import Linked, link
+from graphopt.lowering.lower import lower
+from graphopt.runtime.steps import Call, Host, Ref, walk
+
+
+def linked(text: str) -> Linked:
+    graph = parse(text)
+    facts = infer(graph)
+    return link(graph, facts, lower(graph, facts))
+
+
+def calls(made: Linked) -> list[str]:
+    return [s.label for s in walk(made.steps) if isinstance(s, Call)]
+
+
+def test_equal_nests_share_a_kernel() -> None:
+    twice = linked("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) return a, b")
+    assert len(twice.kernels) == 1
+    assert calls(twice) == ["Exp", "Exp"]
+    other = linked("x: float32[4, 8] y: float32[4, 9] a = Exp(x) b = Exp(y) return a, b")
+    assert len(other.kernels) == 2
+
+
+def test_a_constant_is_held_once_and_scalars_are_written_into_kernels() -> None:
+    made = linked("x: float32[4] w = float32[4]{1, 2, 3, 4} y = Mul(Add(x, w), 2.0) z = Add(y, w) return y, z")
+    assert len(made.constants) == 1
+    assert all("2.0" in k.source for k in made.kernels[:1])
+
+
+def test_a_view_has_the_memory_of_what_it_views() -> None:
+    made = linked("x: float32[n, 4] a = Relu(x) b = Reshape(a, [-1]) y = Neg(b) return y")
+    (view,) = [b for b in made.buffers if b.place == "view"]
+    assert view.of is not None
+    assert made.buffers[view.of].place == "arena"
+    assert view.shape == (("*", 4, "n"),)
+
+
+def test_symbols_are_arguments_of_calls() -> None:
+    made = linked("x: float32[n, m] y = Transpose(x, perm=[1, 0]) return y")
+    (call,) = [s for s in made.steps if isinstance(s, Call)]
+    assert {a for a in call.args if not isinstance(a, Ref)} == {"n", "m"}
+    assert made.buffers[made.outputs[0].buffer].shape == ("m", "n")
+
+
+def test_what_runs_by_reference_is_named_with_the_reason() -> None:
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    ((name, op, why),) = made.reference
+    assert (name, op) == ("z", "NonZero")
+    assert why
+    (host,) = [s for s in made.steps if isinstance(s, Host)]
+    assert host.binds[0][1:] == (0, 1)
+    (found,) = made.functions[host.function](np.array([[1, 0], [0, 2]], np.float32))
+    np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
+
+
+def test_flops_and_bytes_are_sizes() -> None:
+    made = linked("x: float32[n, 4] y = Add(Mul(x, x), 1.0) return y")
+    (call,) = [s for s in made.steps if isinstance(s, Call)]
+    assert call.flops == ("*", 8, "n")
+    assert call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"), 0) or call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"))
+
+
+def test_the_same_graph_gives_the_same_program() -> None:
+    text = "x: float32[n, 4] a = Exp(x) b = Softmax(a) y = Reshape(b, [-1]) return y"
+    first, second = linked(text), linked(text)
+    assert first.steps == second.steps
+    assert first.buffers == second.buffers
+    assert [k.source for k in first.kernels] == [k.source for k in second.kernels]
