@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import affine, known, prove, simplify
-from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.dataflow import Access, accesses_in
 from graphopt.lowering.dependence import owner
 from graphopt.lowering.expressions import Apply, Const, Expr, Var, substitute, variables, walk
-from graphopt.lowering.loops import Block, Buffer, For, Range, Region
+from graphopt.lowering.loops import Block, Buffer, For, Range, Region, Stmt, inner
+from graphopt.lowering.regions import box, contains, within
 
 Domain: TypeAlias = dict[Var, Range]
 
@@ -57,32 +58,50 @@ def match(domain: Domain, block: Block, where: Sequence[Expr], region: Region, a
             raise ScheduleError(f"{block.name} reads elements of {name} that are made in different steps")
 
 
-def dense(block: Block, loop: For, buffer: Buffer, around: Mapping[Var, Expr]) -> None:
-    """Raises ScheduleError where a block may leave gaps in the box that it writes of a buffer in a step of a loop."""
-    for access in accesses_in(loop.body):
-        if not access.is_write or access.buffer != buffer:
-            continue
-        indices, extents = _divided(access.indices, access.extents)
-        used: set[Var] = set()
-        for index in indices:
-            inside = {**around, **extents}
-            linear = affine(index, extents, inside)
-            own = variables(index) & extents.keys()
-            if linear is None or own & used:
-                break
-            used |= own
-            reach = 1
-            steps = [(linear.coefficients[v], extents[v]) for v in own]
-            numbers = sorted((int(c.value), n) for c, n in steps if isinstance(c, Const))
-            if len(numbers) < len(steps):
-                break
-            if not _gapless([(c, n) for c, n in numbers if n != Const(1)], reach):
-                break
-        else:
-            continue
-        raise ScheduleError(
-            f"{block.name} may leave gaps in what it writes of {buffer.name} in a step of {loop.var.name}"
-        )
+def made(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> Region:
+    """The box of a buffer of which a statement makes all; raises ScheduleError where it may leave gaps in one.
+
+    ``when`` completes the message.
+    """
+    found = [a for a in accesses_in(stmt) if a.is_write and a.buffer == buffer]
+    if not all(_is_dense(a, around) for a in found):
+        raise ScheduleError(f"what is written of {buffer.name} {when} may have gaps")
+    boxes = [r for a in found if (r := box([a], around)) is not None]
+    largest = next((r for r in boxes if all(contains(r, other, around) for other in boxes)), None)
+    if largest is None:
+        raise ScheduleError(f"no block alone writes all of {buffer.name} that is written {when}")
+    return within(largest)
+
+
+def check_made(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
+    """Raises ScheduleError where a block reads of a buffer what a statement does not make, or is not sure to read all
+    that it names (loads behind a condition may lie outside of the buffer)."""
+    axes = {a.var: a.extent for a in reader.axes}
+    found = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
+    read = box(found, around)
+    everything = Region(buffer, tuple(Range(Const(0), n) for n in buffer.shape))
+    if read is None or not contains(everything, read, around):
+        raise ScheduleError(f"{reader.name} may not read all that it names of {buffer.name}")
+    if not contains(made(stmt, buffer, around, where), read, around):
+        raise ScheduleError(f"{reader.name} reads more of {buffer.name} than is written {where}")
+
+
+def _is_dense(access: Access, around: Mapping[Var, Expr]) -> bool:
+    """Whether an access reaches all elements of the box around them."""
+    indices, extents = _divided(access.indices, access.extents)
+    inside = {**around, **extents}
+    used: set[Var] = set()
+    for index in indices:
+        linear = affine(index, extents, inside)
+        own = variables(index) & extents.keys()
+        if linear is None or own & used:
+            return False
+        used |= own
+        steps = [(linear.coefficients[v], extents[v]) for v in own if extents[v] != Const(1)]
+        numbers = sorted(((int(c.value), n) for c, n in steps if isinstance(c, Const)), key=lambda s: s[0])
+        if len(numbers) < len(steps) or not _gapless(numbers, 1):
+            return False
+    return True
 
 
 def _gapless(steps: Sequence[tuple[int, Expr]], reach: int) -> bool:

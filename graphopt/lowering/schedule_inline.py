@@ -14,11 +14,13 @@ from graphopt.lowering.dataflow import (
     buffers_written,
     kept_inside,
     readers,
+    scope,
     shared,
     units_beside,
     without_unused,
     writers,
 )
+from graphopt.lowering.domains import check_made
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, rewrite, substitute, variables
 from graphopt.lowering.loops import (
     Block,
@@ -33,7 +35,7 @@ from graphopt.lowering.loops import (
     statements,
 )
 from graphopt.lowering.regions import refreshed, simplified
-from graphopt.lowering.sites import AnyBlock, BlockSite, extents_around, find_block, primitive, replaced
+from graphopt.lowering.sites import AnyBlock, BlockSite, extents_around, find_block, loops_of, primitive, replaced
 
 
 @primitive
@@ -146,6 +148,7 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
     if any(e.buffer == buffer for e in loads(producer)):
         raise ScheduleError(f"{producer.name} reads {buffer.name}, which it writes")
     _may_run_at(nest, site, unit, beside)
+    check_made(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
     points = _points(consumer, buffer, store.indices)
     value = rewrite(
         substitute(target.value, points), lambda e: store.value if isinstance(e, Load) and e.buffer == buffer else None
@@ -277,6 +280,14 @@ def _may_run_at(nest: Nest, site: BlockSite, producer: Unit, beside: list[Unit])
             raise ScheduleError(f"{unit.name} uses what {consumer.name} writes, and runs before it")
     if written & (buffers_read(producer.stmt) | read):
         raise ScheduleError(f"{consumer.name} writes what is read there")
+
+
+def _alone(place: Unit) -> Stmt:
+    """A block in its loops, without all that stands beside it."""
+    alone = place.stmt
+    for loop in reversed(loops_of(place.above)):
+        alone = replace(loop, body=alone)
+    return alone
 
 
 def _in_reduction(unit: Unit, other: Unit) -> bool:

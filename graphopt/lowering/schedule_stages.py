@@ -19,7 +19,7 @@ from graphopt.lowering.dataflow import (
     units_beside,
     writers,
 )
-from graphopt.lowering.domains import Domain, dense, match, narrow, tells
+from graphopt.lowering.domains import Domain, check_made, made, match, narrow, tells
 from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
 from graphopt.lowering.loops import (
     Axis,
@@ -35,7 +35,7 @@ from graphopt.lowering.loops import (
     seq,
     statements,
 )
-from graphopt.lowering.regions import contains, read_box, refreshed, within, written_box
+from graphopt.lowering.regions import read_box, refreshed, within
 from graphopt.lowering.schedule_inline import compute_inline
 from graphopt.lowering.schedule_reductions import conjuncts
 from graphopt.lowering.sites import (
@@ -183,17 +183,16 @@ def reverse_compute_at(
     _runs_early(move, inside, first)
     _only_bounded(stmt, site.above)
     around = extents_around((*target.above, target.stmt))
+    outside = extents_around(scope(site.above))
     domain: Domain = {}
     for buffer in made_here:
-        _all_made(nest, move, inside, buffer)
+        check_made(move.loops[0], stmt, buffer, outside, f"in {move.loops[0].var.name}")
         for unit in writers(inside, buffer):
             assert isinstance(unit.stmt, Block)
             _only_bounded(unit.stmt, unit.above)
-            dense(unit.stmt, target.stmt, buffer, around)
-        region = written_box([target.stmt.body], buffer, around)
-        assert region is not None
+        region = made(target.stmt.body, buffer, around, f"in a step of {name}")
         for where in dict.fromkeys(e.indices for e in loads(stmt) if e.buffer == buffer):
-            match(domain, stmt, where, within(region), around)
+            match(domain, stmt, where, region, around)
     _each_once(move, domain)
     makers = {id(u.stmt) for b in made_here for u in writers(inside, b)}
     body = _children(target.stmt.body)
@@ -259,14 +258,14 @@ def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -
         limits += [c for c in (value >= 0, value < axis.extent) if not prove(c, inside)]
     inside = {**around, **loops}
     predicate = conjunction(*dict.fromkeys(simplify(c, inside) for c in limits))
-    made: Stmt = replace(stmt, values=tuple(values), predicate=predicate)
+    moved: Stmt = replace(stmt, values=tuple(values), predicate=predicate)
     for var, extent in reversed(loops.items()):
-        made = For(var, simplify(extent, around), made)
+        moved = For(var, simplify(extent, around), moved)
     without = replaced(nest, move.site, None)
     target = find_loop(without, name)
     body = list(_children(target.stmt.body))
     gone = len(_children(move.target.stmt.body)) - len(body)
-    body.insert(at - gone, made)
+    body.insert(at - gone, moved)
     after = replaced(without, target, replace(target.stmt, body=seq(*body)))
     return refreshed(after, [stmt.name])
 
@@ -335,33 +334,6 @@ def _runs_early(move: _Move, inside: Sequence[Unit], first: int) -> None:
                 raise ScheduleError(f"{unit.name} uses what {stmt.name} writes, and runs before it")
             if len(shared(unit.above, path)) > len(shared(unit.above, move.site.above)) and k < first:
                 raise ScheduleError(f"{unit.name} uses what {stmt.name} writes, in a loop that they would share")
-
-
-def _all_made(nest: Nest, move: _Move, inside: Sequence[Unit], buffer: Buffer) -> None:
-    """Raises ScheduleError where the block reads elements of a buffer that are not made within the loop at all."""
-    stmt, loops = move.site.stmt, move.loops
-    own = sum(a.buffer == buffer and a.is_write for u in inside for a in accesses_in(u.stmt))
-    alone = own == sum(a.buffer == buffer and a.is_write for a in accesses_in(nest.body))
-    if alone and buffer in nest.allocs:
-        return
-    around = extents_around(move.target.above[: len(move.target.above) + 1 - len(loops)])
-    made = written_box([loops[0]], buffer, around)
-    read = read_box([_alone(move.site)], buffer, around)
-    for unit in writers(inside, buffer):
-        assert isinstance(unit.stmt, Block)
-        dense(unit.stmt, For(Var("_"), Const(1), loops[0]), buffer, around)
-    if made is None or read is None or not contains(within(made), within(read), around):
-        raise ScheduleError(
-            f"{stmt.name} reads elements of {buffer.name} that are not made in {move.target.stmt.var.name}"
-        )
-
-
-def _alone(site: BlockSite) -> Stmt:
-    """A block in its loops, without all that stands beside it."""
-    made: Stmt = site.stmt
-    for loop in reversed(site.loops):
-        made = replace(loop, body=made)
-    return made
 
 
 def _each_once(move: _Move, domain: Domain) -> None:

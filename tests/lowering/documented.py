@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
+from graphopt.errors import ScheduleError
 from graphopt.lowering import wellformed
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import find_intrinsic
 from graphopt.lowering.loops import Invoke, Nest, statements
-from graphopt.lowering.script import read, show
+from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.script import read, show, show_expr
 
 Primitive = Callable[..., tuple[Nest, Any]]
 
@@ -75,15 +78,9 @@ def random_arrays(nest: Nest, seed: int = 0, **sizes: int) -> dict[str, Any]:
     known = dict(sizes)
     result = {}
     for buffer in nest.buffers:
-        shape = [int(eval(_text(e), {}, known)) for e in buffer.shape]
+        shape = [int(eval(show_expr(e), {}, known)) for e in buffer.shape]
         result[buffer.name] = rng.integers(-4, 5, shape).astype(buffer.dtype)
     return result
-
-
-def _text(extent: Any) -> str:
-    from graphopt.lowering.script import show_expr
-
-    return show_expr(extent)
 
 
 def _examples(doc: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -185,3 +182,18 @@ class _Shapes(ast.NodeVisitor):
             case ast.BinOp(op=ast.Mod()):
                 return min(self.most(index.left), int(index.right.value) - 1)
         raise AssertionError(f"no bounds of {ast.unparse(index)}: begin the example with @program")
+
+
+def refused(text: str, *calls: str) -> str:
+    """What the last call is refused with, after those before it were done; ``s`` is the schedule in them."""
+    schedule = Schedule(read(text))
+    *before, last = calls
+    for call in before:
+        eval(call, {"s": schedule})
+    kept = schedule.nest
+    with pytest.raises(ScheduleError) as caught:
+        eval(last, {"s": schedule})
+    assert schedule.nest is kept
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
