@@ -262,7 +262,8 @@ class _Scheduler:
             part = Range(start, minimum(step, split.extent - start))
             all_of = Range(Const(0), whole.extent)
             rows, columns = (part, all_of) if split is product.m else (all_of, part)
-            call = product.call(target, rows, columns, values)
+            single = {a.var: Const(0) for a in first.reduced}
+            call = product.call(target, rows, columns, {**values, **single})
             return seq(call, *(self.piece(c, first, product, (rows, columns), values, target) for c in rest))
 
         inner = _product([minimum(step, split.extent), whole.extent, product.k.extent])

@@ -29,7 +29,7 @@ class Matrix:
         return self.columns < self.rows
 
     def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
-        """A part of the matrix; ``rest`` says what the loops around it are at."""
+        """A part of the matrix; ``rest`` says where the other axes are."""
         ranges = [Range(substitute(i, rest)) for i in self.load.indices]
         for place, part in ((self.rows, rows), (self.columns, columns)):
             start = ranges[place].start
@@ -47,10 +47,12 @@ class Product:
     a: Matrix
     b: Matrix
     c: Matrix
+    units: tuple[Axis, ...] = ()
+    """Axes of one step, which the nest reduces over as well."""
 
     def call(self, target: Buffer, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Invoke:
         """The call that computes some rows and columns of ``target``."""
-        values = {**rest, self.m.var: Const(0), self.n.var: Const(0), self.k.var: Const(0)}
+        values = {**rest, **{a.var: Const(0) for a in (self.m, self.n, self.k, *self.units)}}
         steps = Range(Const(0), self.k.extent)
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
@@ -87,7 +89,8 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
                 if all(matrices) and matrices[2] is not None and not matrices[2].is_transposed:
                     assert matrices[0] is not None
                     assert matrices[1] is not None
-                    return Product(m, n, k, *matrices)  # type: ignore[arg-type]
+                    units = tuple(a for a in chain.reduced if a is not k)
+                    return Product(m, n, k, *matrices, units)  # type: ignore[arg-type]
     return None
 
 

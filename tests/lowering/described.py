@@ -96,6 +96,16 @@ def transposed_product() -> Nest:
     return product(transposed=True)
 
 
+def pointwise_convolution() -> Nest:
+    x, w = t.placeholder((2, 40, 3, 30)), t.placeholder((50, 40, 1, 1), name="w")
+    c, h, v = t.reduce_axis(40), t.reduce_axis(1), t.reduce_axis(1)
+
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+        return t.sum(x[n, c.var, i + h.var, j + v.var] * w[o, c.var, h.var, v.var], c, h, v)
+
+    return t.nest("pointwise", [x, w], [t.compute((2, 50, 3, 30), element, name="y")])
+
+
 def convolution() -> Nest:
     x, w = t.placeholder((1, 3, 9, 20)), t.placeholder((8, 3, 3, 3), name="w")
     c, h, v = (t.reduce_axis(3) for _ in range(3))
@@ -157,7 +167,7 @@ FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(broadcast, flat, transposed, padded, joined, softmax, along, across, largest_of, small_product, product),
-        *(transposed_product, convolution, half, bytes_and_truths, scalar, empty),
+        *(transposed_product, pointwise_convolution, convolution, half, bytes_and_truths, scalar, empty),
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {f.__name__: f for f in (rows_of_any_length, any_elements, any_across)}
