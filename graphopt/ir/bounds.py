@@ -199,6 +199,11 @@ def _padded(call: Call) -> Bounds:
     return min(low, a), max(high, b)
 
 
+def _with_zero(call: Call) -> Bounds:
+    low, high = _input(call)
+    return min(low, 0.0), max(high, 0.0)
+
+
 def _scattered(call: Call) -> Bounds:
     return _hull(0, 2)(call) if call.text("reduction") in ("", "none") else ANY
 
@@ -287,10 +292,11 @@ def _ops(names: str, function: Callable[[Call], Bounds]) -> dict[str, Callable[[
 BOUNDED: dict[str, Callable[[Call], Bounds]] = {
     **_ops(
         "DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity MaxPool Reshape "
-        "ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK Transpose Unsqueeze",
+        "ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK Transpose Unsqueeze graphopt::BlockedMaxPool "
+        "graphopt::Unblock",
         _first,
     ),
-    **_ops("AveragePool CumSum GlobalAveragePool ReduceMean ReduceSum", _signs),
+    **_ops("AveragePool CumSum GlobalAveragePool ReduceMean ReduceSum graphopt::BlockedAveragePool", _signs),
     **_ops("Add Mean Sum", _sum),
     **_ops("Acos GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceSumSquare Softplus", _between(0.0, inf)),
     **_ops("ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size", _between(0.0, inf)),
@@ -325,7 +331,7 @@ BOUNDED: dict[str, Callable[[Call], Bounds]] = {
     "Round": _rising(lambda x: float(np.round(x))),
     "Sqrt": _sqrt,
     "Sub": _sub,
-    "Trilu": lambda call: (min(_input(call)[0], 0.0), max(_input(call)[1], 0.0)),
+    **_ops("Trilu graphopt::Block graphopt::BlockWeights", _with_zero),
     "Where": _hull(1, 2),
 }
 """Bounds of the first output (of all, for Split), from those of the inputs."""

@@ -1,8 +1,9 @@
-"""Ops of ONNX Runtime's own domain that rules for it may use, described as ``onnx.defs`` describes standard ones.
+"""Ops of ONNX Runtime's own domain, and of ours, that rules may use, described as ``onnx.defs`` describes ops.
 
 ``onnx.defs`` knows nothing of them, so this table says what it would: inputs and outputs in order
 (``?`` marks optional ones), the attributes with their defaults (a type where there is none), and
-the dtypes that the CPU kernels take.
+the dtypes that the CPU kernels take. Those of the domain ``graphopt`` work on images in blocks of
+channels, ``[N, C/size, *spatial, size]``; our own programs have them, no ONNX model that we write does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _BYTES = ("uint8", "int8")
 _POOL: Mapping[str, int | float | str | type] = {
     "auto_pad": "NOTSET", "ceil_mode": 0, "channels_last": 0, "count_include_pad": 0, "kernel_shape": tuple,
     "pads": tuple, "strides": tuple,
+}  # fmt: skip
+_WINDOW: Mapping[str, int | float | str | type] = {
+    "auto_pad": "NOTSET", "ceil_mode": 0, "dilations": tuple, "kernel_shape": tuple, "pads": tuple, "strides": tuple,
 }  # fmt: skip
 
 
@@ -167,6 +171,12 @@ CONTRIB: dict[str, Contrib] = {
         _FLOATS,
         {"mean": ("float32",), "inv_std_var": ("float32",)},
     ),
+    "graphopt::Block": Contrib("X", "Y", {"size": 16}, _FLOATS),
+    "graphopt::BlockWeights": Contrib("W", "Y", {"size": 16, "form": "blocked"}, _FLOATS),
+    "graphopt::BlockedAveragePool": Contrib("X", "Y", {**_WINDOW, "count_include_pad": 0}, _FLOATS),
+    "graphopt::BlockedConv": Contrib("X W B?", "Y", {**_CONV, "form": "blocked"}, _FLOATS),
+    "graphopt::BlockedMaxPool": Contrib("X", "Y", _WINDOW, _FLOATS),
+    "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
     "SimplifiedLayerNormalization": Contrib(
         "X scale",
         "Y inv_std_var?",

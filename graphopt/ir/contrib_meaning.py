@@ -1,4 +1,4 @@
-"""What the ops of ONNX Runtime's own domain compute, said in ONNX's ops; the oracle for rules that make them."""
+"""What the ops of ONNX Runtime's own domain and of ours compute, said in ONNX's ops; the oracle for rules on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphopt.ir import blocked, contrib_quantized
 from graphopt.ir import contrib_attention as attention
-from graphopt.ir import contrib_quantized
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
@@ -124,5 +124,6 @@ MEANINGS: dict[str, Meaning] = {
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
     **contrib_quantized.MEANINGS,
+    **blocked.MEANINGS,
 }
 """By op name: what it computes."""

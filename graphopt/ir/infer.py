@@ -25,6 +25,7 @@ from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value
+from graphopt.ir.infer_blocked import BLOCKED
 from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
 from graphopt.ir.infer_elements import infer_elements
 from graphopt.ir.infer_indexing import INDEXING
@@ -47,7 +48,7 @@ from graphopt.ir.types import (
 
 Functions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES}
+INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}

@@ -124,7 +124,8 @@ def window(
     return None
 
 
-def _windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tuple[Size, ...]:
+def windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tuple[Size, ...]:
+    """How many positions the windows of a convolution or pool take along each spatial axis."""
     n = len(spatial)
     if len(kernel) != n:
         raise ValueError(f"a window of {len(kernel)} axes does not fit {n} spatial axes")
@@ -158,7 +159,7 @@ def conv(call: Call) -> Types:
     agree(x[1], w[1] * group, f"the input's channels and {group} times the weights'")
     if isinstance(w[0], int) and w[0] % group:
         raise ValueError(f"{w[0]} output channels do not split into {group} groups")
-    return [call.tensor((x[0], w[0], *_windows(call, x[2:], w[2:])))]
+    return [call.tensor((x[0], w[0], *windows(call, x[2:], w[2:])))]
 
 
 def conv_transpose(call: Call) -> Types:
@@ -191,7 +192,7 @@ def pool(call: Call) -> Types:
     if x is None or kernel is None:
         shape: Shape = call.shape_of_its_own("pool")
     else:
-        shape = (*x[:2], *_windows(call, x[2:], kernel))
+        shape = (*x[:2], *windows(call, x[2:], kernel))
     return [call.tensor(shape), TensorType("int64", shape)]
 
 

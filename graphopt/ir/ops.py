@@ -277,7 +277,7 @@ def canonical(op: str, attrs: Attrs) -> Attrs:
         if default is not None and repr(default) == repr(value):
             continue
         implied = IMPLIED.get(name)
-        if default is None and implied and (op in SPATIAL or name == "perm") and implied(op, value):
+        if default is None and implied and (op in SPATIAL or op in BLOCKED or name == "perm") and implied(op, value):
             continue
         kept[name] = value
     return attrs if len(kept) == len(attrs) and all(kept[n] is attrs[n] for n in kept) else Attrs(kept)
@@ -291,7 +291,8 @@ SPATIAL = _set(
     "Conv ConvInteger ConvTranspose QLinearConv DeformConv com.microsoft::FusedConv "
     "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im"
 )
-_WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv QLinearConv com.microsoft::FusedConv")
+BLOCKED = _set("graphopt::BlockedConv graphopt::BlockedMaxPool graphopt::BlockedAveragePool")
+_WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv QLinearConv com.microsoft::FusedConv graphopt::BlockedConv")
 
 IMPLICIT: dict[tuple[str, str], Callable[[int], Attr]] = {
     ("Transpose", "perm"): lambda rank: tuple(reversed(range(rank))),

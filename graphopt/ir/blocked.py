@@ -1,0 +1,112 @@
+"""What the ops on images in blocks of channels compute, said in ONNX's ops on plain images.
+
+A blocked image is ``[N, ceil(C/size), *spatial, size]``: neighbours in memory are channels of one
+pixel, as vectors want them. Lanes beyond the last channel are zeros where an image was blocked, and
+whatever an op makes of them after that. Weights come in three forms: ``blocked`` for blocked images
+``[O/s, I/s, *kernel, s (input), s (output)]``, ``plain`` for images of few channels that are not
+blocked ``[O/s, I, *kernel, s]``, and ``depthwise`` ``[C/s, *kernel, s]``. A bias is ``[O/s, s]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.ir.ops import attribute
+
+if TYPE_CHECKING:
+    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.graph import Attrs
+
+Arrays: TypeAlias = Sequence["Array | None"]
+Meaning: TypeAlias = "Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]"
+
+
+def blocked(x: Array, size: int, axis: int = 1) -> Array:
+    """The array with an axis split into blocks, the place within a block last; filled up with zeros."""
+    missing = -x.shape[axis] % size
+    filled = np.pad(x, [(0, missing if a == axis else 0) for a in range(x.ndim)])
+    split = filled.reshape(*x.shape[:axis], filled.shape[axis] // size, size, *x.shape[axis + 1 :])
+    return np.moveaxis(split, axis + 1, -1)
+
+
+def unblocked(x: Array, axis: int = 1) -> Array:
+    """The array with its last axis joined to the blocks that it is the inside of."""
+    moved = np.moveaxis(x, -1, axis + 1)
+    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
+
+
+def packed(w: Array, size: int, form: str) -> Array:
+    """The weights of a convolution as one of the forms has them."""
+    if form == "blocked":
+        return blocked(blocked(w, size), size, axis=0)
+    if form == "plain":
+        return blocked(w, size, axis=0)
+    if form == "depthwise":
+        return blocked(w[:, 0], size, axis=0)
+    raise ValueError(f"weights have no form {form!r}")
+
+
+def unpacked(w: Array, form: str) -> Array:
+    """The weights of a convolution as ONNX has them, with those that fill up blocks."""
+    if form == "blocked":
+        return unblocked(unblocked(w, axis=0), axis=1)
+    outer = unblocked(w, axis=0)
+    return outer[:, None] if form == "depthwise" else outer
+
+
+def _inputs(x: Arrays) -> list[Array]:
+    return [a for a in x if a is not None]
+
+
+def _block(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    size: Any = attribute("graphopt::Block", attrs, "size")
+    return (blocked(_inputs(x)[0], size),)
+
+
+def _unblock(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    channels: Any = attrs["channels"]
+    return (unblocked(_inputs(x)[0])[:, :channels],)
+
+
+def _block_weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    op = "graphopt::BlockWeights"
+    size: Any = attribute(op, attrs, "size")
+    return (packed(_inputs(x)[0], size, str(attribute(op, attrs, "form"))),)
+
+
+def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    form = attribute("graphopt::BlockedConv", attrs, "form")
+    image, weights, *bias = _inputs(x)
+    size = weights.shape[-1]
+    if form != "plain":
+        image = unblocked(image)
+    given: dict[str, Any] = {n: a for n, a in attrs.items() if n != "form"}
+    if form == "depthwise":
+        given["group"] = image.shape[1]
+    (y,) = apply("Conv", [image, unpacked(weights, str(form)), *(b.reshape(-1) for b in bias)], **given)
+    return (blocked(y, size),)
+
+
+def _pool(op: str) -> Meaning:
+    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+        (image,) = _inputs(x)
+        given: dict[str, Any] = dict(attrs.items())
+        (y,) = apply(op, [unblocked(image)], **given)
+        return (blocked(y, image.shape[-1]),)
+
+    return compute
+
+
+MEANINGS: dict[str, Meaning] = {
+    "graphopt::Block": _block,
+    "graphopt::BlockWeights": _block_weights,
+    "graphopt::BlockedAveragePool": _pool("AveragePool"),
+    "graphopt::BlockedConv": _conv,
+    "graphopt::BlockedMaxPool": _pool("MaxPool"),
+    "graphopt::Unblock": _unblock,
+}
+"""By op name: what it computes."""
