@@ -351,12 +351,9 @@ def _copying(nest: Nest, region: Region, other: Buffer, around: dict[Var, Expr])
     loops: list[tuple[Var, Expr]] = []
     axes, values, limits = [], [], []
     for k, (side, size) in enumerate(zip(region.ranges, target.shape, strict=True)):
-        start = side.start
-        if side.extent != Const(1):
-            loops.append((Var(free_name(taken, f"ax{k}")), side.extent))
-            start = start + loops[-1][0]
+        loops.append((Var(free_name(taken, f"ax{k}")), side.extent))
         inside = {**around, **dict(loops)}
-        value = simplify(start, inside)
+        value = simplify(side.start + loops[-1][0], inside)
         limits += [c for c in (value >= 0, value < size) if not prove(c, inside)]
         axes.append(Axis(Var(free_name(taken, f"vax{k}")), size))
         values.append(value)

@@ -155,6 +155,8 @@ def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRe
     stmt, factor = site.stmt, find_loop(nest, loop).stmt
     roles = _Roles.of(stmt)
     _unmixed(stmt, roles, site.loops)
+    if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is
+        roles = replace(roles, reduce=roles.reduce | {factor.var})
     if factor.var not in roles.reduce:
         raise ScheduleError(f"{factor.var.name} is no loop of a reduction of {stmt.name}")
     update = update_of(stmt)

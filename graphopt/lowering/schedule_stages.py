@@ -98,11 +98,12 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
     written = buffers_written(stmt)
     for buffer in _sorted(written):
         kept_inside(nest, buffer, f": {stmt.name} has to write all of it")
-        _sole_writer(nest, move, buffer)
+        _sole_writer(move, buffer)
         found = readers(move.beside, buffer)
         outside = next((u for u in found if target.stmt not in u.above), None)
         if outside is not None:
             raise ScheduleError(f"{outside.name} reads {buffer.name} outside of {target.stmt.var.name}")
+        _used_here_alone(nest, move, buffer)
         if not found:
             raise ScheduleError(f"nothing reads {buffer.name}")
         if any(move.beside.index(u) < move.place for u in found):
@@ -281,10 +282,13 @@ def _sorted(buffers: Iterable[Buffer]) -> list[Buffer]:
 # ------------------------------------------------------------------ what must not change
 
 
-def _sole_writer(nest: Nest, move: _Move, buffer: Buffer) -> None:
+def _sole_writer(move: _Move, buffer: Buffer) -> None:
     for unit in move.beside:
         if unit.stmt is not move.site.stmt and buffer in buffers_written(unit.stmt):
             raise ScheduleError(f"{buffer.name} is written by {unit.name} as well")
+
+
+def _used_here_alone(nest: Nest, move: _Move, buffer: Buffer) -> None:
     own = sum(a.buffer == buffer for s in (move.site.stmt, move.target.stmt) for a in accesses_in(s))
     if own < sum(a.buffer == buffer for a in accesses_in(nest.body)):
         raise ScheduleError(f"{buffer.name} is used outside of {move.target.stmt.var.name}")
