@@ -31,6 +31,7 @@ from graphopt.lowering.loops import (
     Block,
     Buffer,
     For,
+    If,
     LoopKind,
     Nest,
     Range,
@@ -47,6 +48,8 @@ REGISTERS: Final = {64: 28, 32: 12, 16: 12}
 """Accumulators that fit beside operands, by the bytes of a vector."""
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
+UNKNOWN: Final = 1 << 20
+"""What a size that is not known is taken to be."""
 LARGE: Final = 1 << 21
 """Multiplications of a product from which on it is computed in pieces."""
 ITEMS: Final = 64
@@ -304,67 +307,87 @@ class _Scheduler:
         return None if plan is None else seq(*(self.alone(c) for c in before), self.tile(first, rest, plan))
 
     def tile(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
-        """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back."""
+        """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back; where
+        an axis may be shorter than its tile, which only its size tells, it is done step by step."""
         outer: list[_Loop] = []
-        starts: dict[Var, tuple[_Loop, Callable[[Expr], Expr]]] = {}
         for axis in first.spatial:
             width = plan.get(axis.var, 1)
-            number = int(axis.extent.value) if isinstance(axis.extent, Const) else None
-            if width == 1:
-                loop = _Loop(self.var("i"), axis.extent)
-                outer.append(loop)
-                starts[axis.var] = (loop, _itself)
-            elif number is not None:
-                loop = _Loop(self.var("o"), Const(-(-number // width)))
-                outer.append(loop)
-                last = number - width
-                starts[axis.var] = (loop, _start(width, None if number % width == 0 else last))
-        vector = next(a.var for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
-        lanes = min(lanes_of(first.stores[0].buffer.dtype), plan[vector])
-        order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != vector]
-        tiles = {a.var: plan[a.var] for a in order}
-        pieces = -(-plan[vector] // lanes)
-        width = lanes if pieces > 1 else plan[vector]
-        # each piece fills whole vectors, so that those of neighbours do not overlap
-        shape = [*(Const(n) for n in tiles.values()), Const(pieces), Const(lanes_of(first.stores[0].buffer.dtype))]
-        tile_buffer = self.local(first.stores[0].buffer.name, shape, first.stores[0].buffer.dtype)
+            outer.append(_Loop(self.var("o" if width > 1 else "i"), (axis.extent + (width - 1)) // width))
+        unknown = [a for a in first.spatial if plan.get(a.var, 1) > 1 and not isinstance(a.extent, Const)]
+        whole = _Tile(self, first, rest, plan)
+        narrow = _Tile(self, first, rest, {v: n for v, n in plan.items() if v not in [a.var for a in unknown]})
         if rest:
             self.gone.add(first.stores[0].buffer)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            start = {v: moved(at[loop.var]) for v, (loop, moved) in starts.items()}
-
-            def tiled(chain: Chain, reduce_values: Mapping[Var, Expr], part: Callable[..., Stmt]) -> Stmt:
-                """One pass over the tile, its variables its own."""
-                steps = {v: self.var("q") for v in tiles}
-                piece, lane = self.var("p"), self.var("c")
-                places = {v: start[v] + steps[v] for v in tiles}
-                places[vector] = start[vector] + piece * lanes + lane
-                mine = dict(zip((a.var for a in first.spatial), (a.var for a in chain.spatial), strict=True))
-                values = {mine[v]: places.get(v, start[v]) for v in mine} | dict(reduce_values)
-                element = Load(tile_buffer, (*steps.values(), piece, lane))
-                loops = [
-                    _Loop(steps[a.var], Const(tiles[a.var]), "unrolled") for a in _scalar_first(order, first, vector)
-                ]
-                loops += [_Loop(piece, Const(pieces), "unrolled"), _Loop(lane, Const(width), "vectorized")]
-                return _wrapped(loops, part(chain, values, element))
-
-            reduce_loops = [_Loop(self.var("r"), a.extent) for a in first.reduced]
-            reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
-            made = first.stores[0].buffer
-
-            def own(stmt: Stmt, element: Load) -> Stmt:
-                return exchange(stmt, {made: (element.buffer, element.indices)})
-
-            begin = tiled(first, {a.var: Const(0) for a in first.reduced}, lambda c, v, e: own(_decomposed(c, v)[0], e))
-            steps = tiled(first, reduce_values, lambda c, v, e: own(_decomposed(c, v)[1], e))
-            ends = [tiled(c, {}, lambda c, v, e: own(c.with_values([v[a.var] for a in c.axes]), e)) for c in rest]
-            if not rest:
-                ends = [tiled(first, {}, lambda c, v, e: Store(made, tuple(v[a.var] for a in c.spatial), e))]
-            return seq(begin, _wrapped(reduce_loops, steps), *ends)
+            start = {a.var: _start(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
+            main = whole.at(start)
+            for axis in unknown:
+                step = _Loop(self.var("i"), axis.extent)
+                alone = _wrapped([step], narrow.at({**start, axis.var: step.var}))
+                main = If(axis.extent >= plan[axis.var], main, alone)
+            return main
 
         size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
         return self.shared_out(outer, size, body)
+
+
+class _Tile:
+    """A tile of results that a contraction keeps in registers: ``plan`` says how many along each axis."""
+
+    def __init__(self, owner: _Scheduler, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
+        self.owner, self.first, self.rest = owner, first, rest
+        self.made = first.stores[0].buffer
+        self.vector = next(a.var for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
+        native = lanes_of(self.made.dtype)
+        self.lanes = min(native, plan[self.vector])
+        self.order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != self.vector]
+        self.sizes = {a.var: plan[a.var] for a in self.order}
+        self.pieces = -(-plan[self.vector] // self.lanes)
+        # each piece fills whole vectors, so that those of neighbours do not overlap
+        shape = [*(Const(n) for n in self.sizes.values()), Const(self.pieces), Const(native)]
+        self.buffer = owner.local(self.made.name, shape, self.made.dtype)
+
+    def at(self, start: Mapping[Var, Expr]) -> Stmt:
+        """The tile from a point on: started, reduced, and what is done to its elements."""
+        first = self.first
+        reduce_loops = [_Loop(self.owner.var("r"), a.extent) for a in first.reduced]
+        reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
+        zeros = {a.var: Const(0) for a in first.reduced}
+        begin = self.over(start, first, zeros, lambda c, v, e: self.own(_decomposed(c, v)[0], e))
+        steps = self.over(start, first, reduce_values, lambda c, v, e: self.own(_decomposed(c, v)[1], e))
+        ends = [
+            self.over(start, c, {}, lambda c, v, e: self.own(c.with_values([v[a.var] for a in c.axes]), e))
+            for c in self.rest
+        ]
+        if not self.rest:
+            made = self.made
+            ends = [self.over(start, first, {}, lambda c, v, e: Store(made, tuple(v[a.var] for a in c.spatial), e))]
+        return seq(begin, _wrapped(reduce_loops, steps), *ends)
+
+    def own(self, stmt: Stmt, element: Load) -> Stmt:
+        """The statement with the result's element in the tile."""
+        return exchange(stmt, {self.made: (element.buffer, element.indices)})
+
+    def over(
+        self,
+        start: Mapping[Var, Expr],
+        chain: Chain,
+        values: Mapping[Var, Expr],
+        part: Callable[[Chain, Mapping[Var, Expr], Load], Stmt],
+    ) -> Stmt:
+        """One pass over the tile, in loops of its own."""
+        var = self.owner.var
+        steps = {v: var("q") for v in self.sizes}
+        piece, lane = var("p"), var("c")
+        places = {v: start[v] + steps[v] for v in self.sizes}
+        places[self.vector] = start[self.vector] + piece * self.lanes + lane
+        mine = dict(zip((a.var for a in self.first.spatial), (a.var for a in chain.spatial), strict=True))
+        element = Load(self.buffer, (*steps.values(), piece, lane))
+        order = _scalar_first(self.order, self.first, self.vector)
+        loops = [_Loop(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in order]
+        loops += [_Loop(piece, Const(self.pieces), "unrolled"), _Loop(lane, Const(self.lanes), "vectorized")]
+        return _wrapped(loops, part(chain, {mine[v]: places.get(v, start[v]) for v in mine} | dict(values), element))
 
 
 # ---------------------------------------------------------------------- facts about chains
@@ -547,12 +570,11 @@ def _piece(product: Product, split: Axis) -> int:
     return max(-(-extent // pieces // 16) * 16, 16)
 
 
-def _itself(at: Expr) -> Expr:
-    return at
-
-
-def _start(size: int, last: int | None) -> Callable[[Expr], Expr]:
-    return lambda at: at * size if last is None else minimum(at * size, last)
+def _start(at: Expr, axis: Axis, width: int) -> Expr:
+    """Where the tile number ``at`` starts: the last one ends where the axis does."""
+    if width == 1 or (isinstance(axis.extent, Const) and axis.extent.value % width == 0):
+        return at * width
+    return minimum(at * width, axis.extent - width)
 
 
 def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
@@ -588,7 +610,7 @@ def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
     scalar = [a for a in own if not a.varies(vector.var)]
     rows, columns = [], []
     for axis in first.spatial:
-        if axis is vector or not isinstance(axis.extent, Const) or axis.extent.value == 1:
+        if axis is vector or axis.extent == Const(1):
             continue
         if any(not a.varies(axis.var) for a in wide):
             rows.append(axis)
@@ -596,7 +618,9 @@ def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
             columns.append(axis)
     # several vectors side by side share the scalar operand
     choices = [(k * lanes, k) for k in (1, 2, 3, 4) if k * lanes <= extent] or [(extent, 1)]
-    return _best(first, vector.var, choices, rows[::-1][:2], columns[::-1][:1])
+    rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
+    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
+    return _best(first, vector.var, choices, rows, columns)
 
 
 def _best(
@@ -604,7 +628,7 @@ def _best(
 ) -> dict[Var, int]:
     """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
     budget = REGISTERS[vector_bytes()]
-    total = {a.var: int(a.extent.value) for a in first.spatial if isinstance(a.extent, Const)}
+    total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
     found: tuple[float, dict[Var, int]] | None = None
     sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
     more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]

@@ -163,6 +163,16 @@ def any_across() -> Nest:
     return t.nest("any_across", [x], [t.compute((13,), lambda i: t.sum(x[k.var, i], k), name="y")], [N])
 
 
+def any_convolution() -> Nest:
+    x, w = t.placeholder((1, 2, 3, N + 2, 16)), t.placeholder((2, 3, 3, 16), name="w")
+    h, v, k = (t.reduce_axis(n) for n in (3, 3, 2))
+
+    def element(n: Var, o: Var, i: Var, j: Var, c: Var) -> t.Reduction:
+        return t.sum(x[n, k.var, i + h.var, j + v.var, 0] * w[o, h.var, v.var, c], h, v, k)
+
+    return t.nest("any_convolution", [x, w], [t.compute((1, 2, 1, N, 16), element, name="y")], [N])
+
+
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
@@ -170,4 +180,6 @@ FIXED: dict[str, Callable[[], Nest]] = {
         *(transposed_product, pointwise_convolution, convolution, half, bytes_and_truths, scalar, empty),
     )
 }
-SYMBOLIC: dict[str, Callable[[], Nest]] = {f.__name__: f for f in (rows_of_any_length, any_elements, any_across)}
+SYMBOLIC: dict[str, Callable[[], Nest]] = {
+    f.__name__: f for f in (rows_of_any_length, any_elements, any_across, any_convolution)
+}
