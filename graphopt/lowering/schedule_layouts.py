@@ -195,7 +195,7 @@ def _digit(expr: Expr) -> _Digit:
 def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Var, Expr]:
     """The extents of the digits; raises ScheduleError where those of an index do not say all of it, each once."""
     sizes: dict[Var, Expr] = {}
-    left = {v for v, n in extents.items() if n != Const(1)}
+    left = set(extents)
     for base in dict.fromkeys(d.base for d in digits.values()):
         whole = _reach(base, {v: extents[v] for v in variables(base) if v in extents}, show_expr(base), dense=True)
         if not variables(base) & left:
@@ -212,8 +212,8 @@ def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Va
             reach = digit.step * (digit.extent or 1)
             if last and digit.extent is not None and not prove(rest <= digit.extent, {}):
                 raise ScheduleError(f"the map forgets a part of {show_expr(base)}")
-    if left:
-        raise ScheduleError(f"the map forgets {min(v.name for v in left)}")
+    if forgotten := [v.name for v in extents if v in left and extents[v] != Const(1)]:
+        raise ScheduleError(f"the map forgets {forgotten[0]}")
     return sizes
 
 
