@@ -248,7 +248,7 @@ def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str 
     """
     old = _owned(nest, block, buffer, "and has the room that its caller gave it; use cache_write")
     site = find_loop(nest, loop)
-    _lives_within(nest, old, site.stmt, extents_around((*site.above, site.stmt)))
+    lives_within(nest, old, site.stmt, extents_around((*site.above, site.stmt)))
     strides = None if old.strides is None else (old.strides[0] * old.shape[0], *old.strides)
     new = replace(old, shape=(Const(2), *old.shape), strides=strides)
     taken = names_in(nest)
@@ -387,7 +387,7 @@ def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return (slot, *indices)
 
 
-def _lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]) -> None:
+def lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]) -> None:
     """Raises ScheduleError where a buffer carries something from one step of a loop to another, or out of it."""
     everywhere = [a for a in accesses_in(nest.body) if a.buffer == buffer]
     inside = [a for a in accesses_in(loop.body) if a.buffer == buffer]

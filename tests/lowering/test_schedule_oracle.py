@@ -152,8 +152,9 @@ def step(s: Schedule, random: Random) -> str:
     return name
 
 
-def walk(name: str, seed: int, done: Counter[str]) -> None:
-    """A random walk through schedules of a program."""
+def walk_of(name: str, seed: int, done: Counter[str] | None = None) -> tuple[Nest, Schedule]:
+    """A program, and a random walk through its schedules."""
+    done = Counter() if done is None else done
     random = Random(f"{name} {seed}")
     sizes = {x: random.choice([1, 2, 3, 4, 5, 6]) for x in "nmk"}
     nest: Nest = read(PROGRAMS[name].format(**sizes))
@@ -165,12 +166,18 @@ def walk(name: str, seed: int, done: Counter[str]) -> None:
             continue
         except Exception as error:
             raise AssertionError(f"{name} {sizes} after\n{s.trace}") from error
+    return nest, s
+
+
+def walk(name: str, seed: int, done: Counter[str]) -> None:
+    """Fails where a random schedule computes something else, or its script or trace does not say all of it."""
+    nest, s = walk_of(name, seed, done)
     try:
         same_results(nest, s.nest)
         assert read(show(s.nest)) == s.nest
         assert replay(Trace.from_json(s.trace.to_json()), nest, seed).nest == s.nest
     except Exception as error:
-        raise AssertionError(f"{name} {sizes} after\n{s.trace}\n{s.show()}") from error
+        raise AssertionError(f"{show(nest)} after\n{s.trace}\n{s.show()}") from error
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,0 +1,107 @@
+"""Buffers as small as the steps of loops that they live in: what is done before a schedule's buffers get memory.
+
+Primitives leave a buffer its whole shape wherever it is used, so that indices stay what they were. A
+buffer whose elements are written and read within one step of a loop needs no more room than a step
+takes; a tile of accumulators becomes small enough to live in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.arithmetic import simplify
+from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.loops import (
+    Buffer,
+    For,
+    Invoke,
+    Nest,
+    Range,
+    Region,
+    Stmt,
+    blocks,
+    inner,
+    mutate,
+)
+from graphopt.lowering.regions import box, refreshed, within
+from graphopt.lowering.schedule_caches import lives_within, reindexed
+from graphopt.lowering.sites import LoopSite, extents_around, find_loop, replaced
+
+
+def compacted(nest: Nest) -> Nest:
+    """The nest with each buffer that lives within steps of loops as large as one of those steps needs.
+
+    Buffers that are not local keep what steps of parallel loops have of their own. It is the last thing to be done:
+    blocks refer to the loops around them afterwards.
+    """
+    for buffer in nest.allocs:
+        nest = _compacted(nest, buffer)
+    return nest
+
+
+def _compacted(nest: Nest, buffer: Buffer) -> Nest:
+    for site in reversed(_around_all(nest, buffer)):
+        around = extents_around((*site.above, site.stmt))
+        try:
+            lives_within(nest, buffer, site.stmt, around)
+        except ScheduleError:
+            continue
+        found = box((a for a in accesses_in(site.stmt.body) if a.buffer == buffer), around)
+        assert found is not None
+        region = within(found)
+        shape = tuple(_smaller(side, n) for side, n in zip(region.ranges, buffer.shape, strict=True))
+        if shape == buffer.shape:
+            continue
+        starts = [
+            Const(0) if n == old else r.start for r, n, old in zip(region.ranges, shape, buffer.shape, strict=True)
+        ]
+        return _moved(nest, site, buffer, replace(buffer, shape=shape, strides=None), starts)
+    return nest
+
+
+def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
+    """The loops that hold every use of a buffer, from the outermost in, of which each step can have its own."""
+    found: list[LoopSite] = []
+    stmt: Stmt = nest.body
+    above: tuple[Stmt, ...] = ()
+    while True:
+        if isinstance(stmt, For):
+            if stmt.kind == "vectorized" or (stmt.kind in ("parallel", "bound") and buffer.scope != "local"):
+                return found
+            found.append(LoopSite(stmt, above))
+        using = [s for s in inner(stmt) if any(a.buffer == buffer for a in accesses_in(s))]
+        if len(using) != 1:
+            return found
+        stmt, above = using[0], (*above, stmt)
+
+
+def _smaller(side: Range, size: Expr) -> Expr:
+    """The extent of a side, where it is a number, and smaller than the buffer's."""
+    if isinstance(side.extent, Const) and not (isinstance(size, Const) and int(size.value) <= int(side.extent.value)):
+        return side.extent
+    return size
+
+
+def _moved(nest: Nest, site: LoopSite, old: Buffer, new: Buffer, starts: Sequence[Expr]) -> Nest:
+    """The nest with a smaller buffer, whose first element is that at ``starts`` in each step of the loop."""
+
+    def where(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(simplify(i - s, {}) for i, s in zip(indices, starts, strict=True))
+
+    def called(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Invoke):
+            return None
+        return replace(s, args=tuple(region(a) if isinstance(a, Region) and a.buffer == old else a for a in s.args))
+
+    def region(r: Region) -> Region:
+        first = where(tuple(side.start for side in r.ranges))
+        return Region(new, tuple(Range(f, side.extent) for f, side in zip(first, r.ranges, strict=True)))
+
+    changed = [b.name for b in blocks(site.stmt) if any(a.buffer == old for a in accesses_in(b))]
+    body = mutate(reindexed(site.stmt.body, old, new, where), called)
+    after = replaced(nest, find_loop(nest, site.stmt.var.name), replace(site.stmt, body=body))
+    after = replace(after, allocs=tuple(new if b == old else b for b in after.allocs))
+    return refreshed(after, changed)
