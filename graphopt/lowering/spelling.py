@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite, isnan
@@ -59,6 +60,7 @@ MASKS = frozenset(
 NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
+    dir(builtins),
     "lo hi kernel inf nan range load store gather scatter splat select cast iota lane quotient gemm".split(),
     *(
         VECTORS.values(),
