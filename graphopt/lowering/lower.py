@@ -257,7 +257,7 @@ class _Lowerer:
 
     def unknown(self, node: Node, reason: str) -> NotLowered:
         """The reason as an error: the blame is on the first input after which sizes go."""
-        first = 0 if node.op in ("Range", "ConstantOfShape") else 1
+        first = 0 if node.op in ("Range", "ConstantOfShape", "Loop") else 1
         for k, value in enumerate(node.inputs):
             fact = None if value is None else self.facts[value]
             if value is None or k < first or fact is None or fact.constant is not None:

@@ -1,0 +1,128 @@
+"""ONNX's own backend tests through ``graphopt.backend``: all that do not need the network.
+
+One in ``SHARE`` runs by default. All of them take some minutes: ``pytest -m "slow or not slow" tests/test_backend.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+import graphopt.backend
+from graphopt.backend import PreparedModel
+
+SHARE = 17
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+LOWERED = 0.75
+"""The share of cases that run with no op left to reference, at least."""
+
+FAILING = {
+    "test_bernoulli.*": "random numbers of a generator of its own",
+    "test_gradient_.*": "the reference evaluator has no Gradient",
+    "test_image_decoder_.*": "the reference evaluator needs Pillow for ImageDecoder",
+    "test_if_opt": "the reference evaluator gives a sequence of another length",
+    "test_loop16_seq_none": "the reference evaluator gives a sequence where an array is expected",
+    "test_range_b?float16_type_positive_delta_expanded": "the reference evaluator stacks what is a scalar",
+    "test_scan_sum": "Scan of opset 8 leaves an input out, which the reference evaluator cannot",
+}
+"""Cases that ONNX's own reference evaluator fails too, and why."""
+
+DataSet = tuple[list[Any], list[Any]]
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, SHARE))])
+def test_the_backend_suite(first: int) -> None:
+    found = cases()[first::SHARE]
+    wrong, lowered = [], 0
+    for case in found:
+        if any(re.fullmatch(pattern, case.name) for pattern in FAILING):
+            continue
+        try:
+            lowered += not run(case).compiled.report.reference
+        except Exception as error:
+            wrong.append(f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    assert not wrong, "\n".join(wrong)
+    assert lowered >= LOWERED * len(found) - 5, f"{lowered} of {len(found)} cases ran with no op left to reference"
+
+
+@cache
+def cases() -> list[TestCase]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests are computed as they are made: overflow and division by zero
+        return [case for kind in KINDS for case in load_model_tests(kind=kind)]
+
+
+def run(case: TestCase) -> PreparedModel:
+    """The case's model, which gives what the case says."""
+    model = case.model or onnx.load(f"{case.model_dir}/model.onnx")
+    prepared = graphopt.backend.prepare(model, "CPU", optimize=False)
+    for given, want in data_sets(case, model):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = list(prepared.run(given))
+        Runner.assert_similar_outputs(want, got, case.rtol, case.atol)
+    return prepared
+
+
+def data_sets(case: TestCase, model: onnx.ModelProto) -> Iterator[DataSet]:
+    """Inputs and outputs of a case."""
+    for given, want in case.data_sets or ():
+        yield [array(x) for x in given], [array(x) for x in want]
+    if case.model_dir is not None:
+        for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
+            yield (
+                stored(folder, "input", [v.type for v in model.graph.input]),
+                stored(folder, "output", [v.type for v in model.graph.output]),
+            )
+
+
+def stored(folder: Path, kind: str, types: list[onnx.TypeProto]) -> list[Any]:
+    found: list[Any] = []
+    for k, type in enumerate(types):
+        file = folder / f"{kind}_{k}.pb"
+        if not file.exists():
+            break
+        if type.HasField("sequence_type"):
+            found.append(numpy_helper.to_list(onnx.SequenceProto.FromString(file.read_bytes())))
+        else:
+            found.append(numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes())))
+    return found
+
+
+def array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def test_a_node_runs_by_itself() -> None:
+    node = helper.make_node("Add", ["a", "b"], ["c"])
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (got,) = graphopt.backend.run_node(node, [x, x])
+    np.testing.assert_array_equal(got, x + x)
+
+
+def test_a_model_runs_in_one_call() -> None:
+    node = helper.make_node("Neg", ["a"], ["c"])
+    types = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n"]) for n in "ac"]
+    model = helper.make_model(helper.make_graph([node], "g", types[:1], types[1:]))
+    x = np.arange(3, dtype=np.float32)
+    for inputs in ([x], {"a": x}):
+        (got,) = graphopt.backend.run_model(model, inputs)
+        np.testing.assert_array_equal(got, -x)
+
+
+def test_programs_run_on_the_cpu() -> None:
+    assert graphopt.backend.supports_device("CPU")
+    assert graphopt.backend.supports_device("CPU:0")
+    assert not graphopt.backend.supports_device("CUDA")

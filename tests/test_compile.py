@@ -1,0 +1,285 @@
+"""Compiled models compute what ONNX's reference evaluator computes, and refuse what they cannot be called with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.compile import CompiledModel, ReferenceWarning
+from graphopt.errors import CompilationError, InputError, UsageError
+from graphopt.ir import evaluate, onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.ir.text import parse
+from graphopt.runtime.steps import Branch, Loop
+from graphopt.tolerance import error
+
+PERCEPTRON = """
+x: float32[batch, 16]
+w = float32[16, 32]{0.125, ...}
+b = float32[32]{0.5, ...}
+v = float32[32, 8]{-0.25, ...}
+y = Softmax(MatMul(Relu(Add(MatMul(x, w), b)), v))
+return y
+"""
+RNG = np.random.default_rng(0)
+
+
+def compiled(text: str | Graph, **options: Any) -> CompiledModel:
+    graph = parse(text) if isinstance(text, str) else text
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReferenceWarning)
+        return graphopt.compile(graph, **{"optimize": False, **options})
+
+
+def check(text: str, *draws: dict[str, Any], **options: Any) -> CompiledModel:
+    """The compiled model, which agrees with the reference evaluator on some inputs."""
+    graph = parse(text)
+    made = compiled(graph, **options)
+    for feeds in draws:
+        want, got = evaluate.run(graph, feeds), made(feeds)
+        assert list(want) == list(got)
+        for name in want:
+            assert error(np.asarray(want[name]), got[name]) <= 1, name
+    return made
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_perceptron_runs_at_any_batch_size_from_one_compilation(optimize: bool) -> None:
+    made = check(PERCEPTRON, *({"x": floats(n, 16)} for n in (1, 3, 64, 0)), optimize=optimize)
+    assert made.report.reference == ()
+    assert made.report.kernels <= 4
+
+
+def test_inputs_come_by_name_in_order_or_as_a_list() -> None:
+    made = compiled("x: float32[n] y: float32[n] z = Sub(x, y) return z")
+    x, y = floats(4), floats(4)
+    for call in ({"y": y, "x": x}, [x, y]):
+        np.testing.assert_array_equal(made(call)["z"], x - y)
+    np.testing.assert_array_equal(made(x, y)["z"], x - y)
+    out = np.empty(4, np.float32)
+    assert made(x, y, out={"z": out})["z"] is out
+
+
+def test_a_model_is_a_path_or_bytes_or_a_message(tmp_path: Path) -> None:
+    graph, x = parse(PERCEPTRON), floats(2, 16)
+    onnx_io.save(graph, tmp_path / "m.onnx")
+    want = evaluate.run(graph, {"x": x})["y"]
+    for model in (tmp_path / "m.onnx", str(tmp_path / "m.onnx"), onnx_io.to_bytes(graph), onnx_io.to_proto(graph)):
+        assert error(want, graphopt.compile(model)(x)["y"]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("feeds", "said"),
+    [
+        ({}, "no array is given for 'x'"),
+        ({"x": np.zeros((2, 16), np.float32), "q": np.zeros(1)}, "no input 'q'"),
+        ({"x": np.zeros((2, 16))}, r"float64\[2, 16\]"),
+        ({"x": np.zeros((16,), np.float32)}, r"float32\[batch, 16\] is expected"),
+        ({"x": np.zeros((2, 15), np.float32)}, "size 15 along axis 1"),
+        ({"x": [1.0, 2.0]}, "is of type list"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(feeds: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        compiled(PERCEPTRON)(feeds)
+
+
+def test_symbols_that_two_inputs_share_agree() -> None:
+    made = compiled("x: float32[n] y: float32[n] z = Sub(x, y) return z")
+    with pytest.raises(InputError, match="'y' has size 3"):
+        made(floats(4), floats(3))
+
+
+def test_a_model_is_compiled_for_each_shape_that_an_input_holds() -> None:
+    text = "x: float32[n] s: int64[2] y = Reshape(x, s) return y"
+    x = floats(12)
+    made = check(text, *({"x": x, "s": np.array(s)} for s in ([3, 4], [2, 6], [-1, 3], [3, 4])))
+    assert made.report.reference == ()
+    with pytest.raises(InputError, match="'s'"):
+        made({"x": x})
+    with pytest.raises(InputError, match="'s' is float32"):
+        made({"x": x, "s": np.array([3, 4], np.float32)})
+
+
+def test_there_is_no_report_before_there_is_a_program() -> None:
+    with pytest.raises(UsageError, match="each value of s"):
+        _ = compiled("x: float32[n] s: int64[2] y = Reshape(x, s) return y").report
+
+
+def test_an_input_of_any_rank_is_compiled_for_each() -> None:
+    check("x: float32[*] y = Relu(x) return y", {"x": floats(3)}, {"x": floats(2, 3)}, {"x": floats()})
+
+
+def test_defaults_of_inputs() -> None:
+    graph = parse("x: float32[2] w: float32[2] y = Add(x, w) return y")
+    from graphopt.ir.constants import Constant
+    from graphopt.ir.graph import Attrs
+
+    graph.update(graph.inputs[1].node, attrs=Attrs(default=Constant.of(np.array([1, 2], np.float32))))
+    made = compiled(graph)
+    x = floats(2)
+    np.testing.assert_array_equal(made({"x": x})["y"], x + np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(made({"x": x, "w": x})["y"], x + x)
+
+
+# -- what no kernel computes
+
+
+def test_reference_is_a_warning_that_names_the_node_and_an_error_where_it_is_not_wanted() -> None:
+    graph = parse("x: float32[n, 2] where = NonZero(x) y = Neg(where) return y")
+    with pytest.warns(ReferenceWarning, match=r"where \(NonZero\) runs by reference"):
+        made = graphopt.compile(graph, optimize=False)
+    np.testing.assert_array_equal(made(np.array([[1, 0], [0, 2]], np.float32))["y"], [[0, -1], [0, -1]])
+    with pytest.raises(CompilationError, match="'where'"):
+        graphopt.compile(graph, optimize=False, strict=True)
+
+
+def test_what_follows_reference_knows_its_size() -> None:
+    check(
+        "x: float32[n, 2] w = NonZero(x) y = Mul(Cast(w, to=1), 2.0) z = Softmax(y) return z",
+        {"x": floats(5, 2)},
+        {"x": np.zeros((5, 2), np.float32)},
+    )
+
+
+def test_strings_and_sequences_pass_through() -> None:
+    made = compiled("s: string[n] y = StringConcat(s, s) return y")
+    assert made(np.array(["a", "bc"], object))["y"].tolist() == ["aa", "bcbc"]
+
+
+# -- control flow
+
+
+def test_branches() -> None:
+    yes, no = "q: ? r = Exp(Neg(q)) return r", "q: ? return q"
+    text = f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y"
+    made = check(text, *({"x": floats(5), "c": np.array(c)} for c in (True, False)))
+    assert made.report.reference == ()
+    assert any(isinstance(s, Branch) for s in made.compiled.linked.steps)
+
+
+LOOPS = {
+    "so many rounds, and what each gives": """
+        m: int64[] x: float32[2]
+        y, z = Loop(m, bool[]{true}, x, body={
+            i: int64[] c: bool[] s: ? t = Mul(s, 2.0) o = Add(t, 1.0) return c, t, o })
+        return y, z
+    """,
+    "as long as a condition holds": """
+        m: int64[] x: float32[2] b: bool[]
+        y = Loop(_, b, x, body={
+            i: int64[] c: bool[] s: ? t = Mul(s, 2.0) k = Less(ReduceMax(t, keepdims=0), 100.0) return k, t })
+        return y
+    """,
+    "states that change places": """
+        m: int64[] x: float32[2] v: float32[2]
+        y, z = Loop(m, bool[]{true}, x, v, body={ i: int64[] c: bool[] s: ? t: ? return c, t, s })
+        return y, z
+    """,
+    "the number of the round": """
+        m: int64[] x: float32[2]
+        y = Loop(m, bool[]{true}, x, body={ i: int64[] c: bool[] s: ? t = Add(s, Cast(i, to=1)) return c, t })
+        return y
+    """,
+    "what the body captures": """
+        m: int64[] x: float32[2] w: float32[2]
+        y = Loop(m, bool[]{true}, x | w, body={ i: int64[] c: bool[] s: ? q: ? t = Add(s, Exp(q)) return c, t })
+        return y
+    """,
+}
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_loops(case: str) -> None:
+    graph = parse(LOOPS[case])
+    given: dict[str, Any] = {graph.names[v]: np.abs(floats(2)) for v in graph.inputs}
+    if "b" in given:
+        given["b"] = np.array(True)
+    made = check(LOOPS[case], *({**given, "m": np.array(m)} for m in (3, 1, 5)))
+    assert made.report.reference == ()
+    assert any(isinstance(s, Loop) for s in made.compiled.linked.steps)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_scans(back: int) -> None:
+    body = "s: ? x: ? t = Add(s, x) return t, t"
+    made = compiled(
+        f"a: float32[3] x: float32[5, 3] y, z = Scan(a, x, num_scan_inputs=1, scan_input_directions=[{back}], "
+        f"scan_output_directions=[{back}], body={{ {body} }}) return y, z"
+    )
+    a, x = floats(3), floats(5, 3)
+    got = made({"a": a, "x": x})
+    sums = a + np.cumsum(x[::-1] if back else x, axis=0)
+    np.testing.assert_allclose(got["y"], sums[-1], rtol=1e-5)
+    np.testing.assert_allclose(got["z"], sums[::-1] if back else sums, rtol=1e-5)
+    assert made.report.reference == ()
+
+
+# -- the rest
+
+
+def test_threads_do_not_change_results() -> None:
+    text = "x: float32[512, 700] y = Softmax(Exp(x)) return y"
+    x = floats(512, 700)
+    one, two = (compiled(text, threads=n)(x)["y"] for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_several_python_threads_may_call_at_once() -> None:
+    text = "x: float32[n] s: int64[2] y = Neg(Reshape(x, s)) return y"
+    made, x = compiled(text), floats(12)
+    wrong: list[object] = []
+
+    def work(k: int) -> None:
+        shape = (2, 6) if k % 2 else (3, 4)
+        for _ in range(20):
+            if not np.array_equal(made({"x": x, "s": np.array(shape)})["y"], -x.reshape(shape)):
+                wrong.append(k)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_a_saved_program_needs_numpy_and_nothing_else(tmp_path: Path) -> None:
+    made, x = compiled(PERCEPTRON), floats(3, 16)
+    made.save(tmp_path / "p")
+    np.save(tmp_path / "x.npy", x)
+    script = (
+        "import sys, numpy as np; from graphopt.runtime.saved import load\n"
+        f"p = load({str(tmp_path / 'p')!r}); y = p({{'x': np.load({str(tmp_path / 'x.npy')!r})}})['y']\n"
+        f"np.save({str(tmp_path / 'y.npy')!r}, y)\n"
+        "assert not {'onnx', 'numba', 'networkx', 'egglog', 'ml_dtypes'} & set(sys.modules), sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), made(x)["y"])
+
+
+def test_a_closed_model_is_not_called() -> None:
+    with compiled(PERCEPTRON) as made:
+        made(floats(1, 16))
+    with pytest.raises(InputError, match="closed"):
+        made(floats(1, 16))
+
+
+def test_a_profile_names_nodes() -> None:
+    made = compiled("x: float32[64, 64] y = Exp(x) return y")
+    (row,) = made.profile(floats(64, 64))
+    assert row.nodes == ("y",)
+    assert row.flops == 64 * 64
+    assert row.bytes == 2 * 4 * 64 * 64
