@@ -1,0 +1,138 @@
+"""``graphopt run``, ``bench``, ``compile`` and ``show`` on a small model, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from graphopt.cli import run
+
+W = np.arange(12, dtype=np.float32).reshape(4, 3)
+X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """``y = Relu(x @ w + 1)``."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["a", "one"], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"], name="the relu"),
+    ]
+    weights = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(np.ones(3, np.float32), "one")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    save(made, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", X)
+    return str(tmp_path / "m.onnx")
+
+
+def test_run(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, trace = tmp_path / "out.npz", tmp_path / "trace.json"
+    given = f"x={tmp_path / 'x.npy'}"
+    assert run(["run", model, "--input", given, "-o", str(out), "--trace", str(trace), "--profile"]) == 0
+    np.testing.assert_allclose(np.load(out)["y"], np.maximum(X @ W + 1, 0), rtol=1e-5)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any("the relu" in e["args"]["nodes"] for e in events)
+    printed = capsys.readouterr().out
+    assert "float32[2, 3]" in printed
+    assert "GFLOP/s" in printed
+
+
+def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", model, "--input", "x=random", "--dim", "n=5", "--strict"]) == 0
+    assert "float32[5, 3]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "nothing is given for the input 'x'"),
+        (["--input", "x=random", "--input", "q=random"], "no input 'q'"),
+        (["--input", "x={wide}"], "float64[2, 4], and float32[n, 4] is expected"),
+        (["--input", "x={long}"], "size 5 along axis 1"),
+        (["--input", "x={flat}"], "float32[n, 4] is expected"),
+        (["--input", "x={x}", "-o", "{x}"], "would overwrite"),
+    ],
+)
+def test_run_refuses_what_does_not_fit(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    files = {"wide": X.astype(np.float64), "long": np.zeros((2, 5), np.float32), "flat": X.reshape(-1), "x": X}
+    for name, array in files.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    paths = {name: str(tmp_path / f"{name}.npy") for name in files}
+    assert run(["run", model, *(o.format(**paths) for o in options)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"], name="the zeros")], "g", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "z.onnx")
+    model = str(tmp_path / "z.onnx")
+    assert run(["run", model, "--input", "x=random"]) == 0
+    assert "the zeros (NonZero) runs by reference" in capsys.readouterr().err
+    assert run(["run", model, "--input", "x=random", "--strict"]) == 10
+    assert "'the zeros'" in capsys.readouterr().err
+
+
+def test_bench(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    assert run(["bench", model, "--against", "ort", "--seconds", "0.1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[0] == "graphopt"
+    assert lines[2].split()[0] == "ort"
+    assert "x" in lines[2]
+    assert "WRONG" not in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--against", "tvm"], 2, "no engine is called 'tvm'"),
+        (["--input", "q=random"], 2, "no input 'q'"),
+    ],
+)
+def test_bench_refuses(
+    model: str, capsys: pytest.CaptureFixture[str], options: list[str], code: int, said: str
+) -> None:
+    assert run(["bench", model, *options]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_bench_says_what_is_not_installed(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    assert run(["bench", model, "--against", "openvino"]) == 8
+    assert "openvino" in capsys.readouterr().err
+
+
+def test_compile(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from graphopt.runtime.saved import load
+
+    assert run(["compile", model, "-o", str(tmp_path / "p")]) == 0
+    assert "bytes" in capsys.readouterr().out
+    np.testing.assert_allclose(load(tmp_path / "p")({"x": X})["y"], np.maximum(X @ W + 1, 0), rtol=1e-5)
+    assert run(["compile", model, "-o", model]) == 2
+    assert "a file is there" in capsys.readouterr().err
+
+
+def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", model]) == 0
+    assert "the relu" in capsys.readouterr().out
+    assert run(["show", model, "--loops", "the relu"]) == 0
+    assert "@program" in capsys.readouterr().out
+    assert run(["show", model, "--source", "the relu"]) == 0
+    assert "def kernel(" in capsys.readouterr().out
+    assert run(["show", model, "--loops", "nowhere"]) == 2
+    assert "those that kernels compute are" in capsys.readouterr().err
