@@ -139,7 +139,7 @@ def gemm_{a}{b}_{dtype}(
 
 
 FAMILIES: Mapping[str, Family] = {
-    r"product_(\d+)x(\d+)_(float32|float64)": product_tile,
+    r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""
