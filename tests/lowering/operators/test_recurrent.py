@@ -1,0 +1,206 @@
+"""LSTM, GRU and RNN against ONNX's node tests, and against a step-by-step account in numpy of all their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Array
+from graphopt.lowering.operators.recurrent import TABLE
+from graphopt.tolerance import error
+from tests.lowering.operators.lowered import cases_of, check, computed, not_lowered
+
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+@pytest.mark.parametrize("case", cases_of(TABLE))
+def test_onnx_cases(case: Any) -> None:
+    check(case)
+
+
+def test_every_case_is_lowered() -> None:
+    assert not_lowered(TABLE) == set()
+
+
+# -- the ops as their text in ONNX has them, one sequence at a time
+
+
+Function = Callable[[Array], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+PLAIN: Mapping[str, tuple[Function, ...]] = {
+    "GRU": (_sigmoid, np.tanh),
+    "LSTM": (_sigmoid, np.tanh, np.tanh),
+    "RNN": (np.tanh,),
+}
+
+
+def _step(op: str, x: Array, h: Array, c: Array, w: Array, r: Array, b: Array, p: Array, options: Any) -> Any:
+    """One step of one sequence in one direction."""
+    limit = options.get("clip", np.inf)
+    plain: tuple[Function, ...] = options.get("functions", PLAIN[op])
+
+    def clipped(function: Function) -> Function:
+        return lambda v: function(np.clip(v, -limit, limit))
+
+    functions = [clipped(f) for f in plain]
+    n = len(h)
+    own, rec = b[: GATES[op] * n], b[GATES[op] * n :]
+    wx = (w @ x + own).reshape(-1, n)
+    rh = (r @ h + rec).reshape(-1, n)
+    if op == "RNN":
+        return functions[0](wx[0] + rh[0]), c
+    if op == "GRU":
+        f, g = functions
+        z, reset = f(wx[0] + rh[0]), f(wx[1] + rh[1])
+        inner = r[2 * n :] @ (reset * h) + rec[2 * n :]
+        new = g(wx[2] + (reset * rh[2] if options.get("linear_before_reset") else inner))
+        return (1 - z) * new + z * h, c
+    f, g, out = functions
+    pi, po, pf = p.reshape(3, n)
+    i = f(wx[0] + rh[0] + pi * c)
+    forget = 1 - i if options.get("input_forget") else f(wx[2] + rh[2] + pf * c)
+    c = forget * c + i * g(wx[3] + rh[3])
+    return f(wx[1] + rh[1] + po * c) * out(c), c
+
+
+def reference(op: str, inputs: list[Array | None], direction: str = "forward", **options: Any) -> list[Array]:
+    """Y, Y_h and Y_c in layout 0."""
+    x, w, r, b, lens, h0, c0, p = [*inputs, *[None] * 8][:8]
+    assert x is not None
+    assert w is not None
+    assert r is not None
+    steps, batch, _ = x.shape
+    ways, n = r.shape[0], r.shape[2]
+    b = np.zeros((ways, 2 * GATES[op] * n)) if b is None else b
+    p = np.zeros((ways, 3 * n)) if p is None else p
+    lens = np.full(batch, steps) if lens is None else lens
+    y = np.zeros((steps, ways, batch, n))
+    hs = np.zeros((ways, batch, n)) if h0 is None else np.array(h0, np.float64)
+    cs = np.zeros((ways, batch, n)) if c0 is None else np.array(c0, np.float64)
+    for d in range(ways):
+        for k in range(batch):
+            order = range(lens[k]) if direction == "forward" or (direction == "bidirectional" and d == 0) else None
+            for s in order if order is not None else reversed(range(lens[k])):
+                hs[d, k], cs[d, k] = _step(op, x[s, k], hs[d, k], cs[d, k], w[d], r[d], b[d], p[d], options)
+                y[s, d, k] = hs[d, k]
+    return [y, hs, cs][: 3 if op == "LSTM" else 2]
+
+
+def _inputs(op: str, ways: int, steps: int, batch: int, width: int, hidden: int, dtype: str = "float32") -> list[Array]:
+    random = np.random.default_rng(5)
+    gates = GATES[op] * hidden
+    shapes = [(steps, batch, width), (ways, gates, width), (ways, gates, hidden), (ways, 2 * gates)]
+    return [random.uniform(-1, 1, s).astype(dtype) for s in shapes]
+
+
+def _states(ways: int, batch: int, hidden: int) -> list[Array]:
+    random = np.random.default_rng(6)
+    return [random.uniform(-1, 1, (ways, batch, hidden)).astype(np.float32) for _ in range(2)]
+
+
+def _agree(want: list[Array], got: list[Array]) -> None:
+    for a, b in zip(want, got, strict=True):
+        assert a.shape == b.shape
+        assert error(a.astype(b.dtype), b) <= 1.0
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("hidden", [3, 8, 19])
+def test_directions_and_sizes(op: str, direction: str, hidden: int) -> None:
+    ways = 2 if direction == "bidirectional" else 1
+    inputs = _inputs(op, ways, 3, 2, 4, hidden)
+    got = computed(op, inputs, n_outputs=3 if op == "LSTM" else 2, direction=direction, hidden_size=hidden)
+    _agree(reference(op, [*inputs], direction), got)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_sequences_of_different_lengths_and_initial_states(op: str, direction: str) -> None:
+    ways = 2 if direction == "bidirectional" else 1
+    inputs: list[Array | None] = [*_inputs(op, ways, 4, 3, 2, 5)]
+    inputs += [np.array([4, 0, 2], np.int32), *_states(ways, 3, 5)[: 2 if op == "LSTM" else 1]]
+    got = computed(op, inputs, n_outputs=3 if op == "LSTM" else 2, direction=direction, hidden_size=5)
+    _agree(reference(op, inputs, direction), got)
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("LSTM", {"clip": 0.3}),
+    ("LSTM", {"input_forget": 1}),
+    ("GRU", {"linear_before_reset": 1}),
+    ("GRU", {"clip": 0.3}),
+    ("RNN", {"clip": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("op", "options"), OPTIONS)
+def test_options(op: str, options: dict[str, Any]) -> None:
+    inputs = _inputs(op, 1, 3, 2, 4, 9)
+    got = computed(op, inputs, n_outputs=2, hidden_size=9, **options)
+    _agree(reference(op, [*inputs], **options)[:2], got)
+
+
+def test_peepholes() -> None:
+    peepholes = np.random.default_rng(7).uniform(-1, 1, (2, 15)).astype(np.float32)
+    inputs: list[Array | None] = [*_inputs("LSTM", 2, 3, 2, 4, 5), None, *_states(2, 2, 5), peepholes]
+    got = computed("LSTM", inputs, n_outputs=3, hidden_size=5, direction="bidirectional")
+    _agree(reference("LSTM", inputs, "bidirectional"), got)
+
+
+def test_activations_take_their_numbers_in_turn() -> None:
+    inputs = _inputs("LSTM", 1, 3, 2, 4, 5)
+    got = computed(
+        "LSTM",
+        inputs,
+        n_outputs=1,
+        hidden_size=5,
+        activations=("HardSigmoid", "relu", "LeakyRelu"),
+        activation_alpha=(0.3, 0.05),
+        activation_beta=(0.4,),
+    )
+    functions = (
+        lambda x: np.clip(0.3 * x + 0.4, 0, 1),
+        lambda x: np.maximum(x, 0),
+        lambda x: np.where(x < 0, 0.05 * x, x),
+    )
+    _agree(reference("LSTM", [*inputs], functions=functions)[:1], got)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_batch_first(op: str) -> None:
+    x, *rest = _inputs(op, 2, 3, 2, 4, 5)
+    h, _ = _states(2, 2, 5)
+    y, y_h = reference(op, [x, *rest, None, h], "bidirectional")[:2]
+    got = computed(
+        op,
+        [x.swapaxes(0, 1), *rest, None, h.swapaxes(0, 1)],
+        n_outputs=2,
+        hidden_size=5,
+        direction="bidirectional",
+        layout=1,
+    )
+    _agree([y.transpose(2, 0, 1, 3), y_h.swapaxes(0, 1)], got)
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(0, 2), (3, 0), (1, 1)])
+def test_sizes_that_are_not_known(steps: int, batch: int) -> None:
+    inputs = _inputs("LSTM", 1, steps, batch, 4, 5)
+    shapes = [("s", "b", 4), *(a.shape for a in inputs[1:])]
+    got = computed("LSTM", inputs, shapes, n_outputs=3, hidden_size=5)
+    _agree(reference("LSTM", [*inputs]), got)
+
+
+def test_halves_are_computed_in_single_precision() -> None:
+    inputs = _inputs("GRU", 1, 3, 2, 4, 5, "float16")
+    got = computed("GRU", inputs, n_outputs=2, hidden_size=5)
+    assert got[0].dtype == np.float16
+    for a, b in zip(reference("GRU", [*inputs]), got, strict=True):
+        np.testing.assert_allclose(a, b.astype(np.float64), atol=1e-3)
