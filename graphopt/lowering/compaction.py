@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
-from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.dataflow import accesses_in, reindexed
 from graphopt.lowering.expressions import Const, Expr
 from graphopt.lowering.loops import (
     Buffer,
@@ -27,7 +27,7 @@ from graphopt.lowering.loops import (
     mutate,
 )
 from graphopt.lowering.regions import box, refreshed, within
-from graphopt.lowering.schedule_caches import lives_within, reindexed
+from graphopt.lowering.schedule_caches import lives_within
 from graphopt.lowering.sites import LoopSite, extents_around, find_loop, replaced
 
 

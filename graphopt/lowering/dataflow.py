@@ -6,11 +6,11 @@ primitives on blocks move, copy and join units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.expressions import Expr, Load, Var, substitute, walk
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, walk
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -170,6 +170,27 @@ def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
         return None
 
     return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), declared)
+
+
+def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
+    """The statement with each element of a buffer replaced by that of another, at the indices that ``where`` gives."""
+
+    def load(e: Expr) -> Expr | None:
+        return Load(new, where(e.indices)) if isinstance(e, Load) and e.buffer == old else None
+
+    def store(s: Stmt) -> Stmt | None:
+        return Store(new, where(s.indices), s.value) if isinstance(s, Store) and s.buffer == old else None
+
+    return mutate(map_expressions(stmt, load), store)
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that all have to hold; none where it is true."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for part in condition.args:
+            yield from conjuncts(part)
+    elif condition != Const(True, "bool"):
+        yield condition
 
 
 def kept_inside(nest: Nest, buffer: Buffer, why: str) -> None:

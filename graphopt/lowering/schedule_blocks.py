@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import affine, prove, simplify
+from graphopt.lowering.dataflow import conjuncts
 from graphopt.lowering.expressions import (
     Const,
     Expr,
@@ -26,7 +27,6 @@ from graphopt.lowering.loops import (
     substitute_in,
 )
 from graphopt.lowering.regions import refreshed, simplified
-from graphopt.lowering.schedule_reductions import conjuncts
 from graphopt.lowering.sites import (
     AnyLoop,
     BlockRef,

@@ -15,6 +15,7 @@ from graphopt.lowering.dataflow import (
     buffers_read,
     buffers_written,
     kept_inside,
+    reindexed,
     scope,
     units,
 )
@@ -30,7 +31,6 @@ from graphopt.lowering.loops import (
     Stmt,
     Store,
     blocks,
-    map_expressions,
     mutate,
     rename_buffers,
     seq,
@@ -278,18 +278,6 @@ def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
     """The nest with a buffer that lives only while it runs in place of another."""
     body = rename_buffers(nest.body, {old: new})
     return replace(nest, body=body, allocs=tuple(new if b == old else b for b in nest.allocs))
-
-
-def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
-    """The statement with each element of a buffer replaced by that of another, at the indices that ``where`` gives."""
-
-    def load(e: Expr) -> Expr | None:
-        return Load(new, where(e.indices)) if isinstance(e, Load) and e.buffer == old else None
-
-    def store(s: Stmt) -> Stmt | None:
-        return Store(new, where(s.indices), s.value) if isinstance(s, Store) and s.buffer == old else None
-
-    return mutate(map_expressions(stmt, load), store)
 
 
 def _scoped(space: str) -> None:

@@ -147,7 +147,7 @@ def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buff
     store = _sole_store(producer)
     if any(e.buffer == buffer for e in loads(producer)):
         raise ScheduleError(f"{producer.name} reads {buffer.name}, which it writes")
-    _may_run_at(nest, site, unit, beside)
+    _may_run_at(site, unit, beside)
     check_made(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
     points = _points(consumer, buffer, store.indices)
     value = rewrite(
@@ -260,7 +260,7 @@ def _is_complete(block: Block) -> bool:
     return block.init is None and all(a.kind == "spatial" for a in block.axes)
 
 
-def _may_run_at(nest: Nest, site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
+def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
     """Raises ScheduleError where a block cannot run where its producer does."""
     consumer = site.stmt
     first = beside.index(producer)

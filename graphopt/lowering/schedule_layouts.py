@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import affine, prove, simplify
-from graphopt.lowering.dataflow import accesses_in, kept_inside
+from graphopt.lowering.dataflow import accesses_in, kept_inside, reindexed
 from graphopt.lowering.expressions import Apply, Const, Expr, Var, as_expr, equal, substitute, variables
 from graphopt.lowering.loops import Buffer, Invoke, Nest, Region, blocks, statements
 from graphopt.lowering.regions import refreshed, simplified
-from graphopt.lowering.schedule_caches import reindexed
 from graphopt.lowering.script import show_expr
 from graphopt.lowering.sites import AnyBlock, find_block, primitive
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
+from graphopt.lowering.dataflow import reindexed
 from graphopt.lowering.expressions import Apply, Expr, Load, Var, conjunction, const, select, variables
 from graphopt.lowering.loops import TRUE, Axis, Block, Buffer, For, Nest, Stmt, Store, blocks, mutate, seq
 from graphopt.lowering.regions import refreshed
-from graphopt.lowering.schedule_caches import reindexed
 from graphopt.lowering.schedule_reductions import Update, update_of
 from graphopt.lowering.sites import (
     AnyBlock,

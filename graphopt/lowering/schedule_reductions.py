@@ -9,6 +9,7 @@ from itertools import pairwise
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import prove, simplify
 from graphopt.lowering.compute import highest, lowest
+from graphopt.lowering.dataflow import conjuncts
 from graphopt.lowering.domains import tells
 from graphopt.lowering.expressions import (
     Apply,
@@ -24,7 +25,7 @@ from graphopt.lowering.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops import Axis, Block, For, If, Nest, Range, Stmt, Store, blocks, seq, substitute_in
+from graphopt.lowering.loops import Axis, Block, Buffer, For, If, Nest, Range, Stmt, Store, blocks, seq, substitute_in
 from graphopt.lowering.regions import refreshed, simplified
 from graphopt.lowering.sites import (
     AnyBlock,
@@ -152,92 +153,131 @@ def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRe
                 B[v0_1] = B[v0_1] + B_rf[v0_1, vi2_1]
     """
     site = find_block(nest, _block_under(nest, loop))
-    stmt, factor = site.stmt, find_loop(nest, loop).stmt
-    roles = _Roles.of(stmt)
-    _unmixed(stmt, roles, site.loops)
-    if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is
-        roles = replace(roles, reduce=roles.reduce | {factor.var})
-    if factor.var not in roles.reduce:
-        raise ScheduleError(f"{factor.var.name} is no loop of a reduction of {stmt.name}")
-    update = update_of(stmt)
-    chain = _chain(site)
-    missing = [v.name for v in sorted(roles.reduce, key=lambda v: v.name) if v not in {s.var for s in chain}]
-    if missing:
-        raise ScheduleError(f"{missing[0]} around {stmt.name} holds other statements as well")
-    target = update.store
-    rank = len(target.indices)
-    if not -rank - 1 <= position <= rank:
-        raise ScheduleError(f"{target.buffer.name} has {rank} axes, and position {position} is not among them")
-    at = position if position >= 0 else position + rank + 1
-    taken = names_in(nest)
-    shape = (*target.buffer.shape[:at], factor.extent, *target.buffer.shape[at:])
-    partial = replace(target.buffer, name=free_name(taken, f"{target.buffer.name}_rf"), shape=shape, strides=None)
+    parts = _Parts.of(nest, site, find_loop(nest, loop).stmt, position)
+    name = free_name({b.name for b in blocks(nest.body)}, f"{site.stmt.name}_rf")
+    top = find_loop(nest, parts.chain[0].var.name)
+    both = seq(parts.partial_results(name, extents_around((*site.above, site.stmt))), parts.combined())
+    made = replaced(nest, top, both)
+    names = [name, site.stmt.name]
+    made = replace(made, body=simplified(made.body, {}, names), allocs=(*made.allocs, parts.buffer))
+    return refreshed(made, names), BlockRef(name)
 
-    # the partial results: loops of the reduction are axes of their own now, the chosen one a spatial axis
-    own = {v: Var(free_name(taken, f"v{v.name}")) for v in [factor.var, *(s.var for s in chain if s is not factor)]}
-    extents = {s.var: s.extent for s in chain}
-    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
-    split = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "reduce"]
-    left = [s.var for s in chain if s.var in roles.reduce and s is not factor]
-    axes = [a for a, _ in spatial]
-    axes.append(Axis(own[factor.var], factor.extent, "spatial"))
-    axes += [Axis(own[v], extents[v], "reduce") for v in left]
-    values = (*(v for _, v in spatial), factor.var, *left)
-    steps = {a.var: simplify(substitute(v, own), {own[s]: e for s, e in extents.items()}) for a, v in split}
-    term = substitute(update.term, steps)
-    neutral = identity(update.fn, partial.dtype)
-    kept: list[Expr] = []
-    for condition in conjuncts(stmt.predicate):
-        first = substitute(condition, {v: Const(0) for v in left})
-        if not variables(condition) & roles.reduce or prove(first, extents_around((*site.above, stmt))):
-            kept.append(condition)
-        elif variables(condition) <= roles.reduce:
-            # there may be steps of the chosen loop in which nothing runs: their partial result is the identity
-            term = select(substitute(condition, own), term, neutral)
-        else:
-            raise ScheduleError(f"{stmt.name} runs where a condition on more than the loops of the reduction holds")
-    where = (*target.indices[:at], own[factor.var], *target.indices[at:])
-    before = Load(partial, where)
-    first_block = Block(
-        free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_rf"),
-        tuple(axes),
-        values,
-        Store(partial, where, apply(update.fn, before, term) if left else term),
-        Store(partial, where, neutral) if left else None,
-        conjunction(*kept),
-        notes=stmt.notes,
-    )
-    partials: Stmt = first_block
-    for around in reversed(chain):
-        partials = replace(around, body=partials)
 
-    # the sum of the partial results: the spatial loops, and the chosen one
-    loops = {s.var: Var(free_name(taken, s.var.name)) for s in chain if s.var not in roles.reduce or s is factor}
-    points = {a.var: Var(free_name(taken, a.var.name)) for a in [*(a for a, _ in spatial), axes[len(spatial)]]}
-    total = Load(target.buffer, tuple(substitute(i, points) for i in target.indices))
-    summand = Load(partial, tuple(substitute(i, points) for i in where))
-    last: Stmt = replace(
-        stmt,
-        axes=tuple(
-            replace(a, var=points[a.var], kind="reduce" if a.var == own[factor.var] else "spatial")
-            for a in axes[: len(spatial) + 1]
-        ),
-        values=tuple(substitute(v, loops) for v in values[: len(spatial) + 1]),
-        body=Store(target.buffer, total.indices, apply(update.fn, total, summand)),
-        init=None if stmt.init is None else substitute_in(stmt.init, points),
-        predicate=conjunction(
-            *(substitute(c, loops) for c in conjuncts(stmt.predicate) if not variables(c) & roles.reduce)
-        ),
-    )
-    outward = [factor, *(s for s in reversed(chain) if s.var not in roles.reduce)]
-    for around in outward:
-        kind, thread = ("serial", None) if around is factor else (around.kind, around.thread)
-        last = For(loops[around.var], around.extent, last, kind, thread)
-    top = find_loop(nest, chain[0].var.name)
-    made = replaced(nest, top, seq(partials, last))
-    made = replace(made, allocs=(*made.allocs, partial))
-    names = [first_block.name, stmt.name]
-    return refreshed(replace(made, body=simplified(made.body, {}, names)), names), BlockRef(first_block.name)
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A reduction block in loops that hold nothing else, to be done in parts: one for each step of ``factor``.
+
+    ``buffer`` is for the partial results, and has the factor's steps at the axis ``position``; ``own`` are the axes
+    that the loops of the reduction become.
+    """
+
+    block: Block
+    chain: Sequence[For]
+    factor: For
+    roles: _Roles
+    update: Update
+    buffer: Buffer
+    position: int
+    own: Mapping[Var, Var]
+    taken: set[str]
+
+    @staticmethod
+    def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _Parts:
+        block, chain = site.stmt, _chain(site)
+        roles = _Roles.of(block)
+        _unmixed(block, roles, site.loops)
+        if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is
+            roles = replace(roles, reduce=roles.reduce | {factor.var})
+        if factor.var not in roles.reduce:
+            raise ScheduleError(f"{factor.var.name} is no loop of a reduction of {block.name}")
+        update = update_of(block)
+        if missing := sorted(v.name for v in roles.reduce if v not in {s.var for s in chain}):
+            raise ScheduleError(f"{missing[0]} around {block.name} holds other statements as well")
+        target = update.store.buffer
+        rank = len(target.shape)
+        if not -rank - 1 <= position <= rank:
+            raise ScheduleError(f"{target.name} has {rank} axes, and position {position} is not among them")
+        at = position if position >= 0 else position + rank + 1
+        taken = names_in(nest)
+        shape = (*target.shape[:at], factor.extent, *target.shape[at:])
+        buffer = replace(target, name=free_name(taken, f"{target.name}_rf"), shape=shape, strides=None)
+        own = {s.var: Var(free_name(taken, f"v{s.var.name}")) for s in chain if s.var in roles.reduce}
+        return _Parts(block, chain, factor, roles, update, buffer, at, own, taken)
+
+    @property
+    def spatial(self) -> list[tuple[Axis, Expr]]:
+        """The spatial axes and their values."""
+        pairs = zip(self.block.axes, self.block.values, strict=True)
+        return [(a, v) for a, v in pairs if a.kind == "spatial"]
+
+    @property
+    def step(self) -> Var:
+        """The axis that the factor becomes."""
+        return self.own[self.factor.var]
+
+    def at(self, indices: Sequence[Expr], step: Expr) -> tuple[Expr, ...]:
+        """Where the partial result of a step is kept for the element at the indices."""
+        return (*indices[: self.position], step, *indices[self.position :])
+
+    def partial_results(self, name: str, around: Mapping[Var, Expr]) -> Stmt:
+        """The loops with a block that reduces into the buffer of partial results."""
+        left = [s for s in self.chain if s.var in self.roles.reduce and s is not self.factor]
+        axes = [a for a, _ in self.spatial]
+        axes.append(Axis(self.step, self.factor.extent, "spatial"))
+        axes += [Axis(self.own[s.var], s.extent, "reduce") for s in left]
+        values = (*(v for _, v in self.spatial), self.factor.var, *(s.var for s in left))
+        pairs = zip(self.block.axes, self.block.values, strict=True)
+        steps = {a.var: substitute(v, self.own) for a, v in pairs if a.kind == "reduce"}
+        term, neutral = substitute(self.update.term, steps), identity(self.update.fn, self.buffer.dtype)
+        kept: list[Expr] = []
+        for condition in conjuncts(self.block.predicate):
+            first = substitute(condition, {s.var: Const(0) for s in left})
+            if not variables(condition) & self.roles.reduce or prove(first, around):
+                kept.append(condition)
+            elif variables(condition) <= self.roles.reduce:
+                # there may be steps of the factor in which nothing runs: their partial result is the identity
+                term = select(substitute(condition, self.own), term, neutral)
+            else:
+                raise ScheduleError(
+                    f"{self.block.name} runs where more holds than a condition on its reduction's loops"
+                )
+        where = self.at(self.update.store.indices, self.step)
+        value = apply(self.update.fn, Load(self.buffer, where), term) if left else term
+        made: Stmt = Block(
+            name,
+            tuple(axes),
+            values,
+            Store(self.buffer, where, value),
+            Store(self.buffer, where, neutral) if left else None,
+            conjunction(*kept),
+            notes=self.block.notes,
+        )
+        for loop in reversed(self.chain):
+            made = replace(loop, body=made)
+        return made
+
+    def combined(self) -> Stmt:
+        """The spatial loops and the factor with a block that reduces over the partial results."""
+        around = [s for s in self.chain if s.var not in self.roles.reduce]
+        loops = {s.var: Var(free_name(self.taken, s.var.name)) for s in (*around, self.factor)}
+        points = {a.var: Var(free_name(self.taken, a.var.name)) for a, _ in self.spatial}
+        step = Var(free_name(self.taken, self.step.name))
+        store = self.update.store
+        where = tuple(substitute(i, points) for i in store.indices)
+        value = apply(self.update.fn, Load(store.buffer, where), Load(self.buffer, self.at(where, step)))
+        conditions = [c for c in conjuncts(self.block.predicate) if not variables(c) & self.roles.reduce]
+        made: Stmt = replace(
+            self.block,
+            axes=(*(replace(a, var=points[a.var]) for a, _ in self.spatial), Axis(step, self.factor.extent, "reduce")),
+            values=(*(substitute(v, loops) for _, v in self.spatial), loops[self.factor.var]),
+            body=Store(store.buffer, where, value),
+            init=None if self.block.init is None else substitute_in(self.block.init, points),
+            predicate=conjunction(*(substitute(c, loops) for c in conditions)),
+        )
+        made = For(loops[self.factor.var], self.factor.extent, made)
+        for loop in reversed(around):
+            made = For(loops[loop.var], loop.extent, made, loop.kind, loop.thread)
+        return made
 
 
 # ------------------------------------------------------------------ what reductions are made of
@@ -292,15 +332,6 @@ def identity(fn: str, dtype: str) -> Const:
         case "min":
             return highest(dtype)
     return const(fn in ("mul", "and"), dtype)
-
-
-def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The conditions that all have to hold; none where it is true."""
-    if isinstance(condition, Apply) and condition.fn == "and":
-        for part in condition.args:
-            yield from conjuncts(part)
-    elif condition != Const(True, "bool"):
-        yield condition
 
 
 def _unmixed(block: Block, roles: _Roles, loops: Sequence[For]) -> None:

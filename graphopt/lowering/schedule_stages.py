@@ -12,6 +12,7 @@ from graphopt.lowering.dataflow import (
     accesses_in,
     buffers_read,
     buffers_written,
+    conjuncts,
     kept_inside,
     readers,
     scope,
@@ -37,7 +38,6 @@ from graphopt.lowering.loops import (
 )
 from graphopt.lowering.regions import read_box, refreshed, within
 from graphopt.lowering.schedule_inline import compute_inline
-from graphopt.lowering.schedule_reductions import conjuncts
 from graphopt.lowering.sites import (
     INLINE,
     ROOT,
