@@ -102,14 +102,15 @@ def chains(nest: Nest) -> tuple[Chain, ...] | None:
     """The nest as chains, in order; None where it is anything else (it was scheduled before, or is a procedure)."""
     found = []
     for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
-        chain = _chain(stmt)
+        chain = chain_of(stmt)
         if chain is None:
             return None
         found.append(chain)
     return tuple(found)
 
 
-def _chain(stmt: Stmt) -> Chain | None:
+def chain_of(stmt: Stmt) -> Chain | None:
+    """The statement as a chain; None where it is anything else."""
     loops: list[For] = []
     while isinstance(stmt, For) and stmt.kind == "serial":
         loops.append(stmt)

@@ -1,10 +1,12 @@
-"""One nest as several that run one after another, so that each has a parallel loop of its own."""
+"""One nest as several that run one after another: each scheduled by itself, or with a parallel loop of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from graphopt.lowering.chains import Chain, chain_of
 from graphopt.lowering.expressions import Var, variables
+from graphopt.lowering.library import is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -17,18 +19,41 @@ from graphopt.lowering.loops import (
     Store,
     expressions,
     loads,
+    seq,
     statements,
 )
 
 
-def divided(nest: Nest) -> tuple[Nest, ...]:
-    """The nest's statements as nests of their own where one of them is a parallel loop, else the nest itself.
+def separated(nest: Nest) -> tuple[Nest, ...]:
+    """The nest as nests that are scheduled one by one: procedures, and products with what follows from each element.
 
-    What one of them leaves to another in a buffer that was the nest's own becomes a parameter.
+    A nest without procedures that holds one product at most stays whole.
     """
+    parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
+    chains = [chain_of(s) for s in parts]
+    heads = [c is None or _is_product(c) for c in chains]
+    if all(c is not None for c in chains) and sum(heads) < 2:
+        return (nest,)
+    groups: list[list[Stmt]] = []
+    for k, (part, chain) in enumerate(zip(parts, chains, strict=True)):
+        if k == 0 or heads[k] or chain is None or not _continues(chain, groups[-1]):
+            groups.append([part])
+        else:
+            groups[-1].append(part)
+    return _nests(nest, [seq(*group) for group in groups])
+
+
+def divided(nest: Nest) -> tuple[Nest, ...]:
+    """The nest's statements as nests of their own where one of them is a parallel loop, else the nest itself."""
     parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
     if not any(isinstance(s, For) and s.kind == "parallel" for s in parts):
         return (nest,)
+    return _nests(nest, parts)
+
+
+def _nests(nest: Nest, parts: Sequence[Stmt]) -> tuple[Nest, ...]:
+    """The parts of a nest as nests. What one of them leaves to another in a buffer that was the nest's own becomes a
+    parameter."""
     used = [set(_buffers(s)) for s in parts]
     shared = [b for b in nest.allocs if sum(b in u for u in used) > 1]
     made = []
@@ -38,6 +63,24 @@ def divided(nest: Nest) -> tuple[Nest, ...]:
         names = _variables(part, (*params, *own))
         made.append(Nest(nest.name, (*params, *(v for v in nest.sizes if v in names)), part, own, nest.notes))
     return tuple(made)
+
+
+def _is_product(chain: Chain) -> bool:
+    product = None if chain.block.init is None else product_of(chain)
+    return product is not None and is_worth_a_call(product)
+
+
+def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:
+    """Whether a chain belongs to those before it: behind a product what takes each of its elements, else what reads
+    what they make."""
+    first = chain_of(group[0])
+    if first is None:
+        return False
+    if _is_product(first):
+        reduces = chain.block.init is not None
+        return not reduces and len(group) == 1 and [a.extent for a in chain.axes] == [a.extent for a in first.spatial]
+    made = {s.buffer for part in group for s in statements(part) if isinstance(s, Store)}
+    return any(load.buffer in made for load in loads(chain.block.body))
 
 
 def _buffers(stmt: Stmt) -> Iterator[Buffer]:

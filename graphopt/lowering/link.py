@@ -14,7 +14,7 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.control import control
 from graphopt.lowering.default_schedules import scheduled
-from graphopt.lowering.divide import divided
+from graphopt.lowering.divide import divided, separated
 from graphopt.lowering.emit import Emitted, emit
 from graphopt.lowering.expressions import Apply, Var, walk
 from graphopt.lowering.groups import Decision, Group, group
@@ -141,7 +141,8 @@ class Linker:
     def emit(self, nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
         """The kernels of a nest; equal nests are scheduled and written once."""
         if nest not in self.emitted:
-            self.emitted[nest] = tuple((n, emit(n)) for n in divided(scheduled(nest)))
+            parts = (scheduled(part) for part in separated(nest))
+            self.emitted[nest] = tuple((n, emit(n)) for part in parts for n in divided(part))
         return self.emitted[nest]
 
     def calls(

@@ -34,6 +34,8 @@ from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 Activation = Callable[[Expr], Expr]
 PASS = 8
 """Rows of the recurrent weights that are added in one pass over the gates."""
+FEW = 4
+"""Elements of the gates that are computed side by side where weights are read once."""
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "GRU": ("Sigmoid", "Tanh"),
     "LSTM": ("Sigmoid", "Tanh", "Tanh"),
@@ -71,11 +73,11 @@ class Recurrence:
         self.activations = _activations(op, len(self.ways))
         clip = op.attr("clip")
         self.clip = float(clip) if isinstance(clip, (int, float)) else None
-        self.rows = compute(
-            (recurrent.shape[0], self.hidden, self.width),
-            lambda d, k, n: cast(recurrent[d, n, k], self.inner),
-            name="weights",
-        )
+        self.is_once = self.steps == Const(1) and self.batch == Const(1) and recurrent.dtype == self.inner
+        self.rows = recurrent
+        if not self.is_once:  # a copy pays where it is read more than once
+            shape = (recurrent.shape[0], self.hidden, self.width)
+            self.rows = compute(shape, lambda d, k, n: cast(recurrent[d, n, k], self.inner), name="weights")
         self.state = Buffer("state", (self.batch, self.hidden), self.inner)
         self.sums = Buffer("sums", (self.batch, self.width), self.inner)
         self.held = Buffer("held", (Const(PASS),), self.inner, "local")
@@ -130,6 +132,8 @@ class Recurrence:
     def added(self, d: int, source: Buffer, first: int, count: int) -> Stmt:
         """Adds ``source @ weights`` to ``count`` gates of the sums from the ``first`` on."""
         start, width = self.hidden * first, self.hidden * count
+        if self.is_once:
+            return self.added_once(d, source, start, width)
 
         def rows(k: Expr, many: int) -> Stmt:
             def held(b: Expr) -> Stmt:
@@ -152,6 +156,19 @@ class Recurrence:
         elif rest.value:
             parts.append(rows(whole * PASS, int(rest.value)))
         return seq(*parts)
+
+    def added_once(self, d: int, source: Buffer, start: Expr, width: Expr) -> Stmt:
+        """The same with the weights as they are: a few elements of the gates are reduced to side by side."""
+        many = FEW if isinstance(width, Const) and width.value % FEW == 0 else 1
+
+        def one(k: Expr, n: Expr) -> Stmt:
+            total = self.sums[0, n] + source[0, k] * self.rows[d, n, k]
+            return Store(self.sums, (Const(0), n), total)
+
+        def few(i: Expr) -> Stmt:
+            return along(self.hidden, lambda k: seq(*(one(k, start + i * many + u) for u in range(many))))
+
+        return loop(width // many, few)
 
     def initial(self, k: int, d: int, b: Expr, n: Expr) -> Expr:
         """An initial state, the op's k-th input, or 0."""
