@@ -40,10 +40,14 @@ def _product(transpose_a: bool, transpose_b: bool) -> Callable[..., Any]:
             word, flag = llvm.IntType(64), llvm.IntType(32)
             scalar = values.element(c.dtype)
             given = [values.cast(x, types.int64).ir for x in (m, n, k, lda, ldb, ldc)]
+            builder = c.builder
+            # how far apart rows lie means nothing where there is one, yet BLAS refuses less than a row's length
+            rows = (given[0] if transpose_a else given[2], given[2] if transpose_b else given[1], given[1])
+            for at, least in enumerate(rows, 3):
+                given[at] = builder.select(builder.icmp_signed(">", given[at], least), given[at], least)
             pa, pb, pc = (p.at(s).ir for p, s in ((a, start_a), (b, start_b), (c, start_c)))
             numbers = [flag(x) for x in (ROW_MAJOR, *ways)]
             args = [*numbers, *given[:3], scalar(1.0), pa, given[3], pb, given[4], scalar(0.0), pc, given[5]]
-            builder = c.builder
             some = builder.and_(
                 builder.icmp_signed(">", given[0], word(0)), builder.icmp_signed(">", given[1], word(0))
             )
