@@ -33,6 +33,8 @@ MODULES = (
     "recurrent",
     "attention",
     "quantized",
+    "quantized_products",
+    "fused",
     "optimizers",
     "signals",
 )

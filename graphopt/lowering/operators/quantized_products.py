@@ -1,0 +1,183 @@
+"""What products of quantized matrices and images compute: sums of products of integers, and what these stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.expressions import Const, Expr, apply, cast, const
+from graphopt.lowering.operators.convolutions import convolution
+from graphopt.lowering.operators.elements import broadcast, integer, label, number, scalar, wide, widened
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.products import product, rounded
+from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
+
+SUMS = "int32"
+"""The dtype of sums of products of bytes."""
+
+# -- operands
+
+
+def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr], axis: int) -> Expr:
+    """The scale or zero point of an element, the op's k-th input: a vector goes along the axis of the shape, anything
+    else is broadcast."""
+    known = scalar(op, k)
+    if known is not None:
+        return known
+    tensor = op.input(k)
+    if tensor.rank == 1:
+        return broadcast(tensor, shape[axis : axis + 1 or None], at[axis : axis + 1 or None])
+    return broadcast(tensor, shape, at)
+
+
+def _shifted(op: Operation, x: Tensor, zero: int, axis: int) -> Tensor:
+    """The integers counted from their zero point, which stands at ``zero``."""
+
+    def element(*at: Expr) -> Expr:
+        value = cast(x[at], SUMS)
+        return value - cast(_parameter(op, zero, x.shape, at, axis), SUMS) if op.has(zero) else value
+
+    return compute(x.shape, element, SUMS, "shifted")
+
+
+def _matrices(op: Operation, a: tuple[int, int], b: tuple[int, int]) -> Tensor:
+    """The product of two operands, each given by where it and its zero point stand."""
+    (x, zero_x), (y, zero_y) = a, b
+    rows = _shifted(op, op.input(x), zero_x, -2 if op.input(x).rank > 1 else -1)
+    columns = _shifted(op, op.input(y), zero_y, -1)
+    return product(rows, columns, op.shape(), SUMS, label(op))
+
+
+def _images(op: Operation, x: tuple[int, int], w: tuple[int, int]) -> Tensor:
+    """The convolution of two operands, each given by where it and its zero point stand. Padding stands for 0."""
+    (image, zero_x), (weights, zero_w) = x, w
+    return convolution(op, _shifted(op, op.input(image), zero_x, 0), _shifted(op, op.input(weights), zero_w, 0))
+
+
+# -- results
+
+
+def _quantized(op: Operation, total: Tensor, scales: Sequence[int], axis: int, result: int, bias: int) -> Tensor:
+    """The sums, scaled by two operands' scales, with the scale of the result, which stands at ``result``."""
+    dtype = op.dtype()
+
+    def element(*at: Expr) -> Expr:
+        a, b = (cast(_parameter(op, k, total.shape, at, axis), "float32") for k in scales)
+        y = cast(_parameter(op, result, total.shape, at, axis), "float32")
+        value: Expr = total[at]
+        if op.has(bias):
+            value = value + cast(_parameter(op, bias, total.shape, at, axis), SUMS)
+        zero = _parameter(op, result + 1, total.shape, at, axis) if op.has(result + 1) else None
+        return code(cast(value, "float32") * (a * b / y), const(1.0, "float32"), zero, dtype)
+
+    return compute(total.shape, element, dtype, "quantized")
+
+
+def _qlinear_matmul(op: Operation) -> Tensor:
+    """Scales of the first operand may go along its rows, others along columns."""
+    total, dtype = _matrices(op, (0, 2), (3, 5)), op.dtype()
+
+    def element(*at: Expr) -> Expr:
+        a = cast(_parameter(op, 1, total.shape, at, -2 if total.rank > 1 else -1), "float32")
+        b, y = (cast(_parameter(op, k, total.shape, at, -1), "float32") for k in (4, 6))
+        zero = _parameter(op, 7, total.shape, at, -1) if op.has(7) else None
+        return code(cast(total[at], "float32") * (a * b / y), const(1.0, "float32"), zero, dtype)
+
+    return compute(total.shape, element, dtype, "quantized")
+
+
+def _scaled(op: Operation, total: Tensor, scale_a: Tensor, k: int, bias: int) -> Tensor:
+    """The sums as floats: scaled by the scales of two operands, the second of which stands at k, with a bias."""
+    shape, dtype = total.shape, op.dtype()
+
+    def element(*at: Expr) -> Expr:
+        scale = widened(broadcast(scale_a, shape, at)) * widened(broadcast(op.input(k), shape, at))
+        value = cast(total[at], scale.dtype) * scale
+        return cast(value + widened(broadcast(op.input(bias), shape, at)) if op.has(bias) else value, dtype)
+
+    return compute(shape, element, dtype, "scaled")
+
+
+def _integer_to_float(op: Operation) -> Tensor:
+    return _scaled(op, _matrices(op, (0, 4), (1, 5)), op.input(2), 3, 6)
+
+
+def _dynamic(op: Operation) -> Tensor:
+    """The first operand is quantized as it comes."""
+    codes, scale, zero = dynamic(op.input(0))
+    rows = compute(codes.shape, lambda *at: cast(codes[at], SUMS) - cast(zero[()], SUMS), SUMS, "shifted")
+    total = product(rows, _shifted(op, op.input(1), 3, -1), op.shape(), SUMS, label(op))
+    return _scaled(op, total, scale, 2, 4)
+
+
+def _qgemm(op: Operation) -> Tensor:
+    """The bias is in the scale of the product; without a scale for it the result is a float."""
+    a, b, transpose = op.input(0), op.input(3), (bool(integer(op, "transA")), bool(integer(op, "transB")))
+    rows, columns = _shifted(op, a, 2, -1 if transpose[0] else -2), _shifted(op, b, 5, -2 if transpose[1] else -1)
+    total, dtype, alpha = (
+        product(rows, columns, op.shape(), SUMS, label(op), transpose),
+        op.dtype(),
+        number(op, "alpha"),
+    )
+
+    def element(*at: Expr) -> Expr:
+        scales = [_parameter(op, k, total.shape, at, -1) for k in (1, 4)]
+        value: Expr = total[at]
+        if op.has(6):
+            value = value + broadcast(op.input(6), total.shape, at)
+        result = cast(value, "float32") * (scales[0] * scales[1] * const(alpha, "float32"))
+        if not op.has(7):
+            return result
+        zero = _parameter(op, 8, total.shape, at, -1) if op.has(8) else None
+        return code(result, _parameter(op, 7, total.shape, at, -1), zero, dtype)
+
+    return compute(total.shape, element, dtype, "quantized")
+
+
+# -- weights of a few bits
+
+
+def _packed(op: Operation) -> Tensor:
+    """A product with weights [N, blocks, bytes] of a few bits each, the lowest of a byte first."""
+    a, b, bits, block = op.input(0), op.input(1), integer(op, "bits"), integer(op, "block_size")
+    n, k, inner = integer(op, "N"), integer(op, "K"), wide(op.dtype())
+    if op.has(4) or bits not in (2, 4, 8) or b.rank != 3:
+        raise NotLowered(f"{op.op} with weights that are reordered, or not of 2, 4 or 8 bits in blocks")
+    if op.has(3) and op.input(3).dtype != "uint8":
+        raise NotLowered(f"{op.op} with zero points that are not packed")
+    many, blocks = 8 // bits, -(-k // block)
+
+    def digit(byte: Expr, place: Expr) -> Expr:
+        return apply("bitand", apply("shr", byte, cast(place % many * bits, "uint8")), const(2**bits - 1, "uint8"))
+
+    def vector(position: int, j: Expr, group: Expr, length: int) -> Expr:
+        """An element of an input that may be flat: [N, length] or [N * length]."""
+        tensor = op.input(position)
+        return tensor[j, group] if tensor.rank == 2 else tensor[j * length + group]
+
+    def weight(i: Expr, j: Expr) -> Expr:
+        group, place = i // block, i % block
+        value = cast(digit(b[j, group, place // many], place), inner)
+        zero: Expr = const(2 ** (bits - 1), inner)
+        if op.has(3):
+            zero = cast(digit(vector(3, j, group // many, -(-blocks // many)), group), inner)
+        return (value - zero) * cast(vector(2, j, group, blocks), inner)
+
+    weights = compute((Const(k), Const(n)), weight, inner, "weights")
+    total = product(a, weights, op.shape(), op.dtype(), label(op))
+    if not op.has(5):
+        return rounded(total, op.dtype())
+    bias = op.input(5)
+    return compute(total.shape, lambda *at: cast(total[at] + widened(bias[at[-1]]), op.dtype()), op.dtype(), "biased")
+
+
+TABLE: Table = {
+    "ConvInteger": lambda op: _images(op, (0, 2), (1, 3)),
+    "MatMulInteger": lambda op: _matrices(op, (0, 2), (1, 3)),
+    "QLinearConv": lambda op: _quantized(op, _images(op, (0, 2), (3, 5)), (1, 4), 1, 6, 8),
+    "QLinearMatMul": _qlinear_matmul,
+    DOMAIN + "DynamicQuantizeMatMul": _dynamic,
+    DOMAIN + "MatMulIntegerToFloat": _integer_to_float,
+    DOMAIN + "MatMulNBits": _packed,
+    DOMAIN + "QGemm": _qgemm,
+}

@@ -1,0 +1,113 @@
+"""Products of quantized operands against ONNX's node tests and what the reference computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Array
+from graphopt.lowering.operators.operation import NotLowered
+from graphopt.lowering.operators.quantized_products import TABLE
+from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
+
+MS = "com.microsoft::"
+
+
+@pytest.mark.parametrize("case", cases_of(TABLE))
+def test_onnx_cases(case: Any) -> None:
+    check(case)
+
+
+def test_every_case_is_lowered() -> None:
+    assert not_lowered(TABLE) == set()
+
+
+def _bytes(*shape: int, dtype: str = "uint8", seed: int = 0) -> Array:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def _floats(*shape: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def _one(value: float, dtype: str = "float32") -> Array:
+    return np.array(value, dtype)
+
+
+@pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+def test_integer_products(dtypes: tuple[str, str]) -> None:
+    a, b = _bytes(2, 3, 5, dtype=dtypes[0]), _bytes(5, 4, dtype=dtypes[1])
+    agree("MatMulInteger", [a, b])
+    agree("MatMulInteger", [a, b, _one(3, dtypes[0]), _one(5, dtypes[1])])
+    agree("MatMulInteger", [a, b, None, _bytes(4, dtype=dtypes[1])])
+    agree("MatMulInteger", [a, b, _one(3, dtypes[0])], [("n", "m", 5), (5, 4), ()])
+    agree("MatMulInteger", [a[0, 0], b])
+
+
+def test_zero_points_of_rows() -> None:
+    a, b, zeros = _bytes(3, 5), _bytes(5, 4), _bytes(3)
+    (got,) = computed("MatMulInteger", [a, b, zeros])
+    np.testing.assert_array_equal(got, (a.astype(np.int32) - zeros[:, None]) @ b.astype(np.int32))
+
+
+def test_integer_convolutions() -> None:
+    x, w = _bytes(2, 4, 6, 5), _bytes(6, 2, 3, 3, dtype="int8")
+    agree("ConvInteger", [x, w, _one(7, "uint8")], pads=(1, 1, 1, 1), group=2)
+    agree("ConvInteger", [x, w[:, :, :1, :1]], strides=(2, 1), group=2)
+
+
+def test_quantized_convolutions_by_channel() -> None:
+    x, w, bias = _bytes(1, 3, 5, 5), _bytes(4, 3, 3, 3, dtype="int8"), np.array([-900, 3, 0, 5000], np.int32)
+    scales = np.array([0.01, 0.02, 0.005, 0.03], np.float32)
+    quantized = [x, _one(0.1), _one(120, "uint8"), w, scales, np.zeros(4, np.int8), _one(0.7), _one(128, "uint8"), bias]
+    agree("QLinearConv", quantized, pads=(1, 1, 1, 1))
+    agree("QLinearConv", quantized[:-1], strides=(2, 2))
+    agree("QLinearConv", quantized, [("n", 3, "h", "w"), *(a.shape for a in quantized[1:])], dilations=(2, 2))
+
+
+def test_quantized_products_by_column() -> None:
+    a, b = _bytes(3, 5), _bytes(5, 4, dtype="int8")
+    scales, zeros = np.array([0.01, 0.02, 0.005, 0.03], np.float32), np.array([1, -2, 0, 4], np.int8)
+    agree("QLinearMatMul", [a, _one(0.1), _one(120, "uint8"), b, scales, zeros, _one(0.3), _one(99, "uint8")])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_of_integers_as_floats(bias: bool) -> None:
+    a, b, scales = _bytes(2, 3, 5), _bytes(5, 4, dtype="int8"), np.array([0.01, 0.02, 0.005, 0.03], np.float32)
+    zeros, added = np.array([1, -2, 0, 4], np.int8), _floats(4)
+    end = [added] if bias else []
+    agree(MS + "MatMulIntegerToFloat", [a, b, _one(0.1), scales, _one(3, "uint8"), zeros, *end])
+    agree(MS + "MatMulIntegerToFloat", [a, b, _one(0.1), _one(0.2)])
+    agree(MS + "DynamicQuantizeMatMul", [_floats(2, 3, 5), b, scales, zeros, *end])
+    agree(MS + "DynamicQuantizeMatMul", [_floats(2, 3, 5), b, _one(0.2)])
+
+
+@pytest.mark.parametrize("transpose", [0, 1])
+def test_quantized_gemm(transpose: int) -> None:
+    a, b = _bytes(3, 5), _bytes(*(4, 5)[:: -1 if not transpose else 1], dtype="int8")
+    scales, zeros = np.array([0.01, 0.02, 0.005, 0.03], np.float32), np.array([1, -2, 0, 4], np.int8)
+    bias = np.array([-900, 3, 0, 5000], np.int32)
+    inputs = [a, _one(0.1), _one(120, "uint8"), b, scales, zeros, bias]
+    agree(MS + "QGemm", [*inputs, _one(0.4), _one(128, "uint8")], transB=transpose)
+    agree(MS + "QGemm", inputs, transB=transpose, alpha=0.5)
+
+
+@pytest.mark.parametrize("packed_zeros", [False, True])
+def test_weights_of_four_bits(packed_zeros: bool) -> None:
+    k, n, block = 40, 3, 16
+    a, b, scales = _floats(2, 2, k), _bytes(n, 3, block // 2), _floats(n * 3, seed=2)
+    zeros: list[Array | None] = [_bytes(n * 2, seed=3)] if packed_zeros else []
+    agree(MS + "MatMulNBits", [a, b, scales, *zeros], K=k, N=n, bits=4, block_size=block)
+    bias = [*(zeros or [None]), None, _floats(n, seed=4)]
+    agree(MS + "MatMulNBits", [a, b, scales, *bias], K=k, N=n, bits=4, block_size=block)
+
+
+def test_reordered_weights_are_left_to_reference() -> None:
+    order = np.arange(32, dtype=np.int32)
+    with pytest.raises(NotLowered, match="reordered"):
+        computed(
+            MS + "MatMulNBits", [_floats(1, 32), _bytes(3, 1, 16), _floats(3), None, order], K=32, N=3, block_size=32
+        )
