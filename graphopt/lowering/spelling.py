@@ -41,7 +41,7 @@ VECTORS = {
     "fmod": "remainder",
     "round": "round_even",
     "saturate": "saturate",
-    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf", "bits")},
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf")},
 }
 """Functions of ``graphopt.kernels.vectors``, by what they are called here."""
 MATH = {
@@ -61,7 +61,7 @@ NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
     dir(builtins),
-    "lo hi kernel inf nan range load store gather scatter splat select cast iota lane quotient gemm".split(),
+    "lo hi kernel inf nan range bits from_bits load load_strided store gather scatter splat select cast iota lane quotient gemm".split(),
     *(
         VECTORS.values(),
         MATH.values(),
@@ -70,6 +70,8 @@ TAKEN = MASKS.union(
 )
 """Names that mean something in the source, so that no buffer may have them."""
 ATOM, UNARY, CHOICE = 9, 8, -1
+STRIDES = (-1, 2, 3, 4)
+"""Distances of elements that are read as whole vectors, of which the rest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,10 @@ class Speller:
         if start is not None:
             fn = self.use("load_where" if lanes.mask else "load")
             return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count}{mask})", ATOM, True), dtype)
+        if not lanes.mask and (stride := self.stride(place, lanes)) is not None:
+            factor, start = stride
+            fn = self.use("load_strided")
+            return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count})", ATOM, True), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(place.expr(self.order), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
@@ -222,6 +228,14 @@ class Speller:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds)
         return self.value(first.expr(self.order)).text
+
+    def stride(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+        """How far apart the lanes lie, where whole vectors cover them, and the address of the first."""
+        parts = place.split(lanes.var)
+        if parts is None or parts[0].number not in STRIDES:
+            return None
+        first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
+        return parts[0].number, self.value(first.expr(self.order)).text
 
     def loaded(self, text: Text, dtype: str) -> Text:
         """What was read, as the type that it is computed in."""
@@ -285,6 +299,8 @@ class Speller:
             return self.narrowed(Text(f"{word}{args[0].within(UNARY)}", UNARY if word == "~" else CHOICE, wide), expr)
         if expr.fn in ("fmin", "fmax"):
             return self.passing_nan(expr, args, lanes)
+        if expr.fn == "bits":
+            return self.reinterpreted(args[0], kind, expr.dtype)
         if expr.fn == "abs":
             return self.narrowed(Text(f"abs({args[0].text})", ATOM, wide), expr)
         spelled = "sign" if expr.fn == "sign" else VECTORS.get(expr.fn) or MATH[expr.fn]
@@ -340,6 +356,19 @@ class Speller:
         if before in HALVES and after == "float32":
             return value
         return self.converted(value, after)
+
+    def reinterpreted(self, value: Text, before: str, after: str) -> Text:
+        """The same bits as another dtype, by way of integers."""
+        if before in HALVES:
+            value, before = Text(f"{self.use('to_' + HALVES[before])}({value.text})", ATOM, value.wide), "uint16"
+        elif before.startswith("float"):
+            value, before = Text(f"{self.use('bits')}({value.text})", ATOM, value.wide), before.replace("float", "int")
+        whole = after if "float" not in after else "uint16" if after in HALVES else after.replace("float", "int")
+        value = value if before == whole else self.converted(value, whole)
+        if whole == after:
+            return value
+        name = "from_" + HALVES[after] if after in HALVES else "from_bits"
+        return Text(f"{self.use(name)}({value.text})", ATOM, value.wide)
 
     def converted(self, value: Text, dtype: str) -> Text:
         """The value as C casts it."""
