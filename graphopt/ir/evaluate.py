@@ -12,15 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
+from graphopt.ir.added import Filling, added
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.contrib_meaning import MEANINGS
 from graphopt.ir.corrections import CORRECTIONS
 from graphopt.ir.facts import Fact
+from graphopt.ir.functions import calls
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph
 from graphopt.ir.infer import infer_node
 from graphopt.ir.infer_elements import RANGES
@@ -215,17 +218,35 @@ def compute(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> tup
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            meaning = _MEANINGS.get(op)
-            found = (
-                meaning(_apply, attrs, arrays)[:n_outputs]
-                if meaning is not None
-                else _reference(op, attrs, arrays, n_outputs)
-            )
+            meaning, user = _MEANINGS.get(op), added(op)
+            if user is not None and user.function is not None:
+                found = _filled(op, user.function, attrs, arrays, n_outputs)
+            elif meaning is not None:
+                found = meaning(_apply, attrs, arrays)[:n_outputs]
+            else:
+                found = _reference(op, attrs, arrays, n_outputs)
         except Exception as error:  # whatever the Python of an op raises on these inputs
             raise EvaluationError(f"{op} cannot be computed: {str(error) or type(error).__name__}") from error
     if len(found) < n_outputs:
         raise EvaluationError(f"the reference implementation of {op} gives {len(found)} of {n_outputs} outputs")
     return found
+
+
+def _filled(
+    op: str, function: Filling, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int
+) -> tuple[Array, ...]:
+    """What a user's function leaves in arrays of the types that are told of it."""
+    facts = infer_node(
+        op, attrs, [None if a is None else fact_of(Constant.of(a)) for a in arrays], n_outputs, ops.LATEST
+    )
+    made = []
+    for fact in facts:
+        shape = [n for n in fact.shape or () if isinstance(n, int)]
+        if fact.dtype is None or fact.shape is None or len(shape) < len(fact.shape):
+            raise EvaluationError(f"nothing tells how large what {op} gives is: register it with outputs=")
+        made.append(np.zeros(shape, getattr(ml_dtypes, fact.dtype, fact.dtype)))
+    function(*arrays, *made, **attrs)
+    return tuple(made)
 
 
 def _apply(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
@@ -283,7 +304,8 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     imported = {entry.domain for entry in proto.opset_import}
     for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
         proto.opset_import.add(domain=domain, version=1)
-    evaluator = ReferenceEvaluator(proto, new_ops=list(_contrib_ops()))
+    users = {n.op for n in calls(graph) if (user := added(n.op)) is not None and user.function is not None}
+    evaluator = ReferenceEvaluator(proto, new_ops=[*_contrib_ops(), *map(_op_run, sorted(users))])
 
     def compute(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -296,18 +318,27 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 @cache
 def _contrib_ops() -> tuple[type, ...]:
     """ONNX Runtime's own ops as the reference evaluator wants to have them."""
+    return tuple(_op_run(op) for op in _MEANINGS)
+
+
+def _op_run(op: str) -> type:
+    """An op that ``compute`` knows, as the reference evaluator wants to have it."""
     from onnx.reference.op_run import OpRun
 
-    def wrapped(op: str) -> Callable[..., tuple[Array, ...]]:
-        def compute(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
-            named = {a.name: getattr(self, a.name) for a in self.onnx_node.attribute}
-            attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
-            return _MEANINGS[op](_apply, attrs, arrays)[: len(self.onnx_node.output)]
+    def run(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
+        named = {a.name: _types_of(a) or getattr(self, a.name) for a in self.onnx_node.attribute}
+        attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
+        n_outputs = len(self.onnx_node.output)
+        if op in _MEANINGS:
+            return _MEANINGS[op](_apply, attrs, arrays)[:n_outputs]
+        return compute(op, attrs, arrays, n_outputs)
 
-        return compute
+    domain, name, _ = ops.split(op)
+    return type(name, (OpRun,), {"op_domain": domain, "_run": run})
 
-    found = []
-    for op in _MEANINGS:
-        domain, name, _ = ops.split(op)
-        found.append(type(name, (OpRun,), {"op_domain": domain, "_run": wrapped(op)}))
-    return tuple(found)
+
+def _types_of(attribute: onnx.AttributeProto) -> tuple[Attr, ...]:
+    """The types that an attribute holds, which the reference evaluator does not read."""
+    from graphopt.ir.onnx_io.types import read_type
+
+    return tuple(t for proto in attribute.type_protos if (t := read_type(proto)) is not None)

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import networkx as nx
 
+from graphopt.ir import added
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
 
@@ -278,8 +279,14 @@ class Graph:
         self._next = first
 
     def is_used(self, id: int) -> bool:
-        """Whether anybody reads the node: another node, or the caller as an output."""
-        return bool(self._edges[id]) or any(v is not None and v.node == id for v in self.outputs)
+        """Whether the node is there for anything: another node reads it, the caller does as an output, or it does more
+        than give results."""
+        read = bool(self._edges[id]) or any(v is not None and v.node == id for v in self.outputs)
+        return read or self.has_effects(self.node(id))
+
+    def has_effects(self, node: Node) -> bool:
+        """Whether a node, in its bodies or as a call of a local function too, does more than give results."""
+        return added.any_effects() and _has_effects(node, self.functions)
 
     def n_uses(self, value: Value) -> int:
         """How often the value is read, graph outputs included."""
@@ -424,3 +431,9 @@ class Graph:
         from graphopt.ir.structure import structural_hash
 
         return structural_hash(self)
+
+
+def _has_effects(node: Node, functions: Mapping[tuple[str, str], Function]) -> bool:
+    callee = functions.get((node.op, node.origin.overload))
+    within = [*node.bodies.values(), *([] if callee is None else [callee.body])]
+    return added.has_effects(node.op) or any(_has_effects(n, functions) for body in within for n in body.nodes())

@@ -19,6 +19,7 @@ from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from graphopt.errors import InvalidModelError
 from graphopt.ir import ops
+from graphopt.ir.added import Outputs, added, output_types
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import Call
 from graphopt.ir.constants import BITS, SMALL, Constant
@@ -29,9 +30,10 @@ from graphopt.ir.infer_blocked import BLOCKED
 from graphopt.ir.infer_bodies import InferBodied, infer_function, infer_if, infer_loop, infer_scan
 from graphopt.ir.infer_elements import infer_elements
 from graphopt.ir.infer_indexing import INDEXING
+from graphopt.ir.infer_nests import NESTS
 from graphopt.ir.infer_products import PRODUCTS
 from graphopt.ir.infer_sequences import SEQUENCES
-from graphopt.ir.infer_shapes import ELEMENTWISE, spell
+from graphopt.ir.infer_shapes import ELEMENTWISE, Types, spell
 from graphopt.ir.infer_views import VIEWS
 from graphopt.ir.types import (
     OptionalType,
@@ -48,7 +50,7 @@ from graphopt.ir.types import (
 
 Functions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED}
+INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED, **NESTS}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}
@@ -65,14 +67,17 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     if any(isinstance(a, AttrRef) for a in attrs.values()):
         return (NOTHING,) * n_outputs
     call = Call(op, attrs, inputs, n_outputs, opset)
-    function = INFERENCES.get(op)
+    function, user = INFERENCES.get(op), added(op)
+    if user is not None and user.outputs is not None:
+        function = partial(_by_user, user.outputs)
     try:
         types = list(function(call) if function else _by_onnx(call))[:n_outputs]
         types += [None] * (n_outputs - len(types))
         elements = infer_elements(call, types)
     except ValueError as error:
         raise InvalidModelError(_complaint(call, str(error))) from error
-    is_computed = ops.is_pure(op, attrs) and op != INPUT and op not in ops.KEPT
+    is_run = user is not None and user.function is not None  # what a user's function gives is not asked beforehand
+    is_computed = ops.is_pure(op, attrs) and op != INPUT and op not in ops.KEPT and not is_run
     is_const = is_computed and all(f is None or f.is_const for f in inputs)
     return tuple(
         _fact(call, port, type, elements[port], is_const and type is not None) for port, type in enumerate(types)
@@ -88,6 +93,11 @@ def _fact(call: Call, port: int, type: Type | None, elements: tuple[Size, ...] |
         return fact_of(Constant.of(array))
     low, high = infer_bounds(call, type.dtype, port)
     return Fact(type, is_const, None, elements, low, high)
+
+
+def _by_user(outputs: Outputs, call: Call) -> Types:
+    """What the user says of an op of theirs."""
+    return output_types(outputs, [None if f is None else f.type for f in call.inputs], dict(call.attrs))
 
 
 def _complaint(call: Call, reason: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 from onnx import defs
 
+from graphopt.ir.added import has_effects
 from graphopt.ir.contrib import CONTRIB, Contrib
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attr, Attrs, Graph
@@ -445,7 +446,7 @@ def is_commutative(op: str) -> bool:
 
 def is_pure(op: str, attrs: Attrs = NO_ATTRS) -> bool:
     """Whether equal inputs give equal outputs and nothing else happens; bodies among the attributes included."""
-    if op in IMPURE:
+    if op in IMPURE or has_effects(op):
         return False
     return all(is_pure(n.op, n.attrs) for a in attrs.values() if isinstance(a, Graph) for n in a.nodes())
 

@@ -236,10 +236,12 @@ class Alternatives:
         return chosen.get(found, found)
 
     def _order(self, chosen: Mapping[Value, Value]) -> list[Node]:
-        """The nodes that the outputs rest on, each after those that it reads. ValueError on a circle."""
+        """The nodes that the outputs rest on, and those with effects, each after those that it reads. ValueError on a
+        circle."""
         found: dict[int, Node] = {}
         entered: set[int] = set()
         waiting = [self.kept(v, chosen).node for v in reversed(self.graph.outputs) if v is not None]
+        waiting += [n.id for n in self.graph.nodes() if self.graph.has_effects(n)]
         while waiting:
             id = waiting[-1]
             node = self.graph.node(id)
