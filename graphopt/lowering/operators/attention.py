@@ -1,7 +1,419 @@
-"""What attention compute."""
+"""What attention computes: scores of queries and keys, masked, as shares of one along the keys, weigh the values."""
 
 from __future__ import annotations
 
-from graphopt.lowering.operators.operation import Table
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
 
-TABLE: Table = {}
+from graphopt.ir.dtypes import dtype_of
+from graphopt.lowering import compute as t
+from graphopt.lowering.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.expressions import (
+    FLOATS,
+    INDEX,
+    Const,
+    Expr,
+    apply,
+    cast,
+    conjunction,
+    const,
+    equal,
+    maximum,
+    minimum,
+    select,
+)
+from graphopt.lowering.operators.elements import broadcast, integer, label, number, wide, widened
+from graphopt.lowering.operators.indices import matching, required
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
+from graphopt.lowering.operators.products import product
+from graphopt.lowering.operators.reductions import over
+
+DOMAIN = "com.microsoft::"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A tensor as [batch, heads, length, size], where its heads may lie side by side in its last axis."""
+
+    tensor: Tensor
+    heads: Expr
+    size: Expr
+    start: Expr
+    """Where the first head begins in the last axis."""
+
+    @classmethod
+    def of(cls, tensor: Tensor, heads: int) -> Heads:
+        """The tensor, of four axes or of three with so many heads in the last."""
+        if tensor.rank == 4:
+            return cls(tensor, tensor.shape[1], tensor.shape[3], Const(0))
+        if tensor.rank != 3 or heads < 1:
+            raise NotLowered(f"attention to a tensor of rank {tensor.rank} with {heads} heads")
+        return cls(tensor, Const(heads), tensor.shape[2] // heads, Const(0))
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """Batch, heads, length, size."""
+        length = self.tensor.shape[2] if self.tensor.rank == 4 else self.tensor.shape[1]
+        return self.tensor.shape[0], self.heads, length, self.size
+
+    def __call__(self, b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+        """An element."""
+        if self.tensor.rank == 4:
+            return self.tensor[b, h, i, d]
+        return self.tensor[b, i, self.start + h * self.size + d]
+
+    def behind(self, past: Tensor | None, name: str) -> Heads:
+        """The same as a tensor of four axes, behind those of the past where there are any."""
+        if past is None:
+            if self.tensor.rank == 4:
+                return self
+            return Heads.of(compute(self.shape, self, self.tensor.dtype, name), 0)
+        before = past.shape[2]
+        b, h, length, d = self.shape
+
+        def element(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            return select(i < before, past[b, h, i, d], self(b, h, i - before, d))
+
+        return Heads.of(compute((b, h, before + length, d), element, self.tensor.dtype, name), 0)
+
+
+Bias = Callable[[Expr, Expr, Expr, Expr], tuple[list[Expr], list[Expr]]]
+"""Of a batch, head, query and key: what must hold for the query to see the key, and what is added to their score."""
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What attention computes on its way: each is [batch, heads, queries, keys]."""
+
+    scores: Tensor
+    capped: Tensor
+    masked: Tensor
+    shares: Tensor
+    y: Tensor
+    """[batch, queries, heads, size]."""
+
+
+def attend(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    scale: float | None,
+    bias: Bias,
+    softcap: float = 0.0,
+    precision: str | None = None,
+    requirements: Sequence[Requirement] = (),
+) -> Attended:
+    """Attention of queries to as many or fewer heads of keys and values. ``precision`` is that of the shares."""
+    inner = wide(q.tensor.dtype)
+    batch, heads, queries, size = q.shape
+    keys = k.shape[2]
+    shape = (batch, heads, queries, keys)
+    factor = const(scale, inner) if scale else 1.0 / apply("sqrt", cast(size, inner))
+    if scale is None and isinstance(size, Const) and size.value:
+        factor = const(size.value**-0.5, inner)
+
+    def head(h: Expr) -> Expr:
+        return h if k.heads == heads else h // (heads // k.heads)
+
+    def products(b: Expr, h: Expr, i: Expr, j: Expr) -> t.Reduction:
+        d = t.reduce_axis(size)
+        return t.sum(widened(q(b, h, i, d.var)) * widened(k(b, head(h), j, d.var)), d)
+
+    total = compute(shape, products, name="scores", requirements=requirements)
+    scores = compute(shape, lambda *at: total[at] * factor, inner, "scaled")
+    capped = scores
+    if softcap:
+        capped = compute(shape, lambda *at: apply("tanh", scores[at] / softcap) * softcap, inner, "capped")
+
+    def masked(*at: Expr) -> Expr:
+        conditions, added = bias(*at)
+        value: Expr = capped[at]
+        for more in added:
+            value = value + cast(widened(more), inner)
+        return select(conjunction(*conditions), value, const(-inf, inner))
+
+    hidden = compute(shape, masked, inner, "masked")
+    shares = _shares(hidden, precision or inner, inner)
+
+    def weighed(b: Expr, i: Expr, h: Expr, d: Expr) -> t.Reduction:
+        j = t.reduce_axis(keys)
+        return t.sum(shares[b, h, i, j.var] * widened(v(b, head(h), j.var, d)), j)
+
+    y = compute((batch, queries, heads, v.shape[3]), weighed, name="attended")
+    return Attended(scores, capped, hidden, shares, y)
+
+
+def _shares(x: Tensor, precision: str, dtype: str) -> Tensor:
+    """The softmax along the last axis; zeros where all of a row is minus infinity."""
+    rows = (3,)
+    soft = wide(precision)
+
+    def element(*at: Expr) -> Expr:
+        value: Expr = x[at]
+        return cast(value if precision == value.dtype else cast(value, precision), soft)
+
+    largest = over(x.shape, rows, element, t.max, "largest")
+
+    def exponential(*at: Expr) -> Expr:
+        most = largest[at[:3]]
+        return apply("exp", element(*at) - select(equal(most, -inf), 0, most))
+
+    total = over(x.shape, rows, exponential, t.sum, "total")
+
+    def share(*at: Expr) -> Expr:
+        whole = total[at[:3]]
+        return cast(exponential(*at) / select(equal(whole, 0), 1, whole), dtype)
+
+    return compute(x.shape, share, dtype, "shares")
+
+
+def as_output(op: Operation, y: Tensor, port: int = 0) -> Tensor:
+    """Attended values [batch, queries, heads, size] as the op's output."""
+    shape, dtype, size = op.shape(port), op.dtype(port), y.shape[3]
+    if len(shape) == 3:
+        return compute(shape, lambda b, i, n: cast(y[b, i, n // size, n % size], dtype), dtype, label(op))
+    return compute(shape, lambda b, h, i, d: cast(y[b, i, h, d], dtype), dtype, label(op))
+
+
+def _given(op: Operation, made: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors as the op's outputs, as many as it has, in their dtypes."""
+    found = []
+    for k, tensor in enumerate(made[: len(op.outputs)]):
+        dtype = op.dtype(k)
+        same = tensor.dtype == dtype and tensor.stage is not None
+        found.append(tensor if same else _cast(tensor, dtype))
+    return found
+
+
+def _cast(tensor: Tensor, dtype: str) -> Tensor:
+    return compute(tensor.shape, lambda *at: cast(tensor[at], dtype), dtype, tensor.name)
+
+
+# -- ONNX's op
+
+
+def _attention(op: Operation) -> Sequence[Tensor]:
+    groups = integer(op, "kv_num_heads") if op.attr("kv_num_heads") is not None else 0
+    q = Heads.of(op.input(0), integer(op, "q_num_heads") if op.attr("q_num_heads") is not None else 0)
+    past = [op.input(k) if op.has(k) else None for k in (4, 5)]
+    k, v = (Heads.of(op.input(n), groups) for n in (1, 2))
+    present = len(op.outputs) > 1
+    if present or past[0] is not None:
+        k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
+    lengths = op.input(6) if op.has(6) else None
+    queries, offset = q.shape[2], Const(0) if past[0] is None else past[0].shape[2]
+    sides = [_window(op, name) for name in ("left_window_size", "right_window_size")]
+    causal, mask = bool(integer(op, "is_causal")), op.input(3) if op.has(3) else None
+    whole = (*q.shape[:3], k.shape[2])
+
+    def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
+        own = offset if lengths is None else cast(lengths[b], INDEX) - queries
+        conditions, added = [], []
+        if causal:
+            conditions.append(j <= i + own)
+        if sides[0] >= 0:
+            conditions.append(i + own - j <= sides[0])
+        if sides[1] >= 0:
+            conditions.append(j - i - own <= sides[1])
+        if lengths is not None:
+            conditions.append(j < cast(lengths[b], INDEX))
+        if mask is not None:
+            seen, more = _masked(mask, whole, (b, h, i, j))
+            conditions += seen
+            added += more
+        return conditions, added
+
+    softcap, precision = op.attr("softcap"), op.attr("softmax_precision")
+    cap = float(softcap) if isinstance(softcap, (int, float)) else 0.0
+    soft = dtype_of(precision) if isinstance(precision, int) and precision else None
+    if soft is not None and soft not in FLOATS:
+        raise NotLowered(f"softmax in {soft}")
+    scale = op.attr("scale")
+    fits = matching(op, (k.shape[0], v.shape[0], k.shape[3]), (q.shape[0], q.shape[0], q.shape[3]))
+    fits += matching(op, v.shape[1:3], k.shape[1:3])
+    made = attend(q, k, v, float(scale) if isinstance(scale, (int, float)) else None, bias, cap, soft, fits)
+    mode = integer(op, "qk_matmul_output_mode")
+    seen = (made.scores, made.capped, made.masked, made.shares)[mode]
+    return _given(op, [as_output(op, made.y), k.tensor, v.tensor, seen])
+
+
+def _window(op: Operation, name: str) -> int:
+    """How far a query sees to one side; -1 for without a bound."""
+    size = op.attr(name)
+    return size if isinstance(size, int) else -1
+
+
+def _masked(mask: Tensor, whole: Sequence[Expr], at: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+    """What a mask says of a key: it is seen, or something is added; keys that it does not reach are not seen."""
+    keys, j = mask.shape[-1], at[3]
+    held = broadcast(mask, (*whole[:3], keys), at)
+    seen = held if mask.dtype == "bool" else apply("ne", widened(held), -inf)
+    if keys != whole[3]:
+        seen = select(j < keys, seen, Const(False, "bool"))
+    return [seen], [] if mask.dtype == "bool" else [held]
+
+
+# -- ONNX Runtime's ops
+
+
+def _bias_of(op: Operation, k: int, causal: bool, whole: Sequence[Expr]) -> Bias:
+    """What ONNX Runtime's ops hide and add: the k-th input is added, and causal queries stand behind other keys."""
+    mask = op.input(k) if op.has(k) else None
+
+    def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
+        conditions = [j <= i + whole[3] - whole[2]] if causal else []
+        return conditions, [] if mask is None else [broadcast(mask, whole, (b, h, i, j))]
+
+    return bias
+
+
+def _scale(op: Operation) -> float | None:
+    scale = op.attr("scale")
+    return float(scale) if isinstance(scale, (int, float)) and scale else None
+
+
+def _refuse(op: Operation, *inputs: int) -> None:
+    for k in inputs:
+        if op.has(k):
+            raise NotLowered(f"{op.op} with its input {k}")
+
+
+def _multi_head(op: Operation) -> Sequence[Tensor]:
+    """Queries, keys and values may have biases, one behind the other."""
+    _refuse(op, 4, 8, 9)
+    if len(op.outputs) > 3:
+        raise NotLowered(f"{op.op} that gives its scores")
+    heads, parts = integer(op, "num_heads"), [op.input(k) for k in range(3)]
+    if op.has(3):
+        bias, start, moved = op.input(3), Const(0), list[Tensor]()
+        for part in parts:
+            if part.rank != 3:
+                raise NotLowered(f"{op.op} with biases of heads")
+            moved.append(_moved(part, bias, start))
+            start = start + part.shape[2]  # type: ignore[assignment]
+        parts = moved
+    q, k, v = (Heads.of(p, heads) for p in parts)
+    past = [op.input(n) if op.has(n) else None for n in (6, 7)]
+    if len(op.outputs) > 1 or past[0] is not None:
+        k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
+    whole = (*q.shape[:3], k.shape[2])
+    causal = bool(integer(op, "unidirectional"))
+    made = attend(q, k, v, _scale(op), _bias_of(op, 5, causal, whole))
+    return _given(op, [as_output(op, made.y), k.tensor, v.tensor])
+
+
+def _moved(x: Tensor, bias: Tensor, start: Expr) -> Tensor:
+    return compute(x.shape, lambda b, i, n: x[b, i, n] + bias[start + n], x.dtype, "moved")
+
+
+def _packed(op: Operation) -> Sequence[Tensor]:
+    """One product makes queries, keys and values."""
+    _refuse(op, 3, 4, 6)
+    if len(op.outputs) > 1:
+        raise NotLowered(f"{op.op} that gives its keys and values")
+    x, w, heads, sizes = op.input(0), op.input(1), integer(op, "num_heads"), op.attr("qkv_hidden_sizes")
+    third = w.shape[1] // 3
+    widths = [Const(s) for s in sizes if isinstance(s, int)] if isinstance(sizes, tuple) and sizes else [third] * 3
+    made = product(x, w, (*x.shape[:2], w.shape[1]), op.dtype(), "projected")
+    if op.has(2):
+        made = _moved(made, op.input(2), Const(0))
+    start: Expr = Const(0)
+    parts = []
+    for width in widths:
+        parts.append(Heads(made, Const(heads), width // heads, start))
+        start = start + width
+    q, k, v = parts
+    whole = (*q.shape[:3], k.shape[2])
+    found = attend(q, k, v, _scale(op), _bias_of(op, 5, bool(integer(op, "unidirectional")), whole))
+    return [as_output(op, found.y)]
+
+
+def _group_query(op: Operation) -> Sequence[Tensor]:
+    """Sequences of one length: their lengths are checked, not used."""
+    _refuse(op, *range(7, 10), *range(11, 16))
+    if len(op.outputs) > 3 or integer(op, "local_window_size") >= 0:
+        raise NotLowered(f"{op.op} with a window, or that gives its scores")
+    groups = integer(op, "kv_num_heads")
+    q, k, v = Heads.of(op.input(0), integer(op, "num_heads")), *(Heads.of(op.input(n), groups) for n in (1, 2))
+    past = [op.input(n) if op.has(n) else None for n in (3, 4)]
+    k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
+    lengths, whole, message = op.input(5), (*q.shape[:3], k.shape[2]), f"{op.op}: sequences of different lengths"
+
+    def last(*at: Expr) -> Expr:
+        return equal(cast(lengths[at], INDEX) + 1, whole[3])
+
+    fits = [require(lengths.shape, last, message)]
+    bias = _bias_of(op, 10, bool(integer(op, "causal")), whole)
+    made = attend(q, k, v, _scale(op), bias, number(op, "softcap"), None, fits)
+    return _given(op, [as_output(op, made.y), k.tensor, v.tensor])
+
+
+# -- positions as angles
+
+
+def _rotated(op: Operation, cos: int, sin: int, positions: int) -> Tensor:
+    """Pairs of elements of each head, turned by the angles of their position; the k-th inputs hold what is named."""
+    x, c, s = op.input(0), op.input(cos), op.input(sin)
+    half, length = c.shape[-1], x.shape[2] if x.rank == 4 else x.shape[1]
+    heads = integer(op, "num_heads") if op.attr("num_heads") is not None else 0
+    if op.op.startswith(DOMAIN):
+        if number(op, "scale") != 1.0 or integer(op, "is_packed_batching"):
+            raise NotLowered(f"{op.op} that is scaled or packed")
+        if x.rank == 3 and not heads:  # without heads, all of a head is turned
+            heads = _whole(op, x.shape[2], half)
+    given, inner = Heads.of(x, heads), wide(x.dtype)
+    interleaved, checked = bool(integer(op, "interleaved")), list[Requirement]()
+    places = op.input(positions) if op.has(positions) else None
+
+    def place(b: Expr, i: Expr) -> Expr:
+        assert places is not None
+        return cast(places[0], INDEX) + i if places.rank == 1 else cast(places[b, i], INDEX)
+
+    if places is not None:
+        shape = (Const(1), length) if places.rank == 1 else places.shape
+        inside = [require(shape, lambda b, i: conjunction(place(b, i) >= 0, place(b, i) < c.shape[0]), _range(op))]
+        checked += inside
+
+    def angle(table: Tensor, b: Expr, i: Expr, pair: Expr) -> Expr:
+        if places is None:
+            return cast(table[b, i, pair], inner)
+        return cast(table[minimum(maximum(place(b, i), 0), table.shape[0] - 1), pair], inner)
+
+    def turned(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+        pair, second = (d // 2, equal(d % 2, 1)) if interleaved else (d % half, d >= half)
+        ours = (pair * 2, pair * 2 + 1) if interleaved else (pair, pair + half)
+        one, other = (widened(given(b, h, i, place)) for place in ours)
+        cosine, sine = angle(c, b, i, pair), angle(s, b, i, pair)
+        value = select(second, one * sine + other * cosine, one * cosine - other * sine)
+        whole = given.size == half * 2
+        return cast(value if whole else select(d < half * 2, value, widened(given(b, h, i, d))), x.dtype)
+
+    def element(*at: Expr) -> Expr:
+        if x.rank == 4:
+            return turned(*at)
+        b, i, n = at
+        return turned(b, n // given.size, i, n % given.size)
+
+    checked += required(half * 2 <= given.size, f"{op.op}: there are more angles than pairs")
+    return compute(x.shape, element, x.dtype, label(op), checked)
+
+
+def _range(op: Operation) -> str:
+    return f"{op.op}: a position has no angles"
+
+
+def _whole(op: Operation, width: Expr, half: Expr) -> int:
+    if not isinstance(width, Const) or not isinstance(half, Const):
+        raise NotLowered(f"how many heads {op.op} has is not known")
+    return int(width.value) // (2 * int(half.value))
+
+
+TABLE: Table = {
+    "Attention": _attention,
+    "RotaryEmbedding": lambda op: _rotated(op, 1, 2, 3),
+    DOMAIN + "Attention": _packed,
+    DOMAIN + "GroupQueryAttention": _group_query,
+    DOMAIN + "MultiHeadAttention": _multi_head,
+    DOMAIN + "RotaryEmbedding": lambda op: _rotated(op, 2, 3, 1),
+}
