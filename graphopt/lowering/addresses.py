@@ -173,14 +173,22 @@ def _gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
     """``(f // n) * n * c + (f % n) * c`` is ``f * c``."""
     for product, times in p.terms.items():
         for atom in product:
-            if not (isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const)):
+            if not (isinstance(atom, Apply) and atom.fn == "mod"):
                 continue
-            n = int(atom.args[1].value)
-            others = tuple(a for a in product if a is not atom)
-            quotient = _divided("floordiv", _polynomial(atom.args[0], bounds), n, bounds)
-            wanted = quotient * Polynomial({others: times * n})
+            others = list(product)
+            others.remove(atom)
+            scale = Polynomial({tuple(others): times})
+            wanted = _quotient(atom, bounds) * _polynomial(atom.args[1], bounds) * scale
             if wanted.terms and all(p.terms.get(q) == t for q, t in wanted.terms.items()):
                 kept = Polynomial({q: t for q, t in p.terms.items() if q not in wanted.terms and q != product})
-                whole = _polynomial(atom.args[0], bounds) * Polynomial({others: times})
+                whole = _polynomial(atom.args[0], bounds) * scale
                 return _gathered(kept + whole, bounds)
     return p
+
+
+def _quotient(mod: Apply, bounds: Bounds) -> Polynomial:
+    """``f // n`` of ``f % n``."""
+    number, divisor = mod.args
+    if isinstance(divisor, Const):
+        return _divided("floordiv", _polynomial(number, bounds), int(divisor.value), bounds)
+    return Polynomial({(Apply("floordiv", mod.args, "int64"),): 1})

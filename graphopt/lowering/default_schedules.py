@@ -43,6 +43,7 @@ from graphopt.lowering.loops import (
     seq,
     statements,
 )
+from graphopt.lowering.partition import interior
 
 REGISTERS: Final = {64: 28, 32: 12, 16: 12}
 """Accumulators that fit beside operands, by the bytes of a vector."""
@@ -52,6 +53,8 @@ UNKNOWN: Final = 1 << 20
 """What a size that is not known is taken to be."""
 LARGE: Final = 1 << 21
 """Multiplications of a product from which on it is computed in pieces."""
+NEAR: Final = (1, 2, 3, 4)
+"""Distances of elements that are read as whole vectors."""
 ITEMS: Final = 64
 """Work items that are enough to share out."""
 CHUNK: Final = 1 << 12
@@ -313,6 +316,9 @@ class _Scheduler:
         for axis in first.spatial:
             width = plan.get(axis.var, 1)
             outer.append(_Loop(self.var("o" if width > 1 else "i"), (axis.extent + (width - 1)) // width))
+        inside = self.inside(first, rest, plan)
+        if inside is not None:
+            return inside
         unknown = [a for a in first.spatial if plan.get(a.var, 1) > 1 and not isinstance(a.extent, Const)]
         whole = _Tile(self, first, rest, plan)
         narrow = _Tile(self, first, rest, {v: n for v, n in plan.items() if v not in [a.var for a in unknown]})
@@ -331,6 +337,44 @@ class _Scheduler:
         size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
         return self.shared_out(outer, size, body)
 
+    def inside(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt | None:
+        """The tiles of a contraction with conditions at the ends of its vectorized axis: whole vectors between the
+        ends, and the few results at the ends one by one. None where there are no such conditions, or masks serve."""
+        axis = _vector_of(first, rest, plan)
+        strides = [s.number for a in first.accesses if (s := a.stride(axis.var)) is not None]
+        if all(n is not None and n < 2 for n in strides):  # neighbours are as well read under a mask
+            return None
+        found = interior(first, axis)
+        if found is None or found[0][1] - found[0][0] < plan[axis.var] or not isinstance(axis.extent, Const):
+            return None
+        (begin, end), block = found
+        others = {v: n for v, n in plan.items() if v != axis.var}
+        if any(n > 1 and not isinstance(a.extent, Const) for a in first.spatial for n in [others.get(a.var, 1)]):
+            return None
+        width = plan[axis.var]
+        along = [a for a in first.spatial if a is not axis]
+        outer = [_Loop(self.var("i"), (a.extent + (n - 1)) // n) for a in along for n in [others.get(a.var, 1)]]
+        middle = _Tile(self, replace(first, block=block), rest, plan)
+        ends = [(0, begin), (end, int(axis.extent.value))]
+        if rest:
+            self.gone.add(first.stores[0].buffer)
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            own = iter(outer)
+            start = {a.var: _start(at[next(own).var], a, others.get(a.var, 1)) for a in along}
+            piece = _Loop(self.var("o"), Const(-(-(end - begin) // width)))
+            part = Axis(axis.var, Const(end - begin), axis.kind)
+            parts = [_wrapped([piece], middle.at({**start, axis.var: _start(piece.var, part, width) + begin}))]
+            for low, high in ends:
+                if low < high:
+                    step = _Loop(self.var("i"), Const(high - low))
+                    single = _Tile(self, first, rest, {**others, axis.var: 1})
+                    parts.append(_wrapped([step], single.at({**start, axis.var: step.var + low})))
+            return seq(*parts)
+
+        size = _product([axis.extent, *(Const(n) for n in others.values()), *(a.extent for a in first.reduced)])
+        return self.shared_out(outer, size, body)
+
 
 class _Tile:
     """A tile of results that a contraction keeps in registers: ``plan`` says how many along each axis."""
@@ -338,7 +382,7 @@ class _Tile:
     def __init__(self, owner: _Scheduler, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
         self.owner, self.first, self.rest = owner, first, rest
         self.made = first.stores[0].buffer
-        self.vector = next(a.var for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
+        self.vector = _vector_of(first, rest, plan).var
         native = lanes_of(self.made.dtype)
         self.lanes = min(native, plan[self.vector])
         self.order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != self.vector]
@@ -586,6 +630,11 @@ def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
     return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
 
 
+def _vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
+    """The axis of a tile along which its vectors lie."""
+    return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
+
+
 def _scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
     """The axes of a tile in the order in which it is written out: those along which the operand that all lanes share
     stays the same come last, so that it is needed for no longer than its own steps."""
@@ -602,7 +651,7 @@ def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
         return None
     own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
     wide = [a for a in own if a.varies(vector.var)]
-    if not wide or not all((s := a.stride(vector.var)) is not None and s.number == 1 for a in wide):
+    if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
         return None
     if (steps := _number([a.extent for a in first.reduced])) is not None and steps < 2:
         return None

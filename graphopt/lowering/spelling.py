@@ -61,7 +61,8 @@ NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
     dir(builtins),
-    "lo hi kernel inf nan range bits from_bits load load_strided store gather scatter splat select cast iota lane quotient gemm".split(),
+    "lo hi kernel inf nan range load load_strided store gather scatter splat select cast iota lane quotient gemm "
+    "transpose".split(),
     *(
         VECTORS.values(),
         MATH.values(),

@@ -124,6 +124,17 @@ def convolution() -> Nest:
     return t.nest("convolution", [x, w], [z])
 
 
+def strided_pool() -> Nest:
+    x, h, v = t.placeholder((3, 9, 70)), t.reduce_axis(3), t.reduce_axis(3)
+
+    def element(c: Var, i: Var, j: Var) -> t.Reduction:
+        y, z = i * 2 + h.var - 1, j * 2 + v.var - 1
+        inside = (y >= 0) & (y < 9) & (z >= 0) & (z < 70)
+        return t.max(select(inside, x[c, y, z], t.lowest("float32")), h, v)
+
+    return t.nest("strided_pool", [x], [t.compute((3, 5, 35), element, name="y")])
+
+
 def half() -> Nest:
     x = t.placeholder((6, 21), "float16")
     y = t.compute(x.shape, lambda *at: cast(apply("exp", cast(x[at], "float32")), "float16"), name="y")
@@ -177,7 +188,7 @@ FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(broadcast, flat, transposed, padded, joined, softmax, along, across, largest_of, small_product, product),
-        *(transposed_product, pointwise_convolution, convolution, half, bytes_and_truths, scalar, empty),
+        *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {
