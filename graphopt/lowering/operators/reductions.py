@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Reduced, Reduction, Tensor, compute, compute_several
+from graphopt.lowering.compute import Reduced, Reduction, Tensor, compute
 from graphopt.lowering.expressions import (
     INDEX,
     Const,
     Expr,
-    Var,
     apply,
     as_expr,
     cast,
@@ -166,26 +165,31 @@ def _log_sum_exp(op: Operation) -> Tensor:
 
 
 def position(x: Tensor, axis: int, largest: bool = True, last: bool = False, keepdims: bool = False) -> Tensor:
-    """The index along an axis of the first (or last) element that is largest (or smallest); NaN is beyond all."""
-    step = t.reduce_axis(x.shape[axis])
-    shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
+    """The index along an axis of the first (or last) element that is largest (or smallest); NaN is beyond all.
 
-    def combine(accumulators: tuple[Var, ...], steps: tuple[Var, ...]) -> Sequence[Expr]:
-        (best, place), (value, index) = accumulators, steps
-        beyond = ~(value <= best) if largest else ~(value >= best)
-        if is_float(value):
-            beyond = beyond & ~apply("isnan", best)
-        chosen = beyond | (equal(value, best) & (index > place if last else index < place))
-        return select(chosen, value, best), select(chosen, index, place)
+    First the element is found, then where it stands, for both can be done in many lanes at once.
+    """
+
+    def element(*at: Expr) -> Expr:
+        return widened(x[at])
+
+    size = x.shape[axis]
+    best = over(x.shape, [axis], element, t.max if largest else t.min, "best")
+    is_short = isinstance(size, Const) and size.value < 1 << 31
+    shape = [as_expr(1) if k == axis else s for k, s in enumerate(x.shape) if keepdims or k != axis]
+    inner = "int32" if is_short else INDEX
 
     def remaining(*at: Expr) -> Reduction:
-        others = without(at, [axis]) if keepdims else at
-        value = widened(x[(*others[:axis], step.var, *others[axis:])])
-        nothing = t.lowest(value.dtype) if largest else t.highest(value.dtype)
-        nowhere = Const(-1) if last else t.highest(INDEX)
-        return t.reduction([step], [value, step.var], [nothing, nowhere], combine)
+        step, others = t.reduce_axis(size), without(at, [axis]) if keepdims else at
+        value, wanted = element(*others[:axis], step.var, *others[axis:]), best[tuple(others)]
+        found = equal(value, wanted)
+        if is_float(value):
+            found = found | (apply("isnan", value) & apply("isnan", wanted))
+        nowhere = const(-1, inner) if last else t.highest(inner)
+        return (t.max if last else t.min)(select(found, cast(step.var, inner), nowhere), step)
 
-    return compute_several(shape, remaining, ("best", "position"))[1]
+    place = compute(shape, remaining, name="place")
+    return compute(shape, lambda *at: cast(place[at], INDEX), name="position") if is_short else place
 
 
 def _arg(op: Operation) -> Tensor:
