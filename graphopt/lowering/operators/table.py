@@ -27,6 +27,7 @@ MODULES = (
     "regions",
     "folding",
     "products",
+    "einsum",
     "blocked",
     "convolutions",
     "pooling",
