@@ -1,0 +1,33 @@
+"""MaxUnpool against ONNX's node tests and what the reference computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.lowering.operators.unpooling import TABLE
+from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
+
+
+@pytest.mark.parametrize("case", cases_of(TABLE))
+def test_onnx_cases(case: Any) -> None:
+    check(case)
+
+
+def test_every_case_is_lowered() -> None:
+    assert not_lowered(TABLE) == set()
+
+
+def test_images_and_channels() -> None:
+    x = np.arange(1, 17, dtype=np.float32).reshape(2, 2, 2, 2)
+    places = np.array([[5, 7, 13, 15], [16, 18, 24, 31], [32, 39, 40, 47], [63, 62, 56, 55]]).reshape(x.shape)
+    agree("MaxUnpool", [x, places], kernel_shape=(2, 2), strides=(2, 2))
+    agree("MaxUnpool", [x, places], [("n", 2, "h", 2)] * 2, kernel_shape=(2, 2), strides=(2, 2))
+
+
+def test_indices_out_of_range_end_the_program() -> None:
+    x = np.ones((1, 1, 1), np.float32)
+    with pytest.raises(Exception, match="out of range"):
+        computed("MaxUnpool", [x, np.array([[[2]]])], kernel_shape=(2,), strides=(2,))
