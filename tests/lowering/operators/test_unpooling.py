@@ -24,7 +24,6 @@ def test_images_and_channels() -> None:
     x = np.arange(1, 17, dtype=np.float32).reshape(2, 2, 2, 2)
     places = np.array([[5, 7, 13, 15], [16, 18, 24, 31], [32, 39, 40, 47], [63, 62, 56, 55]]).reshape(x.shape)
     agree("MaxUnpool", [x, places], kernel_shape=(2, 2), strides=(2, 2))
-    agree("MaxUnpool", [x, places], [("n", 2, "h", 2)] * 2, kernel_shape=(2, 2), strides=(2, 2))
 
 
 def test_indices_out_of_range_end_the_program() -> None:
