@@ -95,7 +95,8 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], is_write: bool, bounds: B
     total = Polynomial({})
     for index, stride in zip(indices, buffer.row_major, strict=True):
         total += polynomial(index, bounds) * polynomial(stride, bounds)
-    return Access(buffer, indices, is_write, tuple(sorted(total.terms.items(), key=repr)))
+    whole = polynomial(total.expr(), bounds)  # axes that were taken apart in several indices come together
+    return Access(buffer, indices, is_write, tuple(sorted(whole.terms.items(), key=repr)))
 
 
 def chains(nest: Nest) -> tuple[Chain, ...] | None:

@@ -14,7 +14,7 @@ What none of them fits (procedures) stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 from math import prod
@@ -23,8 +23,8 @@ from typing import Final
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.addresses import polynomial
-from graphopt.lowering.chains import Chain, chains, exchange
-from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute, variables, walk
+from graphopt.lowering.chains import Access, Chain, chains, exchange
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, minimum, substitute, variables, walk
 from graphopt.lowering.library import Product, is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Axis,
@@ -32,14 +32,18 @@ from graphopt.lowering.loops import (
     Buffer,
     For,
     If,
+    Invoke,
     LoopKind,
     Nest,
     Range,
+    Region,
+    Seq,
     Stmt,
     Store,
     accesses,
     is_accumulation,
     loads,
+    map_expressions,
     seq,
     statements,
 )
@@ -141,7 +145,7 @@ class _Scheduler:
     def elements(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
         free = [a for a in chain.axes if a.var not in bound]
-        groups = _collapsed(chain, free)
+        groups = _with_vectors_last(chain, _collapsed(chain, free))
         loops = [_Loop(self.var("i"), _product([a.extent for a in group])) for group in groups]
         if not loops:
             return chain.with_values([bound[a.var] for a in chain.axes])
@@ -152,6 +156,9 @@ class _Scheduler:
                 values.update(_taken_apart(at[loop.var], group))
             return chain.with_values([values[a.var] for a in chain.axes])
 
+        turned = turning(chain, groups)
+        if turned is not None:
+            return self.turned(chain, groups, turned, bound, shared)
         last = loops[-1]
         extent = last.extent.value if isinstance(last.extent, Const) else None
         if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
@@ -174,6 +181,56 @@ class _Scheduler:
         if shared:
             return self.shared_out(loops[:-1], last.extent, row)
         return _wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
+
+    def turned(
+        self, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr], shared: bool
+    ) -> Stmt:
+        """Element by element in tiles: what lies side by side along another axis than the results do is read along that
+        axis, and turned over on the stack."""
+        sizes = {len(groups) - 1: turned.columns, turned.rows_at: turned.rows}
+        extents = [_product([a.extent for a in group]) for group in groups]
+        loops = [
+            _Loop(self.var("o" if k in sizes else "i"), (n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1))
+            for k, n in enumerate(extents)
+        ]
+        shape = (Const(turned.rows), Const(turned.columns))
+        kept = {load: self.local(load.buffer.name, shape, load.dtype) for load in turned.loads}
+
+        def values_at(starts: Sequence[Expr]) -> dict[Var, Expr]:
+            values = dict(bound)
+            for start, group in zip(starts, groups, strict=True):
+                values.update(_taken_apart(start, group))
+            return values
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            starts = [_first(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
+
+            def place(row: Expr, column: Expr) -> dict[Var, Expr]:
+                here = list(starts)
+                here[turned.rows_at] = here[turned.rows_at] + row
+                here[-1] = here[-1] + column
+                return values_at(here)
+
+            parts: list[Stmt] = []
+            for load, tile in kept.items():
+                raw = self.local(load.buffer.name, shape[::-1], load.dtype)
+                column, row = _Loop(self.var("q"), shape[1], "unrolled"), _Loop(self.var("c"), shape[0], "vectorized")
+                read = substitute(load, place(row.var, column.var))
+                parts.append(_wrapped([column, row], Store(raw, (column.var, row.var), read)))
+                sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (tile, raw)]
+                name = f"transpose_{turned.rows}x{turned.columns}_{load.dtype}"
+                parts.append(Invoke(name, (*sides, *shape)))
+            row, column = _Loop(self.var("q"), shape[0], "unrolled"), _Loop(self.var("c"), shape[1], "vectorized")
+            where = place(row.var, column.var)
+            tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
+            block = replace(chain.block, body=map_expressions(chain.block.body, tiles.get))
+            read_, written = accesses(block)
+            block = replace(block, reads=read_, writes=written, values=tuple(where[a.var] for a in chain.axes))
+            return seq(*parts, _wrapped([row, column], block))
+
+        if shared:
+            return self.shared_out(loops, Const(turned.rows * turned.columns), body)
+        return _wrapped(loops, body({loop.var: loop.var for loop in loops}))
 
     def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
@@ -437,6 +494,82 @@ class _Tile:
 # ---------------------------------------------------------------------- facts about chains
 
 
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Loads that lie side by side along the group of axes number ``rows_at``, and the tile in which to turn them."""
+
+    loads: tuple[Load, ...]
+    rows_at: int
+    rows: int
+    columns: int
+
+
+def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
+    """What is to be turned over in an element-wise block over groups of axes, the last of which is vectorized."""
+    last = groups[-1][-1]
+    far = [a for a in chain.accesses if not a.is_write and not _is_near(a, last)]
+    if not far or any(not _is_near(a, last) for a in chain.accesses if a.is_write):
+        return None
+    places = {k for k, group in enumerate(groups[:-1]) if all(_is_step(a, group[-1]) for a in far)}
+    certain = set(_certain(chain.block.body))
+    found = tuple(Load(a.buffer, a.indices) for a in far)
+    if not places or not certain.issuperset(found):
+        return None
+    place = max(places)
+    rows, columns = (_number([a.extent for a in groups[k]]) for k in (place, -1))
+    if rows is None or columns is None or rows < 4 or columns < 4:
+        return None
+    most = min(lanes_of(a.buffer.dtype) for a in chain.accesses)
+    return Turned(found, place, *(min(1 << (n.bit_length() - 1), most) for n in (rows, columns)))
+
+
+def _with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]]:
+    """The groups of an element-wise block, that one last along which vectors pay: not a short one, as the colours of an
+    image's points are, where another is read side by side."""
+    extent = _number([a.extent for a in groups[-1]]) if groups else None
+    if extent is None or extent >= 4:
+        return groups
+    read = [a for a in chain.accesses if not a.is_write and a.varies(groups[-1][-1].var)]
+    for k, group in enumerate(groups[:-1]):
+        wide = _number([a.extent for a in group])
+        if read and (wide is None or wide >= 16) and all(_is_step(a, group[-1]) for a in read):
+            return [*groups[:k], *groups[k + 1 :], group]
+    return groups
+
+
+def _is_near(access: Access, axis: Axis) -> bool:
+    """Whether a vector along the axis is read in few pieces, or is one element."""
+    stride = access.stride(axis.var)
+    return stride is not None and stride.number in (0, *NEAR)
+
+
+def _is_step(access: Access, axis: Axis) -> bool:
+    stride = access.stride(axis.var)
+    return stride is not None and stride.number == 1
+
+
+def _certain(stmt: Stmt) -> Iterator[Expr]:
+    """The loads that a block's statements carry out whatever holds."""
+
+    def parts(expr: Expr) -> Iterator[Expr]:
+        if isinstance(expr, Load):
+            yield expr
+        elif isinstance(expr, Apply):
+            for arg in expr.args[:1] if expr.fn == "select" else expr.args:
+                yield from parts(arg)
+
+    for s in stmt.stmts if isinstance(stmt, Seq) else (stmt,):
+        if isinstance(s, Store):
+            yield from parts(s.value)
+
+
+def _first(at: Expr, extent: Expr, width: int) -> Expr:
+    """Where the tile number ``at`` starts: the last one ends where the axis does."""
+    if width == 1 or (isinstance(extent, Const) and extent.value % width == 0):
+        return at * width
+    return minimum(at * width, extent - width)
+
+
 def _number(extents: Sequence[Expr]) -> int | None:
     return (
         prod(int(e.value) for e in extents if isinstance(e, Const))
@@ -547,7 +680,7 @@ def _passes_along(nest: Nest, chain: Chain, position: int) -> bool:
 
 def _moved(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
     """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
-    from graphopt.lowering.loops import map_expressions, mutate
+    from graphopt.lowering.loops import mutate
 
     def load(e: Expr) -> Expr | None:
         return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
@@ -615,10 +748,8 @@ def _piece(product: Product, split: Axis) -> int:
 
 
 def _start(at: Expr, axis: Axis, width: int) -> Expr:
-    """Where the tile number ``at`` starts: the last one ends where the axis does."""
-    if width == 1 or (isinstance(axis.extent, Const) and axis.extent.value % width == 0):
-        return at * width
-    return minimum(at * width, axis.extent - width)
+    """Where the tile number ``at`` along the axis starts."""
+    return _first(at, axis.extent, width)
 
 
 def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:

@@ -288,6 +288,8 @@ class _Writer:
         for param, arg in zip(intrinsic.description.params, stmt.args, strict=True):
             if isinstance(arg, Region):
                 assert isinstance(param, Buffer)
+                if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
+                    raise _NeedsMemory(arg.buffer)
                 start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
                 first = sides(arg, len(param.shape))[0]
                 stride = arg.buffer.row_major[first]

@@ -138,8 +138,26 @@ def gemm_{a}{b}_{dtype}(
     return TensorIntrin(f"gemm_{a}{b}_{dtype}", description, description, f"graphopt.kernels.blas.gemm_{a}{b}")
 
 
+@lru_cache(maxsize=64)
+def transpose_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
+    """``C`` is ``A`` transposed: a tile that is turned over in registers. Rows and columns are powers of two."""
+    name = f"transpose_{rows}x{columns}_{dtype}"
+    description = read(f"""\
+@program
+def {name}(
+    C: Buffer[({rows}, {columns}), "{dtype}"], A: Buffer[({columns}, {rows}), "{dtype}"], m: size, n: size
+):
+    for i, j in grid({rows}, {columns}):
+        with block("transpose"):
+            vi, vj = axis.remap("SS", [i, j])
+            C[vi, vj] = A[vj, vi]
+""")
+    return TensorIntrin(name, description, description, "graphopt.kernels.transposes.transpose")
+
+
 FAMILIES: Mapping[str, Family] = {
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
+    r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""

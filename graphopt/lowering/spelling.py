@@ -61,8 +61,8 @@ NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
     dir(builtins),
-    "lo hi kernel inf nan range load load_strided store gather scatter splat select cast iota lane quotient gemm "
-    "transpose".split(),
+    "lo hi kernel inf nan range load load_strided store store_strided gather scatter splat select cast iota lane "
+    "quotient gemm transpose".split(),
     *(
         VECTORS.values(),
         MATH.values(),
@@ -269,6 +269,9 @@ class Speller:
         start = self.start(place, lanes)
         if start is not None:
             self.line(f"{self.use('store_where' if mask else 'store')}({p}, {start}, {kept}{mask})")
+        elif not mask and (stride := self.stride(place, lanes)) is not None:
+            factor, start = stride
+            self.line(f"{self.use('store_strided')}({p}, {start}, {factor}, {kept})")
         else:
             at = self.value(place.expr(self.order), lanes).text
             self.line(f"{self.use('scatter_where' if mask else 'scatter')}({p}, {at}, {kept}{mask})")

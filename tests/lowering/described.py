@@ -26,6 +26,22 @@ def transposed() -> Nest:
     return t.nest("transposed", [x], [t.compute((35, 6), lambda i, j: x[j, i], name="y")])
 
 
+def turned() -> Nest:
+    x, y = t.placeholder((2, 21, 5, 9)), t.placeholder((2, 45, 21), name="y")
+    z = t.compute((2, 45, 21), lambda n, i, c: x[n, c, i // 9, i % 9] + y[n, i, c], name="z")
+    return t.nest("turned", [x, y], [z])
+
+
+def turned_halves() -> Nest:
+    x = t.placeholder((6, 35), "float16")
+    return t.nest("turned_halves", [x], [t.compute((35, 6), lambda i, j: x[j, i], "float16", name="y")])
+
+
+def colours_last() -> Nest:
+    x = t.placeholder((2, 3, 70))
+    return t.nest("colours_last", [x], [t.compute((2, 70, 3), lambda n, i, c: x[n, c, i] * 2.0, name="y")])
+
+
 def padded() -> Nest:
     x = t.placeholder((4, 50))
     inside = lambda j: (j >= 2) & (j < 52)  # noqa: E731
@@ -187,7 +203,8 @@ def any_convolution() -> Nest:
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
-        *(broadcast, flat, transposed, padded, joined, softmax, along, across, largest_of, small_product, product),
+        *(broadcast, flat, transposed, turned, turned_halves, colours_last, padded, joined, softmax, along, across),
+        *(largest_of, small_product, product),
         *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
     )
 }
