@@ -24,6 +24,7 @@ from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import find_intrinsic
 from graphopt.lowering.loops import Buffer, Invoke, Nest, statements
 from graphopt.lowering.operators.operation import DTYPES
+from graphopt.lowering.reference import name_of
 from graphopt.lowering.script import read, show
 from graphopt.lowering.wellformed import check
 
@@ -58,14 +59,14 @@ class Called:
     function: Filling
 
 
-def given(node: Node, facts: Mapping[Value, Fact]) -> Placed | Called | None:
+def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Placed | Called | None:
     """What the node brings; None for a node that is lowered by its op.
 
     Raises InvalidModelError for a program that does not fit, and CompilationError where nobody says how large the
     outputs of a function are.
     """
     if node.op == NEST:
-        return _placed(node, facts)
+        return _placed(node, facts, name_of(graph, node))
     user = added.added(node.op)
     if user is None or user.function is None:
         return None
@@ -73,20 +74,21 @@ def given(node: Node, facts: Mapping[Value, Fact]) -> Placed | Called | None:
         fact = facts[value]
         if fact.shape is None or fact.dtype not in DTYPES:
             raise CompilationError(
-                f"output {k} of {node.op} has no type: register the function with outputs=, or say it in the graph"
+                f"node {name_of(graph, node)!r}: output {k} of {node.op} has no type: register the function with "
+                "outputs=, or declare the type in the graph"
             )
     return Called(node, user.function)
 
 
-def _placed(node: Node, facts: Mapping[Value, Fact]) -> Placed:
+def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> Placed:
     nest = program_of(node)
     try:
         sizes = bound_sizes(node.attrs, [None if v is None else facts[v].shape for v in node.inputs])
         return Placed(node, nest, tuple(sizes[v.name] for v in nest.sizes))
     except ValueError as error:
-        raise InvalidModelError(f"the program {nest.name}: {error}") from None
+        raise InvalidModelError(f"node {label!r}, the program {nest.name}: {error}") from None
     except KeyError as error:
-        raise InvalidModelError(f"the program {nest.name}: no input tells the size {error}") from None
+        raise InvalidModelError(f"node {label!r}, the program {nest.name}: no input tells the size {error}") from None
 
 
 def program_of(node: Node) -> Nest:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from graphopt.errors import UsageError
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.control import control
-from graphopt.lowering.default_schedules import scheduled
-from graphopt.lowering.divide import divided, separated
+from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import Emitted, emit
 from graphopt.lowering.expressions import Apply, Var, walk
-from graphopt.lowering.groups import Decision, Group, group
+from graphopt.lowering.given import Called, Placed, inputs_of
+from graphopt.lowering.groups import Group, group
 from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Nest, Store, blocks, inner, statements
 from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
 from graphopt.lowering.operators.operation import DTYPES
+from graphopt.lowering.options import BY_RULE, Options
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.runtime.sizes import Size
@@ -52,15 +55,20 @@ class Linked:
     parts: tuple[Part, ...] = ()
     reference: tuple[tuple[str, str, str], ...] = ()
     """Of each node that is left to reference: its name, its op, and why."""
+    nests: Mapping[str, Nest] = field(default_factory=dict)
+    """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
 
 
-def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], decide: Decision | None = None) -> Linked:
-    """The program of a lowered graph."""
-    made = Linker(decide)
+def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: Options = BY_RULE) -> Linked:
+    """The program of a lowered graph. UsageError where a node is scheduled by hand that has no nest."""
+    made = Linker(options)
     scope = Scope(made, graph, facts, lowered)
     inputs = tuple(scope.port(v) for v in graph.inputs)
     scope.place_outputs()
     steps = tuple(scope.steps())
+    for name in options.by_hand:
+        if name not in made.fused:
+            raise UsageError(f"no nest computes a node {name!r}: there are nests for {', '.join(sorted(made.fused))}")
     named = zip(graph.output_names, graph.outputs, strict=True)
     outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None)
     return Linked(
@@ -73,6 +81,7 @@ def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], decide: De
         made.functions,
         tuple(made.parts),
         tuple(made.reference),
+        dict(made.fused),
     )
 
 
@@ -81,7 +90,8 @@ def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
     wanted = {v for v in graph.outputs if v is not None}
     found: list[int] = []
     for id in reversed(list(lowered)):
-        if any(v in wanted for v in lowered[id].node.outputs):
+        node = lowered[id].node
+        if any(v in wanted for v in node.outputs) or graph.has_effects(node):
             found.append(id)
             wanted.update(reads(lowered[id]))
     return found[::-1]
@@ -104,13 +114,14 @@ def reads(lowering: Lowering) -> Iterable[Value]:
 class Linker:
     """What a program's graph and the bodies in it share: buffers, kernels, functions, names of symbols."""
 
-    def __init__(self, decide: Decision | None) -> None:
-        self.decide = decide
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.fused: dict[str, Nest] = {}
         self.buffers: list[Buffer] = []
         self.constants: dict[int, Array] = {}
         self.held: dict[Constant, int] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.emitted: dict[Nest, tuple[tuple[Nest, Emitted], ...]] = {}
+        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Emitted], ...]] = {}
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
@@ -138,12 +149,13 @@ class Linker:
             self.constants[self.held[constant]] = np.require(constant.array, requirements=["C", "A"])
         return self.held[constant]
 
-    def emit(self, nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
-        """The kernels of a nest; equal nests are scheduled and written once."""
-        if nest not in self.emitted:
-            parts = (scheduled(part) for part in separated(nest))
-            self.emitted[nest] = tuple((n, emit(n)) for part in parts for n in divided(part))
-        return self.emitted[nest]
+    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Emitted], ...]:
+        """The kernels of a nest, scheduled already or not; equal nests are scheduled and written once."""
+        key = nest, is_ready
+        if key not in self.emitted:
+            parts = (nest,) if is_ready else self.options.schedule(nest)
+            self.emitted[key] = tuple((n, emit(n)) for part in parts for n in divided(part))
+        return self.emitted[key]
 
     def calls(
         self,
@@ -152,9 +164,10 @@ class Linker:
         sizes: Mapping[Var, Size],
         label: str,
         nodes: tuple[str, ...],
+        is_ready: bool = False,
     ) -> Iterator[Call]:
         """The calls that do what a nest says."""
-        for made, emitted in self.emit(nest):
+        for made, emitted in self.emit(nest, is_ready):
             yield self.call(emitted, buffers, sizes, label, nodes, made)
 
     def call(
@@ -226,7 +239,9 @@ class Scope:
     def steps(self) -> Iterator[Step]:
         """The steps of the graph."""
         order = needed(self.graph, self.lowered)
-        groups = {g.sink.node.id: g for g in group(self.graph, self.facts, self.lowered, order, self.linker.decide)}
+        groups = {
+            g.sink.node.id: g for g in group(self.graph, self.facts, self.lowered, order, self.linker.options.fuse)
+        }
         for id in order:
             lowering = self.lowered[id]
             if isinstance(lowering, Described):
@@ -239,6 +254,10 @@ class Scope:
                 yield from self.library(lowering)
             elif isinstance(lowering, Bodied):
                 yield from control(self, lowering)
+            elif isinstance(lowering, Placed):
+                yield from self.placed(lowering)
+            elif isinstance(lowering, Called):
+                yield self.called(lowering)
             elif isinstance(lowering, Referred):
                 yield self.host(lowering)
 
@@ -254,7 +273,48 @@ class Scope:
         names = zip(written.nest.sizes, written.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
         nodes = tuple(name_of(self.graph, m.node) for m in group.members)
-        yield from self.linker.calls(written.nest, buffers, sizes, "+".join(m.node.op for m in group.members), nodes)
+        label = "+".join(m.node.op for m in group.members)
+        yield from self.by_hand_or_rule(written.nest, False, buffers, sizes, label, nodes)
+
+    def placed(self, lowering: Placed) -> Iterator[Step]:
+        """The calls of the program that a node brings."""
+        node, nest = lowering.node, lowering.plain
+        given = [None if v is None else self.number(v) for v in node.inputs]
+        made = [self.made(v, "arena") for v in node.outputs]
+        pairs = zip((*inputs_of(nest), *nest.outputs), (*given, *made), strict=True)
+        buffers = {b: n for b, n in pairs if n is not None}
+        sizes: dict[Var, Size] = {
+            v: self.linker.symbols.size(s) for v, s in zip(nest.sizes, lowering.sizes, strict=True)
+        }
+        names = (name_of(self.graph, node),)
+        yield from self.by_hand_or_rule(nest, lowering.is_ready, buffers, sizes, nest.name, names)
+
+    def by_hand_or_rule(
+        self,
+        nest: Nest,
+        is_ready: bool,
+        buffers: dict[NestBuffer, int],
+        sizes: Mapping[Var, Size],
+        label: str,
+        nodes: tuple[str, ...],
+    ) -> Iterator[Step]:
+        """The calls of a nest, scheduled as the user does it where that is said of one of its nodes."""
+        self.linker.fused.update(dict.fromkeys(nodes, nest))
+        by_hand = self.linker.options.scheduled_by_hand(nest, nodes)
+        if by_hand is not None:
+            nest, is_ready = by_hand, True
+        yield from self.linker.calls(nest, buffers, sizes, label, nodes, is_ready)
+
+    def called(self, lowering: Called) -> Host:
+        """A step that calls a function of the user's, which fills the outputs."""
+        node = lowering.node
+        name = f"{node.op}_{len(self.linker.functions)}"
+        attrs = {n: a.array if isinstance(a, Constant) else a for n, a in node.attrs.items()}
+        self.linker.functions[name] = partial(lowering.function, **attrs) if attrs else lowering.function
+        inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
+        outputs = tuple(self.made(v, "arena") for v in node.outputs)
+        label = node.op.replace("::", ".")
+        return Host(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
 
     def library(self, lowering: Dispatched) -> Iterator[Step]:
         """The calls of a library that compute a node."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
+from graphopt.errors import CompilationError
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact
@@ -21,10 +22,12 @@ from graphopt.ir.infer import infer
 from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.compute import Tensor, compute, producers_first
 from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
+from graphopt.lowering.given import Called, Placed, given, in_order
 from graphopt.lowering.loops import Buffer
 from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Operation, Sizes
 from graphopt.lowering.operators.table import describe
+from graphopt.lowering.reference import name_of
 from graphopt.lowering.sizes import symbols_in
 
 if TYPE_CHECKING:
@@ -97,7 +100,7 @@ class Referred:
     """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
 
 
-Lowering: TypeAlias = Described | Viewed | Dispatched | Bodied | Referred
+Lowering: TypeAlias = Described | Viewed | Dispatched | Bodied | Placed | Called | Referred
 Library: TypeAlias = Callable[[Operation], "tuple[tuple[Buffer, ...], tuple[Emitted, ...]] | None"]
 """What a library makes of an operation: buffers for the outputs, and kernels; None where it does not take it."""
 
@@ -115,17 +118,34 @@ def no_library(operation: Operation) -> None:
 
 
 def lower(
-    graph: Graph, facts: Facts, bound: Iterable[Symbol] = (), library: Library = no_library, *, is_body: bool = False
+    graph: Graph,
+    facts: Facts,
+    bound: Iterable[Symbol] = (),
+    library: Library = no_library,
+    *,
+    is_body: bool = False,
+    takes: Callable[[Node], bool] = lambda node: True,
 ) -> dict[int, Lowering]:
     """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
 
+    A node that ``takes`` does not take is left to reference.
+
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, library, is_body).run()
+    return _Lowerer(graph, facts, bound, library, is_body, takes).run()
 
 
 class _Lowerer:
-    def __init__(self, graph: Graph, facts: Facts, bound: Iterable[Symbol], library: Library, is_body: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        facts: Facts,
+        bound: Iterable[Symbol],
+        library: Library,
+        is_body: bool,
+        takes: Callable[[Node], bool],
+    ) -> None:
+        self.takes = takes
         self.graph, self.facts, self.library, self.is_body = graph, facts, library, is_body
         self.bound = {*bound}
         if not is_body:
@@ -134,7 +154,7 @@ class _Lowerer:
 
     def run(self) -> dict[int, Lowering]:
         found: dict[int, Lowering] = {}
-        for node in self.graph.order():
+        for node in in_order(self.graph):
             if node.op not in (INPUT, CONSTANT):
                 found[node.id] = self.node(node)
         if self.missing and not self.is_body:
@@ -142,6 +162,9 @@ class _Lowerer:
         return found
 
     def node(self, node: Node) -> Lowering:
+        brought = given(self.graph, node, self.facts)
+        if brought is not None:
+            return self.by_user(brought)
         try:
             return self.by_nest(node)
         except NotKnown as why:
@@ -153,7 +176,17 @@ class _Lowerer:
         except NotLowered as why:
             return self.by_reference(node, str(why))
 
+    def by_user(self, brought: Placed | Called) -> Lowering:
+        """What the node brings. CompilationError where it needs sizes that nobody knows by then."""
+        try:
+            self.check_bound(brought.node, [self.facts[v] for v in brought.node.outputs], Sizes())
+        except NotLowered as why:
+            raise CompilationError(f"node {name_of(self.graph, brought.node)!r} ({brought.node.op}): {why}") from None
+        return brought
+
     def by_nest(self, node: Node) -> Lowering:
+        if not self.takes(node):
+            raise NotLowered("it was left out")
         if node.bodies:
             return self.bodied(node)
         outputs = [self.facts[v] for v in node.outputs]
@@ -202,7 +235,7 @@ class _Lowerer:
                 shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
             ):
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
-        return Body(body, facts, lower(body, facts, self.bound, self.library, is_body=True))
+        return Body(body, facts, lower(body, facts, self.bound, self.library, is_body=True, takes=self.takes))
 
     def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
         """What is known of a body's inputs in every round."""

@@ -11,14 +11,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from graphopt.errors import InvalidModelError
+from graphopt.errors import InvalidModelError, UsageError
+from graphopt.ir.added import added
 from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Function as GraphFunction
 from graphopt.ir.graph import Graph
+from graphopt.ir.infer_nests import NEST
 from graphopt.ir.text import show as show_graph
+from graphopt.lowering.given import attributes
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script_print import show as show_nest
 from graphopt.lowering.wellformed import check
 
+MAIN = "main"
+"""The graph function that a module is called by, where nobody names one."""
 DOMAIN = "module"
 """The domain of ops that are functions of the module."""
 
@@ -29,6 +35,12 @@ class External:
 
     name: str
     effects: bool = False
+
+    @property
+    def op(self) -> str:
+        """The op by which graphs call it: ``env::linear`` for ``env.linear``."""
+        domain, _, name = self.name.rpartition(".")
+        return f"{domain}::{name}"
 
 
 Function: TypeAlias = Graph | Nest | External
@@ -91,6 +103,48 @@ class Module(MutableMapping[str, Function]):
                 self._follow(callee, (*path, name), done)
             done.add(name)
 
+    def graph(self, name: str | None = None) -> Graph:
+        """The graph function of the name (else ``main``, else the only one) as a graph that needs no module.
+
+        Programs become nodes that carry them, graph functions its local functions. Raises as ``check`` does, and
+        UsageError where there is no such graph, or an external function is not registered.
+        """
+        self.check()
+        graphs = [n for n, f in self.items() if isinstance(f, Graph)]
+        chosen = name or (MAIN if MAIN in graphs or len(graphs) != 1 else graphs[0])
+        if chosen not in graphs:
+            raise UsageError(f"the module has no graph {chosen!r}: it has {', '.join(graphs) or 'none'}")
+        found = self._joined(self[chosen])
+        for callee in sorted({c for c in self._reached(chosen) if isinstance(self[c], Graph)}):
+            body = self._joined(self[callee])
+            body.functions = {}
+            found.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(DOMAIN, callee, "", body)
+        return found
+
+    def _reached(self, name: str) -> Iterator[str]:
+        for callee in self.calls(name):
+            yield callee
+            yield from self._reached(callee)
+
+    def _joined(self, function: Function) -> Graph:
+        """A graph function with programs and external functions in place of calls of them."""
+        assert isinstance(function, Graph)
+        graph = function.copy()
+        for node in list(graph.nodes()):
+            for attribute, body in node.bodies.items():
+                attrs = graph.node(node.id).attrs
+                graph.update(node.id, attrs=attrs.with_(**{attribute: self._joined(body)}))
+            domain, _, name = node.op.rpartition("::")
+            callee = self[name] if domain == DOMAIN else None
+            if isinstance(callee, Nest):
+                graph.update(node.id, op=NEST, attrs=attributes(callee))
+            elif isinstance(callee, External):
+                graph.update(node.id, op=callee.op)
+        for external in self.values():
+            if isinstance(external, External) and added(external.op) is None:
+                raise UsageError(f"{external.name} is not registered: graphopt.register({external.name!r}, function)")
+        return graph
+
     def show(self, constants: list[Constant] | None = None) -> str:
         """All functions as one script: nests as programs, graphs in the notation of graphs.
 
@@ -121,5 +175,6 @@ def _called(graph: Graph) -> Iterator[str]:
 
 def _shown(name: str, function: Function, beside: list[Constant]) -> str:
     if isinstance(function, External):
-        return f"external {name} = {function.name}{' (effects)' if function.effects else ''}\n"
+        plain = name if name == function.name else f"{name} = {function.name}"
+        return f"external {plain}{' (effects)' if function.effects else ''}\n"
     return show_graph(function, beside) if isinstance(function, Graph) else show_nest(function)

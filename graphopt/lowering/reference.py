@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,9 @@ from graphopt.errors import ExecutionError, GraphoptError
 from graphopt.ir import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
-from graphopt.lowering.lower import Facts
+
+if TYPE_CHECKING:
+    from graphopt.lowering.lower import Facts
 
 Function: TypeAlias = Callable[..., Any]
 """From arrays (None for an input that is left out, lists for sequences) to a tuple of the outputs."""

@@ -1,0 +1,79 @@
+"""How a graph is lowered: what is fused, how nests are scheduled, what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from graphopt.errors import UsageError
+from graphopt.ir.graph import Node
+from graphopt.lowering.default_schedules import scheduled
+from graphopt.lowering.divide import separated
+from graphopt.lowering.groups import Decision, Group, Member, joins
+from graphopt.lowering.loops import Nest
+from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.wellformed import check
+
+ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
+"""A nest that was scheduled already, or what is done to a schedule of it."""
+
+
+def by_rule(nest: Nest) -> Iterator[Nest]:
+    """The nest scheduled by the default rules, in parts that follow each other."""
+    return map(scheduled, separated(nest))
+
+
+def as_written(nest: Nest) -> Iterator[Nest]:
+    """The nest in the loops that it was written in."""
+    return iter((nest,))
+
+
+def alone(member: Member, group: Group) -> bool:
+    """No node joins another."""
+    return False
+
+
+def every_node(node: Node) -> bool:
+    """All nodes are lowered."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a graph's lowering is asked for; ``by_hand`` holds the schedules of single nodes by their names."""
+
+    fuse: Decision = joins
+    schedule: Callable[[Nest], Iterator[Nest]] = by_rule
+    takes: Callable[[Node], bool] = every_node
+    """The nodes that become loops; others are left to the reference evaluator."""
+    by_hand: Mapping[str, ByHand] = field(default_factory=dict)
+
+    def scheduled_by_hand(self, nest: Nest, nodes: tuple[str, ...]) -> Nest | None:
+        """The nest of these nodes as somebody scheduled it; None where nobody did.
+
+        Raises UsageError for a nest that takes other parameters.
+        """
+        name = next((n for n in nodes if n in self.by_hand), None)
+        if name is None:
+            return None
+        how = self.by_hand[name]
+        if not isinstance(how, Nest):
+            schedule = Schedule(nest)
+            how(schedule)
+            return schedule.nest
+        if how.params != nest.params:
+            raise UsageError(
+                f"the nest for {name!r} takes {_listed(how)}, and the model needs one that takes {_listed(nest)}: "
+                "schedule the one in compiled.nests"
+            )
+        check(how)
+        return how
+
+
+BY_RULE = Options()
+"""All is done by rule."""
+
+
+def _listed(nest: Nest) -> str:
+    return ", ".join(p.name for p in nest.params)
