@@ -302,6 +302,8 @@ def optimize(
     Raises the exceptions of ``graphopt.errors``; nothing is written then.
     """
     place = target_named(target) if isinstance(target, str) else target
+    if not place.makes_models:
+        raise UsageError(f"the target {place.name} makes programs, no ONNX models: use graphopt.compile")
     weakest = soundness(policy)
     going_by = priced(place, costs)
     everything, names = ruleset(rules), {"only": _several(only), "without": _several(without)}

@@ -111,6 +111,11 @@ class Target:
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
 
+    @property
+    def makes_models(self) -> bool:
+        """Whether what is optimized for it is an ONNX model: no op of ours is in it."""
+        return "graphopt" not in self.ops
+
     def allows(self, op: str) -> bool:
         """Whether results may use the op (``domain::Name``, or a name of ONNX's own)."""
         domain, _, name = op.rpartition("::")
@@ -281,6 +286,61 @@ bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.
 """,
 )  # fmt: skip
 
+# Numbers of our own kernels, on one core as above. A call costs little, since programs walk their calls natively; ops
+# on elements run within the loops of what they read, so that little of their bytes is moved.
+ELEMENTWISE = (
+    "Abs Add Cast Ceil Clip Div Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less "
+    "LessOrEqual Max Min Mul Neg Not PRelu Pow Reciprocal Relu Round Sigmoid Sign Softplus Sqrt Sub Swish Tanh Where "
+    "BatchNormalization com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::Gelu com.microsoft::QuickGelu"
+)
+
+CPU = Target(
+    name="cpu",
+    summary="our own kernels on one core: programs that graphopt compile makes, no ONNX model",
+    prices=replace(
+        PORTABLE.prices,
+        node=0.3e-6,
+        efficiency={
+            "matmul": 0.95, "dense": 0.04, "pointwise": 0.85, "narrow": 0.04, "grouped": 0.03, "depthwise": 0.03,
+            "recurrent": 0.30, "blocked dense": 0.85, "blocked narrow": 0.50, "blocked grouped": 0.80,
+            "blocked depthwise": 0.30,
+        },
+        elements={
+            **ELEMENTS,
+            **per_op({
+                0.01: "Div Reciprocal Round Mod HardSwish Floor Ceil Sqrt Where PRelu ThresholdedRelu LeakyRelu Sign "
+                      "HardSigmoid BatchNormalization Abs",
+                0.10: "Exp Sigmoid Tanh Erf Softsign Swish Gelu com.microsoft::Gelu com.microsoft::QuickGelu Elu Selu "
+                      "Celu com.microsoft::FastGelu com.microsoft::BiasGelu Log Softmax LogSoftmax",
+                0.20: "Softplus Mish Sin Cos LayerNormalization RMSNormalization Resize Upsample "
+                      "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization "
+                      "SimplifiedLayerNormalization",
+                0.50: "Pow DepthToSpace GroupNormalization InstanceNormalization",
+            }),
+        },
+        movement={
+            **dict.fromkeys(ELEMENTWISE.split(), 0.25),
+            "Transpose": 1.5, "SpaceToDepth": 3.0, "MaxPool": 4.0, "AveragePool": 4.0,
+            "graphopt::BlockedMaxPool": 2.0, "graphopt::BlockedAveragePool": 2.0,
+            "graphopt::Block": 1.5, "graphopt::Unblock": 1.5,
+        },
+        span=0.0,
+        matrix=0.1e-6,
+        strided={"Reduce": 0.05e-9, "Softmax": 1.0e-9, "LogSoftmax": 1.0e-9},
+        run=2e-9,
+        scattered=1.5e-9,
+    ),
+    ops={
+        "": None,
+        "com.microsoft": ops(
+            "BiasGelu FastGelu FusedMatMul Gelu QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization"
+        ),
+        "graphopt": None,
+    },
+    tags=frozenset({"cpu"}),
+)  # fmt: skip
+"""Our own programs: with layouts of images as ops, which no ONNX model has."""
+
 T4 = Target(
     name="t4",
     summary="NVIDIA T4: a roofline of published numbers, to compare with the literature; nothing of it was measured",
@@ -336,7 +396,7 @@ LACKING: Mapping[str, frozenset[str]] = {
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""
 
-TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, T4)}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, T4)}
 """The targets that come with graphopt, by name."""
 
 

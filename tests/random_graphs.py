@@ -21,7 +21,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Size, TensorType, Unranked, symbol
 from graphopt.rewrite.examples import examples
-from graphopt.rewrite.rule import Call, Rule
+from graphopt.rewrite.rule import Call, Rule, calls
 from graphopt.rewrite.ruleset import standard
 from graphopt.rewrite.workspace import Workspace
 
@@ -49,7 +49,12 @@ def random_graph(random: Random, steps: int, special: bool = False) -> Graph:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    return standard().rules
+    """Those whose left sides may be in a model, as ops of ours may not."""
+    return tuple(
+        rule
+        for rule in standard().rules
+        if not any(call.op.startswith("graphopt::") for term in rule.lhs for call in calls(term))
+    )
 
 
 class _Maker:

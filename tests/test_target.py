@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.target import ORT, PORTABLE, TARGETS, target
+from graphopt.optimize import optimize
+from graphopt.target import CPU, ORT, PORTABLE, TARGETS, target
 
 
 def test_targets_have_names() -> None:
@@ -33,3 +34,11 @@ def test_a_target_of_ones_own() -> None:
     mine = replace(PORTABLE, name="mine", ops={"": frozenset({"Conv"})})
     assert mine.allows("Conv")
     assert not mine.allows("Relu")
+
+
+def test_only_programs_have_ops_of_ours() -> None:
+    assert [name for name, t in TARGETS.items() if not t.makes_models] == ["cpu"]
+    assert CPU.allows("graphopt::BlockedConv")
+    assert not PORTABLE.allows("graphopt::BlockedConv")
+    with pytest.raises(UsageError, match="the target cpu makes programs, no ONNX models"):
+        optimize(b"", target="cpu")

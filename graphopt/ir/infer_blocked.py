@@ -36,6 +36,8 @@ def _unblock(call: Call) -> Types:
         return [None]
     if len(x) < 3:
         raise ValueError(f"a blocked image has blocks of channels, not the shape {spell(x)}")
+    if channels < 1 or x[-1] == 0:
+        raise ValueError(f"blocks of {x[-1]} hold no {channels} channels")
     if isinstance(x[-1], int):
         agree(x[1], blocks(channels, x[-1]), f"the blocks and those of {channels} channels")
     return [call.tensor((x[0], channels, *x[2:-1]))]

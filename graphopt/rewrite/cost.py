@@ -37,6 +37,7 @@ PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
+    "graphopt::BlockedConv "
     "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
@@ -304,7 +305,11 @@ class CostModel:
         if name in ("LSTM", "GRU", "RNN"):
             steps = a[0] * a[1] if len(a) > 1 else 1
             return 2.0 * steps * sum(map(self.elements, inputs[1:3])), 1.0, "recurrent"
+        if name == "BlockedConv":  # lanes that fill up blocks are computed like others
+            return 2.0 * out * product(b[1:-1]), 1.0, self._kind_of_blocked(attrs)
         kind = self._kind_of_convolution(a, b)
+        if kind == "dense" and product(b[2:]) == 1 and "pointwise" in prices.efficiency:
+            return 2.0 * out * product(b[1:]), self._fill(product(y[2:]), prices.edge), "pointwise"
         if name == "ConvTranspose":
             return 2.0 * product(a) * product(b[1:]), 1.0, kind
         if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
@@ -403,6 +408,12 @@ class CostModel:
         if weights[1] < a[1]:
             return "depthwise" if weights[1] == 1 else "grouped"
         return "narrow" if a[1] < 8 else "dense"
+
+    def _kind_of_blocked(self, attrs: Attrs) -> str:
+        forms = {"plain": "narrow", "depthwise": "depthwise"}
+        groups = attrs.get("group", 1)
+        kind = forms.get(str(attrs.get("form")), "dense" if groups == 1 else "grouped")
+        return f"blocked {kind}"
 
     def _indices_of_einsum(self, equation: str, inputs: Sequence[Fact | None]) -> float:
         sizes: dict[str, int] = {}

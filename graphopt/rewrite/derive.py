@@ -339,7 +339,11 @@ class _Derivation:
             term = term_of(spelled)
             if made is None or term == ABSENT:
                 continue
+            made = self._spelled_by(term, made)
             node = self.graph.node(made.node)
+            if self._op(term) != PROJECTION and self._op(term) != node.op:  # an equal value stands in its place
+                self.values.setdefault(term, made)
+                continue
             children = self._children(spelled)
             known = self.values.get(term)
             if known == made:
@@ -356,6 +360,21 @@ class _Derivation:
                 waiting.append((children[0], Value(made.node)))
             else:
                 waiting += zip(children, node.inputs, strict=False)
+
+    def _spelled_by(self, term: int, made: Value) -> Value:
+        """Of the values that equal this one, the first that applies the term's op; the value itself where none does.
+
+        What was there already when a right side was made may read an equal value of another op.
+        """
+        op = self._op(term)
+        if op == PROJECTION or self.graph.node(made.node).op == op:
+            return made
+        attrs = self.why.symbols[self.why.terms[term][0]].attrs
+        for member in self.side.members(made):
+            node = self.graph.node(member.node)
+            if node.op == op and node.n_outputs == 1 and ops.canonical(op, node.attrs) == attrs:
+                return member
+        return made
 
     def _read_by(self, node: int) -> tuple[int, ...]:
         """The terms that a node reads."""

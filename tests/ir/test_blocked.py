@@ -101,6 +101,8 @@ REFUSED: list[tuple[str, Sequence[tuple[int, ...]], dict[str, Any]]] = [
     ("graphopt::Block", [(3,)], {}),
     ("graphopt::Block", [(1, 3, 2)], {"size": 0}),
     ("graphopt::Unblock", [(1, 2, 3, 16)], {"channels": 33}),
+    ("graphopt::Unblock", [(1, 2, 3, 0)], {"channels": 3}),
+    ("graphopt::Unblock", [(1, 0, 3, 16)], {"channels": 0}),
     ("graphopt::BlockWeights", [(16, 2, 3, 3)], {"form": "depthwise"}),
     ("graphopt::BlockWeights", [(16, 2, 3, 3)], {"form": "other"}),
     ("graphopt::BlockedConv", [(1, 2, 4, 4, 16), (2, 1, 3, 3, 16, 16)], {}),

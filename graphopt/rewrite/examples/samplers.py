@@ -7,6 +7,7 @@ thrown away and drawn again.
 
 from __future__ import annotations
 
+from graphopt.rewrite.examples.blocks import block, block_weights, blocked_conv, unblock
 from graphopt.rewrite.examples.computing import (
     along_axis,
     attention,
@@ -86,6 +87,7 @@ SAMPLERS: dict[str, Sampler] = {
     "Hardmax": along_axis, "LpNormalization": along_axis, "TopK": top_k, "CumSum": cum_sum, "Where": where,
     "Clip": clip, "Cast": cast, "CastLike": cast_like, "PRelu": slope, "LeakyRelu": leaky, "HardSigmoid": leaky,
     "Elu": leaky, "Selu": leaky, "Swish": leaky, "ThresholdedRelu": leaky, "Dropout": dropout,
+    "Block": block, "Unblock": unblock, "BlockWeights": block_weights, "BlockedConv": blocked_conv,
     "QuantizeLinear": quantize, "DequantizeLinear": quantize, "SequenceAt": sequence_at, "Range": range_,
 }  # fmt: skip
 """How ops are drawn that need more than operands of one shape."""

@@ -49,7 +49,24 @@ class _Solver:
             case Apply(">" | ">=" | "<" | "<=" as comparison, (left, right)):
                 step = {">": 1, ">=": 0, "<": -1, "<=": 0}[comparison]
                 return self._equate(left, right, step) or self._equate(right, left, -step)
+            case Apply(
+                "all", (Each(Apply("==", (Apply("%", (Item(Field(Ref(name), "shape"), index, None), step)), rest))),)
+            ):
+                return index is not None and self._align_each(name, index, step, rest)
         return False
+
+    def _align_each(self, name: str, index: Expr, step: Expr, rest: Expr) -> bool:
+        """Make one axis of each value of a starred variable longer, until it leaves that rest."""
+        axis, size, left = (expressions.evaluate(e, self.bindings, self.space) for e in (index, step, rest))
+        if not (isinstance(axis, int) and isinstance(size, int) and isinstance(left, int)):
+            return False
+        changed = False
+        for i in range(self.draft.pattern.counts.get(name, 0)):
+            shape = self.draft.leaves[f"{name}.{i}"].shape or ()
+            if -len(shape) <= axis < len(shape):
+                aligned = shape[axis] + (left - shape[axis]) % size
+                changed |= self._assign_size(f"{name}.{i}", index, aligned or size)
+        return changed
 
     def _equate(self, left: Expr, right: Expr, more: int = 0) -> bool:
         """Make one side of a comparison what the other is, or a little more."""
@@ -81,6 +98,10 @@ class _Solver:
                 return self._assign(part, len(value))
             case Apply("+", (left, right)) if isinstance(value, tuple):
                 return self._assign_parts(left, right, value)
+            case Apply("%", (left, right)):
+                held, step = (expressions.evaluate(e, self.bindings, self.space) for e in (left, right))
+                if isinstance(held, int) and isinstance(step, int) and isinstance(value, int) and step > 0:
+                    return self._assign(left, max(held - held % step + value, value or step))
             case Apply("*" | "+" as operator, (left, right)):
                 for part, other in ((right, left), (left, right)):
                     try:

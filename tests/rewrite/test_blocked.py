@@ -1,0 +1,74 @@
+"""Convolutional networks run in blocks of channels from end to end: two changes of layout, and the same results."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.evaluate import run
+from graphopt.ir.graph import CONSTANT, Attrs, Graph
+from graphopt.ir.text import parse
+from graphopt.ir.types import TensorType
+from graphopt.optimize import optimize_graph
+from graphopt.target import CPU
+from graphopt.tolerance import error
+
+STEM = """
+x: float32[1, 32, 12, 12]
+w1: float32[{c}, 32, 3, 3]
+w2: float32[{c}, 1, 3, 3]
+w3: float32[{c}, {c}, 1, 1]
+b: float32[{c}]
+{scale}a = Conv(x, w1, b, pads=[1, 1, 1, 1])
+"""
+BODIES = {
+    "residual": "r = Relu(a)\nd = Conv(r, w3, b)\ns = Add(d, r)\ny = Relu(s)",
+    "depthwise": "r = Clip(a, 0.0, 6.0)\nd = Conv(r, w2, b, pads=[1, 1, 1, 1], group={c})\ny = Conv(d, w3)",
+    "pools": "m = MaxPool(a, kernel_shape=[2, 2], strides=[2, 2])\n"
+    "n = AveragePool(m, kernel_shape=[3, 3], pads=[1, 1, 1, 1])\ny = Conv(n, w3, b)",
+    "squeeze and excite": "r = Relu(a)\ng = GlobalAveragePool(r)\nh = Conv(g, w3, b)\ns = HardSigmoid(h)\n"
+    "m = Mul(r, s)\ny = Conv(m, w3)",
+    "hard swish": "p = Add(a, 3.0)\nq = Clip(p, 0.0, 6.0)\nm = Mul(a, q)\nd = Div(m, 6.0)\ny = Conv(d, w3)",
+    "swish": "s = Sigmoid(a)\nm = Mul(a, s)\ny = Conv(m, w3)",
+    "resize": "z = Resize(a, _, [1.0, 1.0, 2.0, 2.0])\ny = Conv(z, w2, b, group={c})",
+    "edges": 'p = Pad(a, [0, 0, 1, 1, 0, 0, 1, 1], mode="reflect")\ny = Conv(p, w3)',
+    "channels": "m = Mul(a, t)\nn = Add(m, t)\nr = Relu(n)\ny = Conv(r, w3)",
+}
+
+
+def network(text: str) -> Graph:
+    """A graph whose inputs are weights, but for the first."""
+    graph = parse(text)
+    generator = np.random.default_rng(0)
+    for value in graph.inputs[1:]:
+        kind = graph.types.pop(value)
+        assert isinstance(kind, TensorType)
+        weights = generator.standard_normal(kind.shape).astype(np.float32) / 8  # type: ignore[arg-type]
+        graph.update(value.node, op=CONSTANT, attrs=Attrs(value=Constant.of(weights)))
+    del graph.inputs[1:]
+    return graph
+
+
+@pytest.mark.parametrize("name", list(BODIES))
+@pytest.mark.parametrize("channels", [32, 24])
+def test_a_network_in_blocks_computes_the_same(name: str, channels: int) -> None:
+    """One whose channels fill blocks enters them once and leaves them once."""
+    body = BODIES[name].replace("{c}", str(channels))
+    scale = f"t: float32[{channels}, 1, 1]\n" if "t)" in body else ""
+    graph = network(STEM.format(c=channels, scale=scale) + body + "\nreturn y")
+    found, report = optimize_graph(graph, target=CPU)
+    ops = Counter(node.op for node in found.nodes())
+    if channels % 16 == 0:
+        assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["Conv"]) == (1, 1, 0), ops
+    assert ops["graphopt::BlockedConv"] >= 1
+    assert report.warnings == ()
+    x = {"x": np.random.default_rng(1).standard_normal((1, 32, 12, 12)).astype(np.float32)}
+    assert error(run(graph, x)["y"], run(found, x)["y"]) <= 1
+
+
+def test_a_network_of_pictures_only_leaves_blocks() -> None:
+    text = "x: float32[1, 3, 12, 12]\nw: float32[32, 3, 3, 3]\na = Conv(x, w)\ny = Relu(a)\nreturn y"
+    found, _ = optimize_graph(network(text), target=CPU)
+    ops = Counter(node.op for node in found.nodes())
+    assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["graphopt::BlockedConv"]) == (0, 1, 1)
