@@ -44,13 +44,14 @@ from graphopt.lowering.loops import (
     is_accumulation,
     loads,
     map_expressions,
+    mutate,
     seq,
     statements,
 )
 from graphopt.lowering.partition import interior
 
-REGISTERS: Final = {64: 28, 32: 12, 16: 12}
-"""Accumulators that fit beside operands, by the bytes of a vector."""
+REGISTERS: Final = {64: 32, 32: 16, 16: 16}
+"""Vector registers, by the bytes of a vector."""
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
 UNKNOWN: Final = 1 << 20
@@ -108,7 +109,10 @@ class _Scheduler:
         return made
 
     def scheduled(self, found: Sequence[Chain]) -> Nest:
-        body = self.called(found) or self.tiles(found) or self.rows(found) or seq(*(self.alone(c) for c in found))
+        body = self.called(found) or self.tiles(found)
+        if body is None:
+            found = self.merged(found)
+            body = self.rows(found) or seq(*(self.alone(c) for c in found))
         allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
         return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
 
@@ -123,7 +127,8 @@ class _Scheduler:
         total = _number([*extents, steps])
         if not axes or (total is not None and total < SMALL):
             return _wrapped(axes, body({a.var: a.var for a in axes}))
-        cut = next((k for k in range(1, len(axes)) if (_number(extents[:k]) or ITEMS) >= ITEMS), len(axes))
+        counts = [int(e.value) if isinstance(e, Const) else 1 for e in extents]  # a batch is often of one
+        cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
         item = self.var("t")
         values: dict[Var, Expr] = {}
         rest: Expr = Const(1)
@@ -270,17 +275,32 @@ class _Scheduler:
 
     # ------------------------------------------------------------------ rows
 
+    def merged(self, found: Sequence[Chain]) -> Sequence[Chain]:
+        """The blocks with what one of them computes in place kept in the result itself, where that is of its kind."""
+        for k, chain in enumerate(found):
+            made = _made_from(chain, self.nest)
+            if made is None or any(
+                a.buffer == chain.stores[0].buffer for c in found if c is not chain for a in c.accesses
+            ):
+                continue
+            if any(a.buffer == made for c in found[k + 1 :] for a in c.accesses):
+                continue
+            self.gone.add(made)
+            found = [_moved(c, {made: chain.stores[0].buffer}, 0) for c in found]
+        return found
+
     def rows(self, found: Sequence[Chain]) -> Stmt | None:
         """Several blocks within the outer axes that they share, what passes between them kept beside them."""
-        shared = _shared_axes(self.nest, found)
+        shared = _shared_axes(found)
         if len(found) < 2 or not shared:
             return None
-        for buffer in self.nest.allocs:
+        own = [b for b in self.nest.allocs if b not in self.gone]
+        for buffer in own:
             rest = buffer.shape[shared:]
             if not all(isinstance(e, Const) for e in rest) or _bytes(rest, buffer.dtype) > ROW_BYTES:
                 return None
         outer = [_Loop(self.var("i"), a.extent) for a in found[0].axes[:shared]]
-        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in self.nest.allocs}
+        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in own}
         self.gone |= small.keys()
 
         def row(at: Mapping[Var, Expr]) -> Stmt:
@@ -654,33 +674,47 @@ def _lies_along(chain: Chain, axis: Axis) -> bool:
     return bool(ones) and all(s is not None and s.number == 1 for s in ones)
 
 
-def _shared_axes(nest: Nest, found: Sequence[Chain]) -> int:
+def _shared_axes(found: Sequence[Chain]) -> int:
     """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
     limit = min(len(c.spatial) for c in found)
+    made = {a.buffer for c in found for a in c.accesses if a.is_write}
     shared = 0
     while shared < limit:
         axes = [c.axes[shared] for c in found]
         if any(a.kind != "spatial" or a.extent != axes[0].extent for a in axes):
             break
-        if not all(_passes_along(nest, c, shared) for c in found):
+        if not all(_passes_along(made, c, shared) for c in found):
             break
         shared += 1
     return shared
 
 
-def _passes_along(nest: Nest, chain: Chain, position: int) -> bool:
-    """Whether the block reaches what other blocks make, and what it makes itself, only at its own point of the axis."""
-    written = {a.buffer for a in chain.accesses if a.is_write}
+def _passes_along(made: set[Buffer], chain: Chain, position: int) -> bool:
+    """Whether the block reaches what blocks make only at its own point of the axis."""
     return all(
         len(a.indices) > position and _is_at(a.indices[position], chain.axes[position])
         for a in chain.accesses
-        if a.buffer in nest.allocs or a.buffer in written
+        if a.buffer in made
     )
+
+
+def _made_from(chain: Chain, nest: Nest) -> Buffer | None:
+    """What an element-wise block reads at just the element that it writes, a buffer like its result; None for none."""
+    if chain.block.init is not None or len(chain.stores) != 1:
+        return None
+    result, here = chain.stores[0].buffer, chain.stores[0].indices
+    if result in nest.allocs or not all(map(_is_at, here, chain.axes)) or len(here) != len(chain.axes):
+        return None
+    for access in chain.accesses:
+        buffer = access.buffer
+        is_like = buffer in nest.allocs and buffer.shape == result.shape and buffer.dtype == result.dtype
+        if is_like and all(a.indices == here for a in chain.accesses if a.buffer == buffer):
+            return buffer
+    return None
 
 
 def _moved(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
     """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
-    from graphopt.lowering.loops import mutate
 
     def load(e: Expr) -> Expr | None:
         return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
@@ -807,7 +841,7 @@ def _best(
     first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
 ) -> dict[Var, int]:
     """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
-    budget = REGISTERS[vector_bytes()]
+    registers = REGISTERS[vector_bytes()]
     total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
     found: tuple[float, dict[Var, int]] | None = None
     sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
@@ -815,7 +849,7 @@ def _best(
     for (width, vectors), parts in product(choices, product(*sizes, *more)):
         down = prod(parts[: len(rows)])
         across = vectors * prod(parts[len(rows) :])
-        if down * across > budget:
+        if down * across + across + 1 > registers:  # accumulators, a vector for each column, and what is shared
             continue
         plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
         waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())

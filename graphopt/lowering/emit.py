@@ -53,6 +53,10 @@ from graphopt.lowering.loops import (
 from graphopt.lowering.spelling import ATOM, TAKEN, Lanes, Speller, Text, imports
 
 Env: TypeAlias = Mapping[Var, Expr]
+Accumulators: TypeAlias = Mapping[Load, tuple[str, str]]
+"""For elements that a vectorized loop reduces into, the function by which, and the name of a vector."""
+SEVERAL = 4
+"""Vectors that a reduction is kept in, so that one step need not wait for the one before."""
 STACK = 1 << 18
 """Bytes that the local buffers of a nest may take at most."""
 HORIZONTAL = {"add": "reduce_add", "mul": "reduce_mul", "max": "reduce_max", "min": "reduce_min"} | {
@@ -410,14 +414,26 @@ class _Writer:
             return
         accumulators = self.accumulators(loop, place, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
-        text = self.spell.value(extent)
-        whole = str(number - number % lanes) if number is not None else f"{text.within(6)} // {lanes} * {lanes}"
-        if number is None or number >= lanes:
+        many = 1
+        if accumulators and (number is None or number >= SEVERAL * lanes):
+            many = SEVERAL
+        chosen = [self.identities(accumulators, lanes) for _ in range(many)]
+        begin = self.rounded(extent, many * lanes)
+        if many > 1:
             self.order.append(loop.var)
-            self.line(f"for {loop.var.name} in range(0, {whole}, {lanes}):")
-            self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), accumulators)
+            self.line(f"for {loop.var.name} in range(0, {begin}, {many * lanes}):")
+            for k, own in enumerate(chosen):
+                self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), own)
+            self.order.remove(loop.var)
+            self.joined(chosen)
+        whole = self.rounded(extent, lanes)
+        if number is None or (number >= lanes and (many == 1 or whole != begin)):
+            self.order.append(loop.var)
+            self.line(f"for {loop.var.name} in range({begin if many > 1 else 0}, {whole}, {lanes}):")
+            self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
             self.order.remove(loop.var)
         if number is None or number % lanes:
+            text = self.spell.value(extent)
             rest = f"{number % lanes}" if number is not None else f"{text.within(6)} % {lanes}"
             if number is None:
                 self.line(f"if {rest}:")
@@ -427,9 +443,9 @@ class _Writer:
             base: Expr = Const(number - number % lanes) if number is not None else Var(f"({whole})")
             where = replace(place, lanes=Lanes(loop.var, base, lanes, mask))
             self.depth -= 1
-            self.step(loop, where, accumulators)
+            self.step(loop, where, chosen[0])
             self.depth += number is not None
-        for target, (fn, name) in accumulators.items():
+        for target, (fn, name) in chosen[0].items():
             partial = Var(f"{self.spell.use(HORIZONTAL[fn])}({name})", target.dtype)
             whole_value = self.spell.applied(Apply(fn, (target, partial), target.dtype), None)
             variable = self.local(target, self.spell.address(target), None, written=True)
@@ -438,7 +454,33 @@ class _Writer:
             else:
                 self.line(f"{variable.text} = {whole_value.text}")
 
-    def step(self, loop: For, place: _Place, accumulators: Mapping[Load, tuple[str, str]]) -> None:
+    def rounded(self, extent: Expr, step: int) -> str:
+        """The extent, down to a multiple."""
+        if isinstance(extent, Const):
+            return str(int(extent.value) // step * step)
+        return f"{self.spell.value(extent).within(6)} // {step} * {step}"
+
+    def identities(self, targets: Mapping[Load, str], lanes: int) -> Accumulators:
+        """A vector for each element that a loop reduces into, which starts with what changes nothing."""
+        found = {}
+        for target, fn in targets.items():
+            name = self.fresh("a")
+            identity = self.spell.constant(_identity(fn, target.dtype)).text
+            self.line(f"{name} = {self.spell.use('splat')}({identity}, {lanes})")
+            found[target] = (fn, name)
+        return found
+
+    def joined(self, several: Sequence[Accumulators]) -> None:
+        """Combines accumulators of the same elements: the first half with the second, until one is left."""
+        while len(several) > 1:
+            half = len(several) // 2
+            for first, second in zip(several[:half], several[half:], strict=True):
+                for target, (fn, name) in first.items():
+                    own, more = Var(name, target.dtype), Var(second[target][1], target.dtype)
+                    self.line(f"{name} = {self.combined(fn, own, more, more, Lanes(own, own, 1))}")
+            several = several[:half]
+
+    def step(self, loop: For, place: _Place, accumulators: Accumulators) -> None:
         """The body of a vectorized loop, its own reductions going to accumulators."""
         if not accumulators:
             self.indented(loop.body, place)
@@ -472,10 +514,9 @@ class _Writer:
             return f"{own.name} {words[fn]} ({more.name})"
         return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({own.name}, {more.name})"
 
-    def accumulators(self, loop: For, place: _Place, lanes: int) -> dict[Load, tuple[str, str]]:
-        """A vector for each element that the loop reduces into, started at the identity; none where it does anything
-        else as well."""
-        found: dict[Load, tuple[str, str]] = {}
+    def accumulators(self, loop: For, place: _Place, lanes: int) -> dict[Load, str]:
+        """The elements that the loop reduces into, and by which function; none where it does anything else as well."""
+        found: dict[Load, str] = {}
         inside = replace(place, lanes=Lanes(loop.var, loop.var, lanes))
         for stmt, where in self.flat(loop.body, inside):
             if not isinstance(stmt, Store):
@@ -486,12 +527,7 @@ class _Writer:
                 return {}
             if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)) or target in found:
                 return {}
-            found[target] = (fn, "")
-        for target, (fn, _) in found.items():
-            name = self.fresh("a")
-            identity = self.spell.constant(_identity(fn, target.dtype)).text
-            self.line(f"{name} = {self.spell.use('splat')}({identity}, {lanes})")
-            found[target] = (fn, name)
+            found[target] = fn
         return found
 
     # ------------------------------------------------------------------ local buffers

@@ -12,33 +12,29 @@ from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.reductions import At, normalized, over, without
 
 
-def exponentials(x: Tensor, axes: Sequence[int]) -> tuple[At, Tensor, Tensor]:
-    """The widened elements, their largest along the axes, and the sum of exp(element - largest)."""
+def exponentials(x: Tensor, axes: Sequence[int]) -> tuple[At, Tensor, Tensor, Tensor]:
+    """The widened elements, their largest along the axes, exp(element - largest), and the sum of those."""
 
     def element(*at: Expr) -> Expr:
         return widened(x[at])
 
     largest = over(x.shape, axes, element, t.max, "largest")
-    total = over(x.shape, axes, lambda *at: apply("exp", element(*at) - largest[without(at, axes)]), t.sum, "total")
-    return element, largest, total
+    powers = compute(x.shape, lambda *at: apply("exp", element(*at) - largest[without(at, axes)]), name="powers")
+    return element, largest, powers, over(x.shape, axes, lambda *at: powers[at], t.sum, "total")
 
 
 def softmax(x: Tensor, axis: int, dtype: str, name: str) -> Tensor:
     """exp(x), divided by the sum of them along the axis."""
     axes = (normalized(axis, x.rank),)
-    element, largest, total = exponentials(x, axes)
-
-    def shares(*at: Expr) -> Expr:
-        row = without(at, axes)
-        return cast(apply("exp", element(*at) - largest[row]) / total[row], dtype)
-
-    return compute(x.shape, shares, dtype, name)
+    _, _, powers, total = exponentials(x, axes)
+    share = compute(total.shape, lambda *at: 1.0 / total[at], name="share")
+    return compute(x.shape, lambda *at: cast(powers[at] * share[without(at, axes)], dtype), dtype, name)
 
 
 def log_softmax(x: Tensor, axis: int, dtype: str, name: str) -> Tensor:
     """The logarithms of the softmax along the axis."""
     axes = (normalized(axis, x.rank),)
-    element, largest, total = exponentials(x, axes)
+    element, largest, _, total = exponentials(x, axes)
 
     def logarithms(*at: Expr) -> Expr:
         row = without(at, axes)
