@@ -39,7 +39,7 @@ def read_model(proto: ModelProto, storage: Storage, where: str) -> Graph:
     functions: dict[tuple[str, str], Function] = {}
     model = Model(where, storage, header, functions, frozenset(names))
     for name, function in zip(names, proto.functions, strict=True):
-        functions[name] = _read_function(function, model)
+        functions[name] = read_function(function, model)
     graph = GraphReader(model, f"{where}: ", None).read(proto.graph)
     check_calls(graph, where)
     return graph
@@ -75,7 +75,8 @@ def _opsets(proto: ModelProto | FunctionProto, where: str) -> tuple[tuple[str, i
     return tuple(("" if o.domain == "ai.onnx" else o.domain, int(o.version)) for o in proto.opset_import)
 
 
-def _read_function(proto: FunctionProto, model: Model) -> Function:
+def read_function(proto: FunctionProto, model: Model) -> Function:
+    """A function of a model."""
     inner = replace(model, header=replace(model.header, opsets=_opsets(proto, model.where)))
     op = op_name(proto.domain, proto.name)
     reader = GraphReader(inner, f"{model.where}: function {op!r}: ", None)

@@ -1,0 +1,56 @@
+"""Ops that no nest describes, but that ONNX says in other ops: they become calls of functions, which are inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Function, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.types import TensorType
+from graphopt.lowering.operators.table import lowering
+
+BODIED = frozenset({"If", "Loop", "Scan"})
+"""Ops that are lowered with their bodies."""
+
+
+def expanded(graph: Graph) -> Graph:
+    """The graph with the bodies of such ops as local functions; the graph itself where there are none."""
+    from graphopt.ir.onnx_io.bodies import function_of  # only here is onnx needed to lower a graph
+
+    wanted = [n for n in graph.nodes() if _is_unknown(graph, n)]
+    if not wanted:
+        return graph
+    facts = infer(graph)
+    found: dict[int, Function] = {}
+    for node in wanted:
+        types = _types(node, facts)
+        if types is None:
+            continue
+        function = function_of(graph, node, types, f"graphopt.{node.id}")
+        if function is not None:
+            found[node.id] = function
+    if not found:
+        return graph
+    made = graph.copy()
+    made.functions = {**graph.functions, **{(f.op, f.overload): f for f in found.values()}}
+    for id, function in found.items():
+        made.update(id, origin=replace(made.node(id).origin, overload=function.overload))
+    return made
+
+
+def _is_unknown(graph: Graph, node: Node) -> bool:
+    known = node.op in (INPUT, CONSTANT, *BODIED) or lowering(node.op) is not None
+    return not known and (node.op, node.origin.overload) not in graph.functions
+
+
+def _types(node: Node, facts: Mapping[Value, Fact]) -> list[TensorType | None] | None:
+    """The types of the inputs, None for those left out; None where one is no tensor."""
+    found: list[TensorType | None] = []
+    for value in node.inputs:
+        type = None if value is None else facts[value].type
+        if value is not None and not isinstance(type, TensorType):
+            return None
+        found.append(type if isinstance(type, TensorType) else None)
+    return found
