@@ -52,9 +52,9 @@ def output_types(what: Outputs, inputs: Sequence[Type | None], attrs: dict[str, 
     """The types that a user's function gives. ValueError where it fails, with what it says."""
     try:
         found = what(*inputs, **attrs)
+        types = [found] if isinstance(found, TensorType) else list(found)
     except Exception as error:  # whatever the user's code raises on these types
         raise ValueError(f"its outputs cannot be told: {str(error) or type(error).__name__}") from error
-    types = [found] if isinstance(found, TensorType) else list(found)
     if not all(isinstance(t, TensorType) for t in types):
         raise ValueError("its outputs cannot be told: a TensorType is expected for each")
     return types

@@ -96,6 +96,8 @@ class Classes:
 
     def _load(self, facts: Mapping[Value, Fact]) -> None:
         for node in self.graph.order():
+            if not node.n_outputs:  # it is there for its effects, and equals nothing
+                continue
             inputs = [None if v is None else self.values[v] for v in node.inputs]
             known = [facts.get(v, NOTHING) for v in node.outputs]
             terms = self._apply(self._symbol(_symbol_of(node)), inputs, known)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 
+from graphopt.ir.added import Added, Outputs, add
 from graphopt.lowering.compute import Tensor
 from graphopt.lowering.operators.operation import DTYPES, Lowering, NotLowered, Operation
 
@@ -47,18 +48,21 @@ MODULES = (
 _added: dict[str, Lowering] = {}
 
 
-def lower(op: str) -> Callable[[Lowering], Lowering]:
+def lower(op: str, outputs: Outputs | None = None) -> Callable[[Lowering], Lowering]:
     """A decorator: the function describes what ``op`` (``MyOp``, ``my.domain::MyOp``) computes from now on.
 
     It takes an ``Operation`` and gives back one tensor for each output; it raises ``NotLowered`` where the op is
-    better left to the reference evaluator.
+    better left to the reference evaluator. Of an op that ONNX does not have, ``outputs`` gives the types of the
+    outputs, from those of the inputs (``TensorType``) and the attributes by name.
     """
 
-    def add(function: Lowering) -> Lowering:
+    def describes(function: Lowering) -> Lowering:
         _added[op] = function
+        if outputs is not None:
+            add(op, Added(outputs))
         return function
 
-    return add
+    return describes
 
 
 @cache
@@ -77,7 +81,7 @@ def lowering(op: str) -> Lowering | None:
 
 
 def describe(operation: Operation) -> tuple[Tensor, ...]:
-    """The tensors that the operation computes, one for each output. NotLowered, with the reason, where there is no way."""
+    """The tensors that the operation computes, one for each output. NotLowered, with the reason, where it cannot be."""
     function = lowering(operation.op)
     if function is None:
         raise NotLowered(f"no nest is written for {operation.op}")
