@@ -1,39 +1,33 @@
-"""The pipeline from a model to a function of its inputs: every step of ``graphopt.compile``, one line each."""
+"""``graphopt.compile``: from a model to a function of its inputs; its steps are in ``graphopt.pipeline``.
+
+A model that was compiled before needs neither the steps nor the packages that they work with, so that both
+are imported when they are first needed.
+"""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphopt.derivation import Preparation
-from graphopt.errors import CompilationError, InputError, UsageError
-from graphopt.ir import onnx_io
-from graphopt.ir.constants import Array, Constant
-from graphopt.ir.graph import CONSTANT, Attrs, Graph
-from graphopt.ir.infer import infer
-from graphopt.ir.onnx_io.tensors import numpy_dtype
-from graphopt.ir.types import TensorType, Unranked, fresh_symbol
-from graphopt.kernels.compile import compile_kernels, native_driver
-from graphopt.lowering.link import Linked, Part, link
-from graphopt.lowering.lower import NeedsValues, lower
-from graphopt.optimize import optimize_graph
+from graphopt import stored
+from graphopt.compilation import CompileReport, Settings
+from graphopt.errors import InputError, ReadError, UsageError
 from graphopt.progress import Listener
-from graphopt.report import Step
-from graphopt.rewrite.simplify import simplify
-from graphopt.runtime.dtypes import STORAGE
-from graphopt.runtime.program import Program, Row
+from graphopt.runtime.profile import Row
+from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
-from graphopt.runtime.steps import Code
-from graphopt.steps import Steps
+from graphopt.runtime.steps import Array
 from graphopt.target import Target
 from graphopt.target import target as target_named
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Graph
+    from graphopt.pipeline import Compiled
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 """What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
@@ -41,43 +35,6 @@ Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 
 class ReferenceWarning(UserWarning):
     """A node that no kernel computes: ONNX's reference evaluator does, which is slow."""
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """What became of a model, or of one specialization of it."""
-
-    steps: tuple[Step, ...]
-    kernels: int
-    """Kernels, equal ones counted once."""
-    calls: int
-    """Calls of kernels in one run, bodies counted once."""
-    reference: tuple[tuple[str, str, str], ...]
-    """Of each node that is left to the reference evaluator: its name, its op, and why."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """A line for each node that is left to the reference evaluator."""
-        return tuple(f"{name} ({op}) runs by reference, which is slow: {why}" for name, op, why in self.reference)
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A program with what it was made from."""
-
-    program: Program
-    linked: Linked
-    graph: Graph
-    report: CompileReport
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a model is compiled."""
-
-    threads: int = 1
-    strict: bool = False
-    jobs: int | None = None
 
 
 def compile(
@@ -90,6 +47,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     jobs: int | None = None,
+    cache: bool = True,
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor.
@@ -98,67 +56,12 @@ def compile(
     ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
     CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``. ``shapes`` and ``dims`` fix
     open dimensions of its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core).
+    ``cache`` is whether the program of a path or bytes is kept, and taken where it was kept before: 1 GiB at most for
+    one, 2 GiB for all, in the user's cache folder or that which ``GRAPHOPT_CACHE`` names.
     """
-    step = Steps(listener)
-    graph = prepared(model, step, target, shapes or {}, dims or {}, optimize)
-    return CompiledModel(graph, Settings(threads, strict, jobs), step)
-
-
-def prepared(
-    model: Any,
-    step: Steps,
-    target: str | Target,
-    shapes: Mapping[str, Sequence[int]],
-    dims: Mapping[str, int],
-    optimize: bool,
-) -> Graph:
-    """The graph of a model as it is lowered: read, fixed, and rewritten."""
     place = target_named(target) if isinstance(target, str) else target
-    graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
-    graph = Preparation(shapes=shapes, dims=dims).fixed(graph)
-    if optimize:
-        return optimize_graph(graph, target=place, step=step)[0]
-    return step("tidy", _tidied, graph)
-
-
-def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
-    """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
-    facts = step("infer types", infer, graph)
-    lowered = step("lower", lower, graph, facts)
-    linked = step("link", link, graph, facts, lowered)
-    if settings.strict and linked.reference:
-        name, op, why = linked.reference[0]
-        raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
-    kernels = (native_driver(), *linked.kernels)
-    objects = step("compile", compile_kernels, kernels, jobs=settings.jobs)
-    program = step("load", load_program, linked, objects, settings.threads)
-    calls = len(linked.parts)
-    return Compiled(
-        program, linked, graph, CompileReport(tuple(step.done), len(linked.kernels), calls, linked.reference)
-    )
-
-
-def parts_of(
-    model: Any,
-    *,
-    target: str | Target = "portable",
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, int] | None = None,
-) -> tuple[Part, ...]:
-    """The calls that a model becomes, with their nests and kernels, none of which is compiled."""
-    step = Steps()
-    graph = prepared(model, step, target, shapes or {}, dims or {}, True)
-    facts = infer(graph)
-    try:
-        return link(graph, facts, lower(graph, facts)).parts
-    except NeedsValues as needs:
-        names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
-        raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None
-
-
-def _tidied(graph: Graph) -> Graph:
-    """The graph with its local functions expanded and its constants computed, and no rules applied."""
-    return simplify(graph)
+    settings = Settings(threads, strict, jobs, optimize, place, shapes or {}, dims or {}, listener)
+    return CompiledModel(model, settings, stored.place_of(model, settings) if cache else None)
 
 
 class CompiledModel:
@@ -168,20 +71,21 @@ class CompiledModel:
     are shapes of others, it compiles a program for each that comes, on the first call that needs it, and keeps it.
     """
 
-    def __init__(self, graph: Graph, settings: Settings, step: Steps) -> None:
-        self.graph, self.settings = graph, settings
-        self._step = step
+    def __init__(self, model: Any, settings: Settings, place: stored.Place | None = None) -> None:
+        self.settings = settings
+        self._model, self._place = model, place
+        self._lock = threading.RLock()
         self._programs: dict[Key, Compiled] = {}
-        self._lock = threading.Lock()
+        self._graph: Graph | None = None
         self._needed: frozenset[str] = frozenset()
         """The inputs whose elements programs are compiled for."""
-        self._inputs = {graph.names[v]: v for v in graph.inputs}
-        self._unranked = [n for n, v in self._inputs.items() if _is_unranked(graph.types.get(v))]
-        if not self._unranked:
-            try:
-                self._programs[()] = self._compiled(graph)
-            except NeedsValues as needs:
-                self._needed = frozenset(graph.names[v] for v in needs.inputs)
+        self._unranked: tuple[str, ...] = ()
+        self._only: tuple[Program, CompileReport] | None = None
+        """The program for all that may come, where there is one."""
+        if place is not None:
+            self._only = stored.load(place, settings.threads)
+        if self._only is None:
+            self._begin()
 
     # -- calling
 
@@ -193,19 +97,21 @@ class CompiledModel:
         """
         feeds = self._feeds(inputs)
         chosen, rest = self._chosen(feeds)
-        return chosen.program(rest, out)
+        return chosen(rest, out)
 
     def profile(self, *inputs: Any) -> tuple[Row, ...]:
         """What each step of one call took, in the order in which they began."""
         chosen, rest = self._chosen(self._feeds(inputs))
-        return chosen.program.profile(rest)
+        return chosen.profile(rest)
 
     def save(self, folder: str | Path) -> None:
         """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
-        save(self.compiled.program, folder)
+        save(self.compiled.program if self._only is None else self._only[0], folder)
 
     def close(self) -> None:
         """Give back memory and threads; the model cannot be called any more."""
+        if self._only is not None:
+            self._only[0].close()
         for compiled in self._programs.values():
             compiled.program.close()
 
@@ -218,8 +124,17 @@ class CompiledModel:
     # -- looking
 
     @property
+    def graph(self) -> Graph:
+        """The graph that was lowered."""
+        return self._begin()
+
+    @property
     def compiled(self) -> Compiled:
-        """The program, or the latest of several. UsageError where none is compiled before the model is called."""
+        """The program with what it was made from, or the latest of several.
+
+        UsageError where none is compiled before the model is called, ReadError where the model's file has changed.
+        """
+        self._begin()
         if not self._programs:
             what = ", ".join(sorted({*self._needed, *self._unranked}))
             raise UsageError(f"a program is compiled for each value of {what}: call the model once, or fix its inputs")
@@ -228,12 +143,52 @@ class CompiledModel:
     @property
     def report(self) -> CompileReport:
         """What became of the model."""
-        return self.compiled.report
+        return self.compiled.report if self._only is None else self._only[1]
 
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the inputs, in order."""
+        if self._only is not None:
+            return self._only[0].inputs
         return tuple(self._inputs)
+
+    # -- making programs
+
+    def _begin(self) -> Graph:
+        """The graph, prepared and compiled where that has not been done yet."""
+        from graphopt.lowering.lower import NeedsValues
+        from graphopt.pipeline import prepared, unranked_inputs
+        from graphopt.steps import Steps
+
+        with self._lock:
+            if self._graph is not None:
+                return self._graph
+            if self._place is not None and not self._place.is_current:
+                raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
+            self._step = Steps(self.settings.listener)
+            graph, is_whole = prepared(self._model, self.settings, self._step)
+            self._model = None
+            self._inputs = {graph.names[v]: v for v in graph.inputs}
+            self._unranked = unranked_inputs(graph)
+            if not self._unranked:
+                try:
+                    compiled = self._programs[()] = self._compiled(graph)
+                    if self._only is None:
+                        self._only = compiled.program, compiled.report
+                        if self._place is not None and is_whole:
+                            stored.store(self._place, *self._only)
+                except NeedsValues as needs:
+                    self._needed = frozenset(graph.names[v] for v in needs.inputs)
+            self._graph = graph
+            return graph
+
+    def _compiled(self, graph: Graph) -> Compiled:
+        from graphopt.pipeline import compile_graph
+
+        compiled = compile_graph(graph, self.settings, self._step)
+        for line in compiled.report.warnings:
+            warnings.warn(line, ReferenceWarning, stacklevel=5)
+        return compiled
 
     # -- choosing a program
 
@@ -242,29 +197,33 @@ class CompiledModel:
         given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping | list | tuple) else inputs
         if isinstance(given, Mapping):
             return given
-        if len(given) > len(self._inputs):
+        if len(given) > len(self.input_names):
             raise InputError(f"{len(given)} arrays are given, and the inputs are {self._listed()}")
-        return dict(zip(self._inputs, given, strict=False))
+        return dict(zip(self.input_names, given, strict=False))
 
     def _listed(self) -> str:
-        return ", ".join(map(repr, self._inputs)) or "none"
+        return ", ".join(map(repr, self.input_names)) or "none"
 
-    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Compiled, Mapping[str, Any]]:
+    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:
         """The program for these inputs, and what it is called with."""
-        if not self._needed and not self._unranked:
-            return self._programs[()], feeds
+        if self._only is not None:
+            return self._only[0], feeds
+        from graphopt.lowering.lower import NeedsValues
+        from graphopt.pipeline import specialized
+
         while True:
             key = self._key(feeds)
             if key not in self._programs:
                 with self._lock:
                     if key not in self._programs:
                         try:
-                            self._programs[key] = self._compiled(self._specialized(feeds))
+                            graph = specialized(self.graph, self._needed, self._unranked, feeds)
+                            self._programs[key] = self._compiled(graph)
                         except NeedsValues as needs:
                             self._needed |= {self.graph.names[v] for v in needs.inputs}
                             continue
             rest = feeds if not self._needed else {n: a for n, a in feeds.items() if n not in self._needed}
-            return self._programs[key], rest
+            return self._programs[key].program, rest
 
     def _key(self, feeds: Mapping[str, Any]) -> Key:
         found: list[tuple[str, str, tuple[int, ...], bytes]] = []
@@ -283,6 +242,8 @@ class CompiledModel:
 
     def _check(self, name: str, array: Array) -> None:
         """Refuse elements that are not what the input's type says."""
+        from graphopt.ir.types import TensorType
+
         type = self.graph.types.get(self._inputs[name])
         if not isinstance(type, TensorType):
             return
@@ -294,45 +255,3 @@ class CompiledModel:
             )
             if not fits:
                 raise InputError(f"input {name!r} has the shape {list(array.shape)}, and {type} is expected")
-
-    def _specialized(self, feeds: Mapping[str, Any]) -> Graph:
-        """The graph for the elements and ranks of these inputs."""
-        graph = self.graph.copy()
-        for name in self._unranked:
-            value, type = self._inputs[name], graph.types.get(self._inputs[name])
-            rank = np.asarray(feeds[name]).ndim
-            dtype = type.dtype if isinstance(type, TensorType) else np.asarray(feeds[name]).dtype.name
-            graph.types[value] = TensorType(dtype, tuple(fresh_symbol() for _ in range(rank)))
-        for name in sorted(self._needed):
-            value = self._inputs[name]
-            held = graph.producer(value).attrs.get("default")
-            if name in feeds:
-                held = Constant.of(np.array(feeds[name]))
-            assert isinstance(held, Constant)
-            graph.inputs.remove(value)
-            graph.types.pop(value, None)
-            graph.update(value.node, op=CONSTANT, attrs=Attrs(value=held))
-        return graph
-
-    def _compiled(self, graph: Graph) -> Compiled:
-        compiled = compile_graph(graph, self.settings, self._step)
-        for line in compiled.report.warnings:
-            warnings.warn(line, ReferenceWarning, stacklevel=4)
-        return compiled
-
-
-def _is_unranked(type: object) -> bool:
-    return type is None or (isinstance(type, TensorType) and isinstance(type.shape, Unranked))
-
-
-def load_program(linked: Linked, objects: Sequence[bytes], threads: int) -> Program:
-    """The program that runs compiled kernels; the first object is the driver."""
-    driver, *kernels = objects
-    code = Code(linked.inputs, linked.outputs, linked.buffers, linked.steps, tuple(kernels), driver, linked.constants)
-    return Program(code, linked.functions, numpy_dtypes(), threads)
-
-
-@cache
-def numpy_dtypes() -> dict[str, np.dtype[Any]]:
-    """The numpy types of elements that numpy itself does not know."""
-    return {name: numpy_dtype(name) for name, dtype in STORAGE.items() if numpy_dtype(name) != dtype}

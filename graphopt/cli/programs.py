@@ -158,10 +158,11 @@ def show_model(
     dim: Dims = None,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
-    from graphopt.compile import parts_of
+    from graphopt.compilation import Settings
     from graphopt.lowering.script_print import show
+    from graphopt.pipeline import parts_of
 
-    parts = parts_of(model, shapes=values.shapes(shape or ()), dims=values.dims(dim or ()))
+    parts = parts_of(model, Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ())))
     if loops is None and source is None:
         show_parts(parts)
         return

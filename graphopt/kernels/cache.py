@@ -1,4 +1,4 @@
-"""Where object code is kept between runs: a folder that only its user may touch.
+"""Where object code and programs are kept between runs: folders that only their user may touch.
 
 A kernel's files are named by a digest of all that its object code depends on, so that nothing stale is
 ever found: ``<digest>.py`` is the source, ``<digest>.o`` the object code behind a checksum.
@@ -24,17 +24,17 @@ VARIABLE = "GRAPHOPT_CACHE"
 _MARK = b"graphopt object 1\n"
 
 
-def folder() -> Path:
-    """The folder of kernels, made where it is missing; raises ``UsageError`` where others may write or read it."""
-    place = _root() / "kernels"
+def folder(name: str = "kernels") -> Path:
+    """The folder of that name, made where it is missing; raises ``UsageError`` where others may write or read it."""
+    place = _root() / name
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = place.lstat()
     except OSError as error:
-        raise UsageError(f"the folder {place} for compiled kernels cannot be made: {error.strerror}") from None
+        raise UsageError(f"the folder {place} for compiled code cannot be made: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
-            f"the folder {place} for compiled kernels must be this user's alone (mode 0700): what lies there is run; "
+            f"the folder {place} for compiled code must be this user's alone (mode 0700): what lies there is run; "
             f"chmod 700 it, or set {VARIABLE} to another"
         )
     return place
@@ -42,7 +42,7 @@ def folder() -> Path:
 
 def digest(kernel: Kernel) -> str:
     """The name of a kernel's files: of its source, its parameters, this processor, and all that compiles it."""
-    return sha256("\0".join([_compiler(), *kernel.params, kernel.source]).encode()).hexdigest()[:40]
+    return sha256("\0".join([compiler(), *kernel.params, kernel.source]).encode()).hexdigest()[:40]
 
 
 def stored(place: Path) -> bytes | None:
@@ -85,8 +85,8 @@ def _root() -> Path:
 
 
 @cache
-def _compiler() -> str:
-    """All that object code depends on apart from the kernel, as one digest."""
+def compiler() -> str:
+    """A digest of all that object code depends on apart from the kernel: the compilers, the processor, this package."""
     state = sha256()
     for name in ("numba", "llvmlite"):
         try:

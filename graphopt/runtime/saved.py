@@ -70,8 +70,11 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
         raise UsageError(f"{place} cannot be written: {error.strerror}") from None
 
 
-def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program:
-    """The program in a folder. Elements that numpy has no type for (bfloat16) are integers of the same width.
+def load(
+    folder: str | os.PathLike[str], threads: int | None = None, dtypes: Mapping[str, np.dtype[Any]] | None = None
+) -> Program:
+    """The program in a folder. Elements that numpy has no type for (bfloat16) are integers of the same width, unless
+    ``dtypes`` has types for them.
 
     Raises ``ReadError`` where the folder is damaged, was written by a later version, or is for another processor.
     """
@@ -100,6 +103,7 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program:
             driver,
             _constants(place / CONSTANTS_FILE, text["constants"], buffers),
         ),
+        dtypes=dtypes,
         threads=threads,
     )
 

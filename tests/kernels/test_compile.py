@@ -123,9 +123,9 @@ def test_the_name_tells_what_differs(folder: Path, monkeypatch: pytest.MonkeyPat
         cache.digest(Kernel(one.source, ("float64", "float32", "size"))),
     }
     monkeypatch.setattr(cpu, "features", lambda: frozenset({"sse2"}))
-    cache._compiler.cache_clear()
+    cache.compiler.cache_clear()
     names.add(cache.digest(one))
-    cache._compiler.cache_clear()
+    cache.compiler.cache_clear()
     assert len(names) == 4
 
 
@@ -160,7 +160,7 @@ def test_the_folder_is_its_users_alone(folder: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(UsageError, match="for compiled kernels cannot be made: Not a directory"):
+    with pytest.raises(UsageError, match="for compiled code cannot be made: Not a directory"):
         compile_kernels([scaled(2)])
 
 

@@ -1,0 +1,46 @@
+"""How a model is compiled, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphopt.progress import Listener
+from graphopt.target import PORTABLE, Target
+
+if TYPE_CHECKING:
+    from graphopt.report import Step
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is compiled: the options of ``graphopt.compile``."""
+
+    threads: int = 1
+    strict: bool = False
+    jobs: int | None = None
+    optimize: bool = True
+    target: Target = PORTABLE
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    listener: Listener | None = None
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What became of a model, or of one specialization of it."""
+
+    steps: tuple[Step, ...]
+    """What was done and how long it took; nothing for a program that was compiled before."""
+    kernels: int
+    """Kernels, equal ones counted once."""
+    calls: int
+    """Calls of kernels in one run, bodies counted once."""
+    reference: tuple[tuple[str, str, str], ...] = ()
+    """Of each node that is left to the reference evaluator: its name, its op, and why."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each node that is left to the reference evaluator."""
+        return tuple(f"{name} ({op}) runs by reference, which is slow: {why}" for name, op, why in self.reference)

@@ -1,0 +1,126 @@
+"""From a model to its program: every step of ``graphopt.compile``, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphopt.compilation import CompileReport, Settings
+from graphopt.derivation import Preparation
+from graphopt.errors import CompilationError, UsageError
+from graphopt.ir import onnx_io
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import CONSTANT, Attrs, Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
+from graphopt.ir.types import TensorType, fresh_symbol
+from graphopt.kernels.compile import compile_kernels, native_driver
+from graphopt.lowering.expand import expanded
+from graphopt.lowering.link import Linked, Part, link
+from graphopt.lowering.lower import NeedsValues, lower
+from graphopt.optimize import optimize_graph
+from graphopt.rewrite.simplify import simplify
+from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.program import Program
+from graphopt.runtime.steps import Code
+from graphopt.steps import Steps
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program with what it was made from."""
+
+    program: Program
+    linked: Linked
+    graph: Graph
+    report: CompileReport
+
+
+def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
+    """The graph of a model as it is lowered: read, fixed, and rewritten; and whether the model is all in one piece."""
+    graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
+    is_whole = not data_files(graph)
+    graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
+    if settings.optimize:
+        return optimize_graph(graph, target=settings.target, step=step)[0], is_whole
+    return step("tidy", _tidied, graph), is_whole
+
+
+def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
+    """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
+    facts = step("infer types", infer, graph)
+    lowered = step("lower", lower, graph, facts)
+    linked = step("link", link, graph, facts, lowered)
+    if settings.strict and linked.reference:
+        name, op, why = linked.reference[0]
+        raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
+    kernels = (native_driver(), *linked.kernels)
+    objects = step("compile", compile_kernels, kernels, jobs=settings.jobs)
+    program = step("load", load_program, linked, objects, settings.threads)
+    calls = len(linked.parts)
+    return Compiled(
+        program, linked, graph, CompileReport(tuple(step.done), len(linked.kernels), calls, linked.reference)
+    )
+
+
+def parts_of(model: Any, settings: Settings) -> tuple[Part, ...]:
+    """The calls that a model becomes, with their nests and kernels, none of which is compiled."""
+    graph, _ = prepared(model, settings, Steps())
+    facts = infer(graph)
+    try:
+        return link(graph, facts, lower(graph, facts)).parts
+    except NeedsValues as needs:
+        names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
+        raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None
+
+
+def unranked_inputs(graph: Graph) -> tuple[str, ...]:
+    """The names of the inputs of which not even the rank is known."""
+    return tuple(graph.names[v] for v in graph.inputs if _is_unranked(graph.types.get(v)))
+
+
+def specialized(graph: Graph, needed: Collection[str], unranked: Collection[str], feeds: Mapping[str, Any]) -> Graph:
+    """The graph for the elements of the needed inputs, and for the ranks of those whose rank is open."""
+    graph = graph.copy()
+    inputs = {graph.names[v]: v for v in graph.inputs}
+    for name in unranked:
+        value, type = inputs[name], graph.types.get(inputs[name])
+        rank = np.asarray(feeds[name]).ndim
+        dtype = type.dtype if isinstance(type, TensorType) else np.asarray(feeds[name]).dtype.name
+        graph.types[value] = TensorType(dtype, tuple(fresh_symbol() for _ in range(rank)))
+    for name in sorted(needed):
+        value = inputs[name]
+        held = graph.producer(value).attrs.get("default")
+        if name in feeds:
+            held = Constant.of(np.array(feeds[name]))
+        assert isinstance(held, Constant)
+        graph.inputs.remove(value)
+        graph.types.pop(value, None)
+        graph.update(value.node, op=CONSTANT, attrs=Attrs(value=held))
+    return graph
+
+
+def _is_unranked(type: object) -> bool:
+    return type is None or (isinstance(type, TensorType) and type.rank is None)
+
+
+def _tidied(graph: Graph) -> Graph:
+    """The graph with its local functions expanded and its constants computed, and no rules applied."""
+    return simplify(graph)
+
+
+def load_program(linked: Linked, objects: Sequence[bytes], threads: int) -> Program:
+    """The program that runs compiled kernels; the first object is the driver."""
+    driver, *kernels = objects
+    code = Code(linked.inputs, linked.outputs, linked.buffers, linked.steps, tuple(kernels), driver, linked.constants)
+    return Program(code, linked.functions, numpy_dtypes(), threads)
+
+
+@cache
+def numpy_dtypes() -> dict[str, np.dtype[Any]]:
+    """The numpy types of elements that numpy itself does not know."""
+    return {name: numpy_dtype(name) for name, dtype in STORAGE.items() if numpy_dtype(name) != dtype}

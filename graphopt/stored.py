@@ -1,0 +1,175 @@
+"""Programs of models that were compiled before, kept in the user's cache folder: such a model starts without compilers.
+
+A program lies under a digest of all that it depends on: the model's content, the settings, this package, the packages
+that it works with, and the processor. So nothing stale is ever found. What is damaged is dropped, and made anew; what
+was used longest ago goes where the folder holds more than ``MOST`` bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache as remembered
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from graphopt.compilation import CompileReport, Settings
+from graphopt.errors import ReadError, UsageError
+from graphopt.kernels import cache
+from graphopt.runtime import cpu, saved
+from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.program import Program
+
+LARGEST = 1 << 30
+"""Bytes of constants that a program has at most to be kept."""
+MOST = 1 << 31
+"""Bytes that all programs take at most."""
+
+_PIECE = 1 << 22
+"""Bytes of a model that are digested at a time."""
+_PACKAGE = Path(__file__).resolve().parent
+_PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
+_REPORT = "report.json"
+_EXTENDED = ("graphopt.ir.added", "graphopt.lowering.operators.table")
+"""Where ops that users add become known: what a program does is then not told by the model alone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the program of a model is kept, or will be."""
+
+    folder: Path
+    model: Any
+    """The path of the model's file, or its bytes."""
+    stamp: object
+    """What changes when the file does."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the model is still what it was when its place was found."""
+        return self.stamp == _stamp(self.model)
+
+
+def place_of(model: Any, settings: Settings) -> Place | None:
+    """Where the program of a model is kept; None where it is not: that of a model that is no file and no bytes, or
+    cannot be read, and where ops were added. Raises ``UsageError`` where others may write into the cache folder."""
+    if not isinstance(model, str | Path | bytes | bytearray | memoryview) or is_extended():
+        return None
+    try:
+        stamp = _stamp(model)
+        content = _of_file(Path(model)) if isinstance(model, str | Path) else sha256(model).hexdigest()
+    except OSError:
+        return None
+    shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
+    dims = sorted((name, int(n)) for name, n in settings.dims.items())
+    options = repr((settings.optimize, settings.target, shapes, dims))
+    name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
+    return Place(cache.folder("programs") / name, model, stamp)
+
+
+def is_extended() -> bool:
+    """Whether ops were added to those that every graphopt knows."""
+    return any(getattr(sys.modules.get(name), "_added", None) for name in _EXTENDED)
+
+
+def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
+    """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
+    try:
+        told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
+        program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
+        report = CompileReport((), int(told["kernels"]), int(told["calls"]))
+    except FileNotFoundError:
+        return None
+    except (ReadError, OSError, ValueError, LookupError, TypeError):
+        shutil.rmtree(place.folder, ignore_errors=True)
+        return None
+    with suppress(OSError):
+        os.utime(place.folder)
+    return program, report
+
+
+def store(place: Place, program: Program, report: CompileReport) -> None:
+    """Keep a program, whole or not at all; not one that is too large, that needs Python, or whose model has changed."""
+    size = sum(c.nbytes for c in program.code.constants.values())
+    if report.reference or size > LARGEST or not place.is_current:
+        return
+    ports = (*program.code.inputs, *program.code.outputs)
+    foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
+    told = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    above = place.folder.parent
+    with suppress(OSError, UsageError):  # a program that cannot be kept runs all the same
+        _prune(above, MOST - size)
+        made = Path(tempfile.mkdtemp(prefix=".", dir=above))
+        try:
+            saved.save(program, made)
+            (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
+            os.rename(made, place.folder)  # fails where another process was quicker
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _prune(folder: Path, most: int) -> None:
+    """Drop what was used longest ago, until no more than so many bytes are left."""
+    found = []
+    for place in folder.iterdir():
+        with suppress(OSError):  # another process may be dropping it too
+            found.append((place.stat().st_mtime_ns, sum(f.stat().st_size for f in place.iterdir()), place))
+    total = sum(size for _, size, _ in found)
+    for _, size, place in sorted(found):
+        if total <= most:
+            return
+        shutil.rmtree(place, ignore_errors=True)
+        total -= size
+
+
+def _is_foreign(dtype: str) -> bool:
+    """Whether numpy itself knows no such elements."""
+    return dtype in STORAGE and STORAGE[dtype].name != dtype
+
+
+def _foreign() -> Any:
+    from graphopt.pipeline import numpy_dtypes
+
+    return numpy_dtypes()
+
+
+def _stamp(model: Any) -> object:
+    if not isinstance(model, str | Path):
+        return None
+    found = os.stat(model)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _of_file(path: Path) -> str:
+    """A digest of a file's content, to which all cores contribute."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+
+        def piece(start: int) -> bytes:
+            return sha256(os.pread(file.fileno(), _PIECE, start)).digest()
+
+        with ThreadPoolExecutor(cpu.cores()) as threads:
+            return sha256(b"".join(threads.map(piece, range(0, size, _PIECE)))).hexdigest()
+
+
+@remembered
+def _sources() -> str:
+    """A digest of this package, of its rules, and of the versions of what it works with."""
+    state = sha256(sys.version.encode())
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            state.update(f"{name} {version(name)}\n".encode())
+    rules = [folder for folder in (_PACKAGE / "_rules", _PACKAGE.parent / "rules") if folder.is_dir()][:1]
+    for folder, pattern in ((_PACKAGE, "*.py"), (_PACKAGE, "*.lark"), *((r, "*.rules") for r in rules)):
+        for file in sorted(folder.rglob(pattern)):
+            state.update(f"{file.relative_to(folder)}\n".encode())
+            state.update(file.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,146 @@
+"""Programs are kept and found again, and nothing that is stale or damaged is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import stored
+from graphopt.compilation import Settings
+from graphopt.compile import CompiledModel
+from graphopt.errors import ReadError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+from graphopt.kernels.cache import VARIABLE
+
+TEXT = "x: float32[n, 8] w = float32[8, 4]{0.5, ...} b = float32[4]{1.0, ...} y = Relu(Add(MatMul(x, w), b)) return y"
+X = np.arange(16, dtype=np.float32).reshape(2, 8)
+WANT = X.sum(1, keepdims=True) * 0.5 + np.ones((1, 4))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "programs"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx_io.save(parse(TEXT), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def is_warm(made: CompiledModel) -> bool:
+    """Whether the program was found; what it computes is right in any case."""
+    np.testing.assert_allclose(made(X)["y"], WANT)
+    return made.report.steps == ()
+
+
+def test_a_second_start_needs_no_compiler(folder: Path, model: Path) -> None:
+    assert not is_warm(graphopt.compile(model))
+    script = (
+        "import sys, numpy, graphopt; made = graphopt.compile(sys.argv[1], threads=2);"
+        "print(made(numpy.ones((1, 8), 'float32'))['y'].tolist(), made.report.calls, made.input_names,"
+        "[m for m in ('numba', 'llvmlite', 'onnx', 'egglog', 'lark', 'networkx', 'ml_dtypes') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(model)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[5.0, 5.0, 5.0, 5.0]] 1 ('x',) []\n"
+
+
+def test_a_program_is_found_by_content_and_settings(folder: Path, model: Path) -> None:
+    assert not is_warm(graphopt.compile(model))
+    assert is_warm(graphopt.compile(str(model), threads=2, strict=True))
+    assert not is_warm(graphopt.compile(model.read_bytes(), optimize=False))
+    assert not is_warm(graphopt.compile(model, dims={"n": 2}))
+    assert is_warm(graphopt.compile(model, dims={"n": 2}))
+    assert not is_warm(graphopt.compile(model, cache=False))
+    onnx_io.save(parse(TEXT.replace("0.5", "0.25")), model)
+    assert graphopt.compile(model)(X)["y"][0, 0] == X[0].sum() / 4 + 1
+
+
+def test_bytes_are_found_too(folder: Path, model: Path) -> None:
+    assert not is_warm(graphopt.compile(model.read_bytes()))
+    assert is_warm(graphopt.compile(model.read_bytes()))
+
+
+def test_what_is_asked_of_a_found_program_is_made(folder: Path, model: Path, tmp_path: Path) -> None:
+    graphopt.compile(model)
+    made = graphopt.compile(model)
+    assert [row.label for row in made.profile(X)]
+    made.save(tmp_path / "saved")
+    assert made.report.kernels == len(made.compiled.linked.kernels)
+    assert "Relu" in [node.op for node in made.graph.nodes()]
+    assert is_warm(made)
+
+
+def test_the_graph_of_another_file_is_not_shown(folder: Path, model: Path) -> None:
+    graphopt.compile(model)
+    made = graphopt.compile(model)
+    onnx_io.save(parse(TEXT.replace("Relu", "Sigmoid")), model)
+    with pytest.raises(ReadError, match="has changed"):
+        _ = made.graph
+    np.testing.assert_allclose(made(X)["y"], WANT)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "code.bin", "constants.bin", "report.json"])
+def test_a_damaged_program_is_made_anew(folder: Path, model: Path, file: str) -> None:
+    graphopt.compile(model)
+    (place,) = folder.iterdir()
+    whole = (place / file).read_bytes()
+    (place / file).write_bytes(whole[:-1])
+    assert not is_warm(graphopt.compile(model))
+    assert (place / file).read_bytes() == whole
+    assert is_warm(graphopt.compile(model))
+
+
+def test_programs_with_data_files_are_not_kept(folder: Path, tmp_path: Path) -> None:
+    import onnx
+
+    graph = parse("x: float32[4096] w = float32[4096]{2.0, ...} y = Add(x, w) return y")
+    proto = onnx_io.to_proto(graph)
+    del proto.graph.node[:-1], proto.graph.initializer[:]
+    proto.graph.node[0].input[1] = "w"
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(4096, dtype=np.float32), "w"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    for _ in range(2):
+        assert graphopt.compile(tmp_path / "m.onnx").report.steps != ()
+    assert list(folder.iterdir()) == []
+
+
+def test_bfloat16_comes_back_as_bfloat16(folder: Path, tmp_path: Path) -> None:
+    onnx_io.save(parse("x: bfloat16[4] y = Add(x, x) return y"), tmp_path / "m.onnx")
+    for _ in range(2):
+        made = graphopt.compile(tmp_path / "m.onnx")
+        assert made(np.ones(4, ml_dtypes.bfloat16))["y"].dtype == ml_dtypes.bfloat16
+    assert made.report.steps == ()
+
+
+def test_what_was_used_longest_ago_goes_first(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{k}.onnx" for k in range(3)]
+    for k, path in enumerate(paths):
+        onnx_io.save(parse(TEXT.replace("1.0", f"{k}.5")), path)
+    for path in paths[:2]:
+        graphopt.compile(path)
+    size = sum(f.stat().st_size for f in folder.rglob("*.*") if f.is_file())
+    for age, path in enumerate(paths[:2]):
+        place = stored.place_of(path, Settings())
+        assert place is not None
+        os.utime(place.folder, (age, age))
+    assert graphopt.compile(paths[0]).report.steps == ()  # used again: now the other is the older one
+    monkeypatch.setattr(stored, "MOST", size)
+    graphopt.compile(paths[2])
+    assert [graphopt.compile(p).report.steps == () for p in (paths[0], paths[2])] == [True, True]
+    assert graphopt.compile(paths[1]).report.steps != ()
+
+
+def test_large_programs_are_not_kept(folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "LARGEST", 1)
+    graphopt.compile(model)
+    assert list(folder.iterdir()) == []
