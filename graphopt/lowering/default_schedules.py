@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, product
 from math import prod
 from typing import Final
@@ -384,7 +385,53 @@ class _Scheduler:
         if not all(_follows(c, first, self.nest) for c in rest):
             return None
         plan = _tiling(first, (rest or [first])[-1])
-        return None if plan is None else seq(*(self.alone(c) for c in before), self.tile(first, rest, plan))
+        made = self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
+        return None if made is None else seq(*(self.alone(c) for c in before), made)
+
+    def dots(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
+        """A contraction of operands that lie side by side along what is reduced: a few results at a time, each in
+        vectors of its own, share what they read."""
+        plan, groups = _shares(first), _collapsed(first, list(first.reduced))
+        if not plan or not _is_long(groups[-1]) or not _lies_along(first, groups[-1][-1]):
+            return None
+        outer = [
+            _Loop(self.var("o" if n > 1 else "i"), (a.extent + (n - 1)) // n)
+            for a in first.spatial
+            for n in [plan.get(a.var, 1)]
+        ]
+        made = first.stores[0].buffer
+        sums = self.local(made.name, [Const(n) for n in plan.values()], made.dtype)
+        if rest:
+            self.gone.add(made)
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            start = {a.var: _start(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
+            reduce_loops = [_Loop(self.var("r"), _product([a.extent for a in group])) for group in groups]
+            reduce_loops[-1] = replace(reduce_loops[-1], kind="vectorized")
+            reduced: dict[Var, Expr] = {}
+            for group, loop in zip(groups, reduce_loops, strict=True):
+                reduced.update(_taken_apart(loop.var, group))
+
+            def each(chain: Chain, part: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
+                steps = {v: _Loop(self.var("q"), Const(n), "unrolled") for v, n in plan.items()}
+                own = zip(first.spatial, chain.spatial, strict=True)
+                where = {c.var: start[f.var] + steps[f.var].var if f.var in plan else start[f.var] for f, c in own}
+                element = (sums, tuple(step.var for step in steps.values()))
+                return _wrapped(list(steps.values()), exchange(part(where), {made: element}))
+
+            zeros = {a.var: Const(0) for a in first.reduced}
+            begin = each(first, lambda where: _decomposed(first, {**where, **zeros})[0])
+            steps = each(first, lambda where: _decomposed(first, {**where, **reduced})[1])
+            ends = [each(c, partial(_bound, c)) for c in rest]
+            if not rest:
+                copies = {v: _Loop(self.var("q"), Const(n), "unrolled") for v, n in plan.items()}
+                place = [start[a.var] + copies[a.var].var if a.var in plan else start[a.var] for a in first.spatial]
+                kept = Load(sums, tuple(c.var for c in copies.values()))
+                ends = [_wrapped(list(copies.values()), Store(made, tuple(place), kept))]
+            return seq(begin, _wrapped(reduce_loops, steps), *ends)
+
+        size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
+        return self.shared_out(outer, size, body)
 
     def tile(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
         """The loops over tiles, and in them the tile. A last tile that would reach beyond the end is moved back; where
@@ -732,6 +779,11 @@ def _moved(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
     return Chain(chain.loops, replace(block, reads=read, writes=written))
 
 
+def _bound(chain: Chain, where: Mapping[Var, Expr]) -> Block:
+    """The block at a point."""
+    return chain.with_values([where[a.var] for a in chain.axes])
+
+
 def _decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
     """The block as two: what starts the reduction, and its steps."""
     block = chain.block
@@ -831,10 +883,31 @@ def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
         elif any(not a.varies(axis.var) for a in scalar):
             columns.append(axis)
     # several vectors side by side share the scalar operand
-    choices = [(k * lanes, k) for k in (1, 2, 3, 4) if k * lanes <= extent] or [(extent, 1)]
     rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
+    is_flat = prod(_number([a.extent]) or UNKNOWN for a in rows) <= 4
+    choices = [(k * lanes, k) for k in (1, 2, 3, 4, *((6, 8, 12) if is_flat else ())) if k * lanes <= extent]
+    choices = choices or [(extent, 1)]
     rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
     return _best(first, vector.var, choices, rows, columns)
+
+
+def _shares(first: Chain) -> dict[Var, int]:
+    """How many results along each axis to compute side by side, so that what they share is read once for all."""
+    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    if len(own) != 2:
+        return {}
+    found: dict[Var, int] = {}
+    for access in own:
+        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in found]
+        counts = [(a.var, n) for a in axes if (n := _number([a.extent])) is not None and n > 1]
+        found.update((var, min(4, n)) for var, n in counts[-1:])
+    return found
+
+
+def _is_long(group: Sequence[Axis]) -> bool:
+    """Whether a loop over the group of axes is worth several vectors."""
+    extent = _number([a.extent for a in group])
+    return extent is None or extent >= 64
 
 
 def _best(

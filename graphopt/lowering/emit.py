@@ -414,9 +414,8 @@ class _Writer:
             return
         accumulators = self.accumulators(loop, place, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
-        many = 1
-        if accumulators and (number is None or number >= SEVERAL * lanes):
-            many = SEVERAL
+        is_long = number is None or number >= SEVERAL * lanes
+        many = SEVERAL if 0 < len(accumulators) <= SEVERAL and is_long else 1
         chosen = [self.identities(accumulators, lanes) for _ in range(many)]
         begin = self.rounded(extent, many * lanes)
         if many > 1:

@@ -15,6 +15,10 @@ SMALLEST = 1 << 15
 """Multiplications below which a call of the library costs more than it gains."""
 
 
+FEW = 16
+"""Rows for which the library would arrange the other operand anew, and read it once more than a loop does."""
+
+
 @dataclass(frozen=True)
 class Matrix:
     """An operand: its buffer, and at which of the buffer's axes its rows and columns lie."""
@@ -127,4 +131,4 @@ def _matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
 def is_worth_a_call(product: Product) -> bool:
     """Whether the library is faster than a loop of our own; where a size is not known, it is taken to be large."""
     sizes = [_extent(a) for a in (product.m, product.n, product.k)]
-    return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4
+    return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4 and sizes[0] > FEW

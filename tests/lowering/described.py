@@ -108,6 +108,19 @@ def product(transposed: bool = False) -> Nest:
     return t.nest("product", [a, b, bias], [y])
 
 
+def few_rows(transposed: bool = False) -> Nest:
+    a = t.placeholder((3, 70), name="a")
+    b = t.placeholder((200, 70) if transposed else (70, 200), name="b")
+    bias, k = t.placeholder((200,), name="bias"), t.reduce_axis(70)
+    c = t.compute((3, 200), lambda i, j: t.sum(a[i, k.var] * (b[j, k.var] if transposed else b[k.var, j]), k), name="c")
+    y = t.compute((3, 200), lambda i, j: maximum(c[i, j] + bias[j], 0.0), name="y")
+    return t.nest("few_rows", [a, b, bias], [y])
+
+
+def few_transposed_rows() -> Nest:
+    return few_rows(transposed=True)
+
+
 def transposed_product() -> Nest:
     return product(transposed=True)
 
@@ -204,7 +217,7 @@ FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(broadcast, flat, transposed, turned, turned_halves, colours_last, padded, joined, softmax, along, across),
-        *(largest_of, small_product, product),
+        *(largest_of, small_product, product, few_rows, few_transposed_rows),
         *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
     )
 }
