@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import rounded
-from graphopt.lowering.operators.windows import Windows, image, integers, windows
+from graphopt.lowering.operators.windows import Windows, image, integers, padded, windows
 
 
 def _conv(op: Operation) -> Tensor:
@@ -53,9 +53,57 @@ def with_bias(op: Operation, total: Tensor, k: int) -> Tensor:
 
 
 def _conv_transpose(op: Operation) -> Tensor:
+    w, shape = op.input(1), op.shape()
+    where = _transposed(op, op.input(0).shape[2:], w.shape[2:], shape[2:])
+    plain = all(isinstance(k, Const) for k in where.kernel)
+    if plain and all(s == 1 or d == 1 for s, d in zip(where.strides, where.dilations, strict=True)):
+        return with_bias(op, _by_phases(op, where), 2)
+    return _scattered(op, where)
+
+
+def _by_phases(op: Operation, where: Windows) -> Tensor:
+    """A transposed convolution as several convolutions: of the results whose places leave the same rest when they are
+    divided by the strides, each has the same share of the window.
+
+    A place, counted from before what is cut off, is ``stride * i + p``. Element ``p + stride * t`` of the window meets
+    the element ``i - t`` of the image there.
+    """
+    x, w, shape, group = op.input(0), op.input(1), op.shape(), integer(op, "group")
+    rank, inner, strides = x.rank - 2, wide(op.dtype()), where.strides
+    depth, share = x.shape[1] // group, w.shape[1]
+    taps = [-(-int(k.value) // s) for k, s in zip(where.kernel, strides, strict=True) if isinstance(k, Const)]
+    steps = [d if s == 1 else 1 for s, d in zip(strides, where.dilations, strict=True)]
+    counts = [(n + b + (s - 1)) // s for n, b, s in zip(shape[2:], where.before, strides, strict=True)]
+    before: list[Expr] = [Const((n - 1) * d) for n, d in zip(taps, steps, strict=True)]
+    after = [maximum(n - size, 0) for n, size in zip(counts, x.shape[2:], strict=True)]
+    whole = padded(x, const(0, x.dtype), before, after)
+
+    def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
+        phases, places = at[:rank], at[rank:]
+        channel, turns = t.reduce_axis(depth), [t.reduce_axis(k) for k in taps]
+        c = channel.var if group == 1 else o // share * depth + channel.var
+        met = [i - k.var * d + b for i, k, d, b in zip(places, turns, steps, before, strict=True)]
+        taken = [p + k.var * s for p, k, s in zip(phases, turns, strides, strict=True)]
+        weight: Expr = w[(c, o if group == 1 else o % share, *taken)]
+        beyond = [k < n for k, n, s in zip(taken, where.kernel, strides, strict=True) if n % s != Const(0)]
+        if beyond:
+            weight = select(conjunction(*beyond), weight, const(0, w.dtype))
+        return t.sum(cast(widened(whole[(n, c, *met)]), inner) * cast(widened(weight), inner), channel, *turns)
+
+    parts = compute((*shape[:2], *(Const(s) for s in strides), *counts), element, name="phases")
+
+    def result(n: Expr, o: Expr, *at: Expr) -> Expr:
+        places = [i + b for i, b in zip(at, where.before, strict=True)]
+        phases = [i % s for i, s in zip(places, strides, strict=True)]
+        return parts[(n, o, *phases, *(i // s for i, s in zip(places, strides, strict=True)))]
+
+    return compute(shape, result, name=label(op))
+
+
+def _scattered(op: Operation, where: Windows) -> Tensor:
+    """A transposed convolution whose window is spread out and moved in steps: at each place all of it is tried."""
     x, w, shape, group = op.input(0), op.input(1), op.shape(), integer(op, "group")
     rank, inner = x.rank - 2, wide(op.dtype())
-    where = _transposed(op, x.shape[2:], w.shape[2:], shape[2:])
     depth, share = x.shape[1] // group, w.shape[1]
 
     def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:
