@@ -7,6 +7,7 @@ constants are of the kind ``source``), else to ``visit_other``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -45,11 +46,12 @@ class Visitor(Generic[R]):
     graph: Graph
     results: dict[int, R]
 
-    def visit(self, graph: Graph) -> dict[int, R]:
-        """What the methods return for each node, by node id."""
+    def visit(self, graph: Graph, chosen: Callable[[Node], bool] | None = None) -> dict[int, R]:
+        """What the methods return for each node, by node id; where there is a ``chosen``, for those nodes only."""
         self.graph, self.results = graph, {}
         for node in graph.order():
-            self.results[node.id] = _method(self, node)(node)
+            if chosen is None or chosen(node):
+                self.results[node.id] = _method(self, node)(node)
         return self.results
 
     def inside(self, body: Graph) -> dict[int, R]:
@@ -75,11 +77,14 @@ class Mutator:
     graph: Graph
     """The graph: the one given until something changes, then the copy."""
 
-    def mutate(self, graph: Graph) -> Graph:
-        """The changed graph; the very one that was given where nothing changed."""
+    def mutate(self, graph: Graph, chosen: Callable[[Node], bool] | None = None) -> Graph:
+        """The changed graph; the very one that was given where nothing changed.
+
+        Where there is a ``chosen``, methods are called for those nodes only, and for all in their bodies.
+        """
         self.graph = self._given = graph
         for id in [node.id for node in graph.order()]:
-            if id in self.graph:
+            if id in self.graph and (chosen is None or chosen(self.graph.node(id))):
                 self._bodies(self.graph.node(id))
                 node, mark = self.graph.node(id), self.graph.next_id
                 self._apply(node, _method(self, node)(node), mark)
