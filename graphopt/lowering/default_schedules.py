@@ -146,7 +146,7 @@ class _Scheduler:
         """One block by itself, its work shared out."""
         if chain.block.init is None:
             return self.elements(chain, {}, shared=True)
-        return self.reduction(chain, {}, shared=True)
+        return self.contraction(chain, ()) or self.reduction(chain, {}, shared=True)
 
     def elements(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
@@ -380,13 +380,17 @@ class _Scheduler:
         if place is None:
             return None
         before, first, rest = found[:place], found[place], found[place + 1 :]
-        if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
-            return None
         if not all(_follows(c, first, self.nest) for c in rest):
             return None
-        plan = _tiling(first, (rest or [first])[-1])
-        made = self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
+        made = self.contraction(first, rest)
         return None if made is None else seq(*(self.alone(c) for c in before), made)
+
+    def contraction(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
+        """A contraction and what is done to its elements, several at a time; None where that does not pay."""
+        if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
+            return None
+        plan = _tiling(first, (rest or [first])[-1])
+        return self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
 
     def dots(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         """A contraction of operands that lie side by side along what is reduced: a few results at a time, each in
