@@ -24,7 +24,7 @@ from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Nest, Store, blocks, inner, statements
 from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
-from graphopt.lowering.operators.operation import DTYPES
+from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.lowering.options import BY_RULE, Options
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
@@ -344,7 +344,7 @@ class Scope:
 
 def is_planned(fact: Fact) -> bool:
     """Whether a value is an array whose size is known before it is computed."""
-    return fact.dtype in DTYPES and fact.shape is not None
+    return (fact.dtype in DTYPES or fact.dtype in NARROW) and fact.shape is not None
 
 
 def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:

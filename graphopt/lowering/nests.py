@@ -17,7 +17,7 @@ from graphopt.lowering.kinds import is_repeated, loads_of, size, work
 from graphopt.lowering.loops import Nest, expressions, statements
 from graphopt.lowering.lower import Facts, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
-from graphopt.lowering.operators.operation import DTYPES, Sizes
+from graphopt.lowering.operators.operation import DTYPES, Sizes, held
 from graphopt.lowering.operators.table import describe
 
 PARTS = 240
@@ -80,7 +80,7 @@ def _source(fact: Fact, sizes: Sizes, is_read: bool, name: str) -> Tensor:
         return known_tensor(fact, sizes)
     if fact.shape is None or fact.dtype is None:  # nobody reads it, or the node would not have been lowered
         return placeholder((), "float32", name)
-    return placeholder(tuple(map(sizes, fact.shape)), fact.dtype, name)
+    return placeholder(tuple(map(sizes, fact.shape)), held(fact.dtype), name)
 
 
 def _element(constant: Constant) -> Const | None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.lowering.compute import Tensor, placeholder
-from graphopt.lowering.operators.operation import NotLowered, Operation, Sizes
+from graphopt.lowering.operators.operation import NotLowered, Operation, Sizes, held
 
 
 def tensor_of(fact: Fact, size: Sizes, name: str = "x") -> Tensor:
     """An input of the fact's type. NotLowered where its rank or dtype is not known."""
     if fact.shape is None or fact.dtype is None:
         raise NotLowered(f"the type {fact.type} is not that of a tensor of known rank")
-    return placeholder(tuple(map(size, fact.shape)), fact.dtype, name)
+    return placeholder(tuple(map(size, fact.shape)), held(fact.dtype), name)
 
 
 def operation_of(

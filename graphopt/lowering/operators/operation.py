@@ -136,3 +136,20 @@ DTYPES = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 1
     "bfloat16",
 }
 """The dtypes that nests compute with."""
+NARROW = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"}) | {
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "int2",
+    "int4",
+    "uint2",
+    "uint4",
+}
+"""Dtypes of at most 8 bits with which nothing is computed: nests see a byte for each element, its code."""
+CODE = "uint8"
+"""The dtype of codes."""
+
+
+def held(dtype: str) -> str:
+    """The dtype by which nests see elements of a dtype."""
+    return CODE if dtype in NARROW else dtype

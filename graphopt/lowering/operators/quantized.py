@@ -37,7 +37,7 @@ def decoded(x: Expr, scale: Expr, zero: Expr | None) -> Expr:
     return (value if zero is None else value - cast(zero, "float32")) * cast(scale, "float32")
 
 
-def _parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int) -> Expr | None:
+def parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int) -> Expr | None:
     """The scale or zero point of an element: one for all, one for each index of an axis, or one for each block."""
     if not op.has(k):
         return None
@@ -50,7 +50,8 @@ def _parameter(op: Operation, k: int, at: Sequence[Expr], axis: int, block: int)
     return tensor[tuple(i // block if k == place else i for k, i in enumerate(at))]
 
 
-def _axis(op: Operation) -> tuple[int, int]:
+def axis_and_block(op: Operation) -> tuple[int, int]:
+    """Along which axis scales go, and how many elements share one."""
     return integer(op, "axis"), integer(op, "block_size")
 
 
@@ -59,10 +60,10 @@ def _quantize(op: Operation) -> Tensor:
     x, scales, dtype = op.input(0), op.input(1), op.dtype()
     asked = op.attr("precision")
     precision = (dtype_of(asked) if isinstance(asked, int) and asked else None) or scales.dtype
-    axis, block = _axis(op)
+    axis, block = axis_and_block(op)
 
     def element(*at: Expr) -> Expr:
-        scale, zero = (_parameter(op, k, at, axis, block) for k in (1, 2))
+        scale, zero = (parameter(op, k, at, axis, block) for k in (1, 2))
         assert scale is not None
         value = cast(x[at], "float32") / cast(scale, "float32")
         if precision in HALVES:
@@ -74,10 +75,10 @@ def _quantize(op: Operation) -> Tensor:
 
 def _dequantize(op: Operation) -> Tensor:
     x, dtype = op.input(0), op.dtype()
-    axis, block = _axis(op)
+    axis, block = axis_and_block(op)
 
     def element(*at: Expr) -> Expr:
-        scale, zero = (_parameter(op, k, at, axis, block) for k in (1, 2))
+        scale, zero = (parameter(op, k, at, axis, block) for k in (1, 2))
         assert scale is not None
         return cast(decoded(x[at], scale, zero), dtype)
 

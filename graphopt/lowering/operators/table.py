@@ -8,7 +8,7 @@ from importlib import import_module
 
 from graphopt.ir.added import Added, Outputs, add
 from graphopt.lowering.compute import Tensor
-from graphopt.lowering.operators.operation import DTYPES, Lowering, NotLowered, Operation
+from graphopt.lowering.operators.operation import DTYPES, NARROW, Lowering, NotLowered, Operation, held
 
 MODULES = (
     "elementwise",
@@ -80,17 +80,26 @@ def lowering(op: str) -> Lowering | None:
     return _added.get(op) or _own().get(op)
 
 
+def on_codes(op: str, function: Lowering) -> Lowering | None:
+    """What describes an op where it takes or gives what is narrow; None where nothing does."""
+    from graphopt.lowering.operators import narrow  # it asks other modules' tables
+
+    return narrow.moved(function) if op in narrow.MOVES else narrow.TABLE.get(op)
+
+
 def describe(operation: Operation) -> tuple[Tensor, ...]:
     """The tensors that the operation computes, one for each output. NotLowered, with the reason, where it cannot be."""
     function = lowering(operation.op)
     if function is None:
         raise NotLowered(f"no nest is written for {operation.op}")
-    for k, fact in enumerate((*operation.facts, *operation.outputs)):
-        if fact is not None and fact.dtype not in DTYPES:
+    facts = (*operation.facts, *operation.outputs)
+    coded = on_codes(operation.op, function) if any(f is not None and f.dtype in NARROW for f in facts) else None
+    for k, fact in enumerate(facts):
+        if fact is not None and fact.dtype not in DTYPES and (coded is None or fact.dtype not in NARROW):
             raise NotLowered(f"value {k} of {operation.op} is {fact.dtype or fact.type}")
-    made = function(operation)
+    made = (coded or function)(operation)
     tensors = (made,) if isinstance(made, Tensor) else tuple(made)
     for tensor, fact in zip(tensors, operation.outputs, strict=False):
-        if tensor.dtype != fact.dtype or (fact.rank is not None and tensor.rank != fact.rank):
+        if tensor.dtype != held(fact.dtype or "") or (fact.rank is not None and tensor.rank != fact.rank):
             raise AssertionError(f"{operation.op} makes {tensor.dtype} of rank {tensor.rank}, not {fact.type}")
     return tensors
