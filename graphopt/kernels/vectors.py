@@ -97,6 +97,19 @@ def _load_strided(p: Any, i: Any, stride: Any, lanes: Any) -> Any:
     return vector(dtype, count), lambda p, i, stride, _: memory.read_strided(p.at(i), stride, count, known)
 
 
+def _load_repeated(p: Any, i: Any, times: Any, lanes: Any) -> Any:
+    """``load_repeated(p, i, times, lanes)``: ``p[i]`` so many times, ``p[i + 1]`` so many times, and so on."""
+    dtype, each, count = _pointee(p, "load_repeated"), literal(times, "times"), literal(lanes, "lanes")
+    if count % each or count == each:
+        raise TypingError(f"load_repeated of {each} times in {count} lanes: expected a divisor")
+
+    def trace(p: Pointer, i: Value, times: Value, lanes: Value) -> Value:
+        few = memory.read(p.at(i), count // each)
+        return reductions.shuffle(few, few, [k // each for k in range(count)])
+
+    return vector(dtype, count), trace
+
+
 def _store_strided(p: Any, i: Any, stride: Any, v: Any) -> Any:
     """``store_strided(p, i, stride, v)``: writes the lanes to ``p[i]``, ``p[i + stride]``, and so on."""
     dtype = _pointee(p, "store_strided")
@@ -244,6 +257,7 @@ def pointer_to(dtype: Any) -> Any:
 load, load_masked = function(_load), function(_load_masked)
 store, store_masked = function(_store), function(_store_masked)
 gather, scatter = function(_gather), function(_scatter)
+load_repeated = function(_load_repeated)
 load_strided, store_strided = function(_load_strided), function(_store_strided)
 load_half, load_half_masked = function(_load_half), function(_load_half_masked)
 store_half, store_half_masked = function(_store_half), function(_store_half_masked)

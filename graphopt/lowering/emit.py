@@ -431,7 +431,14 @@ class _Writer:
             self.line(f"for {loop.var.name} in range({begin if many > 1 else 0}, {whole}, {lanes}):")
             self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
             self.order.remove(loop.var)
-        if number is None or number % lanes:
+        left = 0 if number is None else number % lanes
+        if left.bit_count() == 1 and not accumulators and not self.private.get(loop.var):  # a shorter vector
+            base = Const(int(whole))
+            self.depth -= 1
+            short = replace(place, lanes=Lanes(loop.var, base, left)) if left > 1 else place.bind({loop.var: base})
+            self.step(loop, short, {})
+            self.depth += 1
+        elif number is None or left:
             text = self.spell.value(extent)
             rest = f"{number % lanes}" if number is not None else f"{text.within(6)} % {lanes}"
             if number is None:
@@ -439,8 +446,8 @@ class _Writer:
             self.depth += number is None
             mask = self.fresh("m")
             self.line(f"{mask} = {self.spell.use('first_lanes')}({rest}, {lanes})")
-            base: Expr = Const(number - number % lanes) if number is not None else Var(f"({whole})")
-            where = replace(place, lanes=Lanes(loop.var, base, lanes, mask))
+            start: Expr = Const(int(whole)) if number is not None else Var(f"({whole})")
+            where = replace(place, lanes=Lanes(loop.var, start, lanes, mask))
             self.depth -= 1
             self.step(loop, where, chosen[0])
             self.depth += number is not None

@@ -61,8 +61,8 @@ NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
     dir(builtins),
-    "lo hi kernel inf nan range load load_strided store store_strided gather scatter splat select cast iota lane "
-    "quotient gemm transpose".split(),
+    "lo hi kernel inf nan range load load_repeated load_strided store store_strided gather scatter splat select cast "
+    "iota lane quotient gemm transpose".split(),
     *(
         VECTORS.values(),
         MATH.values(),
@@ -218,6 +218,10 @@ class Speller:
             factor, start = stride
             fn = self.use("load_strided")
             return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count})", ATOM, True), dtype)
+        if not lanes.mask and (repeated := self.repeated(place, lanes)) is not None:
+            times, start = repeated
+            fn = self.use("load_repeated")
+            return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
         at = self.value(place.expr(self.order), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
@@ -237,6 +241,26 @@ class Speller:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
         return parts[0].number, self.value(first.expr(self.order)).text
+
+    def repeated(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+        """How many neighbouring lanes are of one element, where each of the next ones is, and the address of the
+        first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
+        wide = [product for product in place.terms if any(lanes.var in variables(atom) for atom in product)]
+        if len(wide) != 1 or len(wide[0]) != 1 or place.terms[wide[0]] != 1:
+            return None
+        atom = wide[0][0]
+        if not (isinstance(atom, Apply) and atom.fn == "floordiv" and isinstance(atom.args[1], Const)):
+            return None
+        times, parts = int(atom.args[1].value), polynomial(atom.args[0], self.bounds).split(lanes.var)
+        if times not in (2, 4, 8) or times >= lanes.count or parts is None or parts[0].number != 1:
+            return None
+        rest, base = parts[1], polynomial(lanes.base, self.bounds)
+        steady = Polynomial({p: t for p, t in base.terms.items() if p != (lanes.var,)}) + rest
+        if any(t % times for t in steady.terms.values()):
+            return None
+        first = Apply("floordiv", ((base + rest).expr(self.order), atom.args[1]), INDEX)
+        others = Polynomial({p: t for p, t in place.terms.items() if p != wide[0]})
+        return times, self.value((others + Polynomial({(first,): 1})).expr(self.order)).text
 
     def loaded(self, text: Text, dtype: str) -> Text:
         """What was read, as the type that it is computed in."""
@@ -286,6 +310,8 @@ class Speller:
             return self.cast(expr, lanes)
         if fused := self.fused(expr, lanes):
             return fused
+        if expr.fn in ("mul", "div") and expr.args[1] == Const(1.0, expr.dtype):
+            return self.value(expr.args[0], lanes)
         args = [self.value(a, lanes) for a in expr.args]
         wide = any(a.wide for a in args)
         kind = expr.args[0].dtype

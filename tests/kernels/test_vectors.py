@@ -393,3 +393,11 @@ def test_types_meet() -> None:
 def test_what_makes_no_sense_is_refused_when_compiling(line: str, message: str) -> None:
     with pytest.raises(TypingError, match=message):
         compiled(f"def kernel(a, n):\n    p = pointer(a, float32)\n    v = {line}\n").compile((int64, int64))
+
+
+@pytest.mark.parametrize("times", [2, 4, 8])
+def test_elements_are_repeated(times: int) -> None:
+    data, out = np.arange(40, dtype=np.float32), np.zeros(16, np.float32)
+    source = "def kernel(at, to):\n    p, q = pointer(at, float32), pointer(to, float32)\n"
+    compiled(source + f"    store(q, 0, load_repeated(p, 3, {times}, 16))\n")(data.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, np.repeat(data[3:], times)[:16])

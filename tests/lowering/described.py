@@ -42,6 +42,11 @@ def colours_last() -> Nest:
     return t.nest("colours_last", [x], [t.compute((2, 70, 3), lambda n, i, c: x[n, c, i] * 2.0, name="y")])
 
 
+def enlarged() -> Nest:
+    x = t.placeholder((3, 5, 25))
+    return t.nest("enlarged", [x], [t.compute((3, 10, 50), lambda c, i, j: x[c, i // 2, j // 2] + 1.0, name="y")])
+
+
 def padded() -> Nest:
     x = t.placeholder((4, 50))
     inside = lambda j: (j >= 2) & (j < 52)  # noqa: E731
@@ -216,7 +221,20 @@ def any_convolution() -> Nest:
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
-        *(broadcast, flat, transposed, turned, turned_halves, colours_last, padded, joined, softmax, along, across),
+        *(
+            broadcast,
+            flat,
+            transposed,
+            turned,
+            turned_halves,
+            colours_last,
+            enlarged,
+            padded,
+            joined,
+            softmax,
+            along,
+            across,
+        ),
         *(largest_of, small_product, product, few_rows, few_transposed_rows),
         *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
     )
