@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import graphopt
 from graphopt.ir.constants import Array
 from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.quantized_products import TABLE
@@ -111,3 +113,17 @@ def test_reordered_weights_are_left_to_reference() -> None:
         computed(
             MS + "MatMulNBits", [_floats(1, 32), _bytes(3, 1, 16), _floats(3), None, order], K=32, N=3, block_size=32
         )
+
+
+def test_compiled() -> None:
+    a, b, zeros = _bytes(5, 33), _bytes(33, 19, dtype="int8"), _one(3, "uint8")
+    node = helper.make_node("MatMulInteger", ["a", "b", "z"], ["y"])
+    kinds = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT8)
+    inputs = [
+        helper.make_tensor_value_info(n, kind, x.shape) for n, kind, x in zip("abz", kinds, (a, b, zeros), strict=True)
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, None)]
+    model = helper.make_model(helper.make_graph([node], "g", inputs, outputs))
+    with graphopt.compile(model, strict=True, optimize=False) as compiled:
+        got = compiled(a, b, zeros)["y"]
+    np.testing.assert_array_equal(got, (a.astype(np.int32) - 3) @ b.astype(np.int32))

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import graphopt
 from graphopt.ir.constants import Array
 from graphopt.lowering.operators.recurrent import TABLE
 from graphopt.tolerance import error
@@ -204,3 +206,19 @@ def test_halves_are_computed_in_single_precision() -> None:
     assert got[0].dtype == np.float16
     for a, b in zip(reference("GRU", [*inputs]), got, strict=True):
         np.testing.assert_allclose(a, b.astype(np.float64), atol=1e-3)
+
+
+# -- compiled
+
+
+@pytest.mark.parametrize(("op", "steps", "hidden"), [("LSTM", 4, 20), ("GRU", 4, 5), ("LSTM", 1, 16)])
+def test_compiled(op: str, steps: int, hidden: int) -> None:
+    arrays = _inputs(op, 1, steps, 1, 3, hidden)
+    names = ["Y", "Y_h", "Y_c"][: 3 if op == "LSTM" else 2]
+    node = helper.make_node(op, ["X", "W", "R", "B"], names, hidden_size=hidden)
+    inputs = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip("XWRB", arrays, strict=True)]
+    outputs = [helper.make_tensor_value_info(n, 1, None) for n in names]
+    model = helper.make_model(helper.make_graph([node], "g", inputs, outputs))
+    with graphopt.compile(model, strict=True, optimize=False) as compiled:
+        got = compiled(*arrays)
+    _agree(reference(op, [*arrays]), [got[n] for n in names])
