@@ -412,6 +412,29 @@ class _Writer:
         if lanes == 1:
             self.loop(loop.var, extent, self.spell.value(extent).text, loop.body, place)
             return
+        before = dict(self.spell.held)
+        self.spell.held |= self.invariants(loop, place, lanes)
+        self.vectors(loop, place, extent, lanes)
+        self.spell.held = before
+
+    def invariants(self, loop: For, place: _Place, lanes: int) -> dict[Expr, Text]:
+        """Names for what all steps of a loop read from memory, and compute from it, alike: where memory is written in
+        between, LLVM cannot know that it stays the same."""
+        items = list(self.flat(loop.body, replace(place, lanes=Lanes(loop.var, loop.var, lanes))))
+        stores = [(s, p) for s, p in items if isinstance(s, Store)]
+        if len(stores) < len(items):
+            return {}
+        written = {s.buffer for s, _ in stores}
+        found = dict.fromkeys(e for s, p in stores for e in _invariant(p.of(s.value), loop.var, written))
+        names: dict[Expr, Text] = {}
+        for expr in [e for e in found if e not in self.spell.held]:
+            text = self.spell.value(expr)
+            names[expr] = Text(self.fresh("h"))
+            self.line(f"{names[expr].text} = {text.text}")
+        return names
+
+    def vectors(self, loop: For, place: _Place, extent: Expr, lanes: int) -> None:
+        """The steps of a vectorized loop."""
         accumulators = self.accumulators(loop, place, lanes)
         number = int(extent.value) if isinstance(extent, Const) else None
         is_long = number is None or number >= SEVERAL * lanes
@@ -615,6 +638,26 @@ def _eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
         for k, arg in enumerate(expr.args):
             if k == 0 or expr.fn != "select" or all(e in safe for e in walk(arg) if isinstance(e, Load)):
                 yield from _eager(arg, written, safe)
+
+
+def _invariant(expr: Expr, var: Var, written: set[Buffer]) -> Iterator[Expr]:
+    """The parts of an expression, as large as possible, that are read from memory, or computed from it, and are the
+    same whatever ``var`` is; of indices, loads alone."""
+    loads_ = [e for e in walk(expr) if isinstance(e, Load)]
+    same = var not in _variables(expr) and not any(e.buffer in written for e in loads_)
+    if isinstance(expr, Load):
+        if same and expr.buffer.scope != "local":
+            yield expr
+        for index in () if same else expr.indices:
+            for part in walk(index):
+                if isinstance(part, Load):
+                    yield from _invariant(part, var, written)
+    elif isinstance(expr, Apply):
+        if same and expr.dtype != "int64" and any(e.buffer.scope != "local" for e in loads_):
+            yield expr
+            return
+        for arg in expr.args[:1] if expr.fn == "select" else expr.args:
+            yield from _invariant(arg, var, written)
 
 
 def _accumulated(target: Load, value: Expr) -> tuple[str | None, Expr | None]:

@@ -116,6 +116,8 @@ class Speller:
     """The names that the source takes from elsewhere: functions and dtypes."""
     shared: set[Expr] = field(default_factory=set)
     """What has to be computed once because it is needed again."""
+    held: dict[Expr, Text] = field(default_factory=dict)
+    """What is the same in all steps of the loop that is being written, and was computed before it."""
     safe: set[Expr] = field(default_factory=set)
     """Loads that are carried out whatever is chosen."""
     known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
@@ -140,6 +142,8 @@ class Speller:
 
     def value(self, expr: Expr, lanes: Lanes | None = None) -> Text:
         """The expression as source."""
+        if expr in self.held:
+            return self.held[expr]
         if expr not in self.shared or self.lazy:
             return self.known.get((expr, lanes)) or self.spelled(expr, lanes)
         if (expr, lanes) not in self.known:
