@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphopt.compile import CompiledModel as CompiledModel
     from graphopt.compile import compile as compile
+    from graphopt.dispatch import fuse_by_pattern as fuse_by_pattern
     from graphopt.drop_in import simplify as simplify
     from graphopt.errors import GraphoptError as GraphoptError
     from graphopt.ir.graph import Graph as Graph
     from graphopt.ir.onnx_io import load as load
     from graphopt.ir.onnx_io import save as save
+    from graphopt.ir.types import TensorType as TensorType
+    from graphopt.ir.visitor import Mutator as Mutator
+    from graphopt.ir.visitor import Visitor as Visitor
+    from graphopt.lowering.builder import GraphBuilder as GraphBuilder
+    from graphopt.lowering.external import register as register
+    from graphopt.lowering.module import Module as Module
+    from graphopt.lowering.operators.table import lower as lower
+    from graphopt.lowering.passes import Pass as Pass
+    from graphopt.lowering.passes import Pipeline as Pipeline
+    from graphopt.lowering.schedule import Schedule as Schedule
     from graphopt.optimize import optimize as optimize
+    from graphopt.pipelines import pipeline_named as pipeline_named
     from graphopt.report import Report as Report
     from graphopt.rewrite.python import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
@@ -29,10 +41,22 @@ _HOMES = {
     "Graph": "graphopt.ir.graph",
     "GraphoptError": "graphopt.errors",
     "Report": "graphopt.report",
+    "GraphBuilder": "graphopt.lowering.builder",
+    "Module": "graphopt.lowering.module",
+    "Mutator": "graphopt.ir.visitor",
+    "Pass": "graphopt.lowering.passes",
+    "Pipeline": "graphopt.lowering.passes",
     "Ruleset": "graphopt.rewrite.ruleset",
+    "Schedule": "graphopt.lowering.schedule",
+    "TensorType": "graphopt.ir.types",
+    "Visitor": "graphopt.ir.visitor",
     "compile": "graphopt.compile",
+    "fuse_by_pattern": "graphopt.dispatch",
     "load": "graphopt.ir.onnx_io",
+    "lower": "graphopt.lowering.operators.table",
     "optimize": "graphopt.optimize",
+    "pipeline_named": "graphopt.pipelines",
+    "register": "graphopt.lowering.external",
     "rule": "graphopt.rewrite.python",
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.drop_in",

@@ -10,6 +10,8 @@ from graphopt.progress import Listener
 from graphopt.target import PORTABLE, Target
 
 if TYPE_CHECKING:
+    from graphopt.lowering.options import ByHand
+    from graphopt.lowering.passes import Pipeline
     from graphopt.report import Step
 
 
@@ -25,6 +27,9 @@ class Settings:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     listener: Listener | None = None
+    pipeline: Pipeline | None = None
+    """What is done to the graph, in place of what ``optimize`` and ``target`` say."""
+    schedules: Mapping[str, ByHand] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
+    from graphopt.lowering.loops import Nest
+    from graphopt.lowering.options import ByHand
+    from graphopt.lowering.passes import Pipeline
     from graphopt.pipeline import Compiled
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
@@ -48,20 +51,33 @@ def compile(
     dims: Mapping[str, int] | None = None,
     jobs: int | None = None,
     cache: bool = True,
+    pipeline: str | Pipeline | None = None,
+    schedules: Mapping[str, ByHand] | None = None,
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor.
 
-    ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or a ``Graph``; it is not changed.
-    ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
+    ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
+    changed. ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
     CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``. ``shapes`` and ``dims`` fix
     open dimensions of its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core).
     ``cache`` is whether the program of a path or bytes is kept, and taken where it was kept before: 1 GiB at most for
     one, 2 GiB for all, in the user's cache folder or that which ``GRAPHOPT_CACHE`` names.
+
+    ``pipeline`` (one, or the name of one: ``graphopt.pipelines``) is what is done to the graph instead of what
+    ``optimize`` and ``target`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled it
+    (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it.
     """
     place = target_named(target) if isinstance(target, str) else target
-    settings = Settings(threads, strict, jobs, optimize, place, shapes or {}, dims or {}, listener)
-    return CompiledModel(model, settings, stored.place_of(model, settings) if cache else None)
+    if isinstance(pipeline, str):
+        from graphopt.pipelines import pipeline_named
+
+        pipeline = pipeline_named(pipeline)
+    settings = Settings(
+        threads, strict, jobs, optimize, place, shapes or {}, dims or {}, listener, pipeline, schedules or {}
+    )
+    is_kept = cache and pipeline is None and not schedules
+    return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)
 
 
 class CompiledModel:
@@ -139,6 +155,14 @@ class CompiledModel:
             what = ", ".join(sorted({*self._needed, *self._unranked}))
             raise UsageError(f"a program is compiled for each value of {what}: call the model once, or fix its inputs")
         return self._programs[next(reversed(self._programs))]
+
+    @property
+    def nests(self) -> Mapping[str, Nest]:
+        """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one.
+
+        Schedule one, and compile the model with it: ``schedules={name: nest}``.
+        """
+        return self.compiled.linked.nests
 
     @property
     def report(self) -> CompileReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,8 @@ from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, Part, link
 from graphopt.lowering.lower import NeedsValues, lower
+from graphopt.lowering.module import Module
+from graphopt.lowering.options import BY_RULE
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.dtypes import STORAGE
@@ -42,9 +44,13 @@ class Compiled:
 
 def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
     """The graph of a model as it is lowered: read, fixed, and rewritten; and whether the model is all in one piece."""
+    if isinstance(model, Module):
+        model = model.graph()
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
     graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
+    if settings.pipeline is not None:
+        return settings.pipeline(graph, step), is_whole
     if settings.optimize:
         return optimize_graph(graph, target=settings.target, step=step)[0], is_whole
     return step("tidy", _tidied, graph), is_whole
@@ -52,9 +58,10 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
+    options = replace(BY_RULE if settings.pipeline is None else settings.pipeline.options, by_hand=settings.schedules)
     facts = step("infer types", infer, graph)
-    lowered = step("lower", lower, graph, facts)
-    linked = step("link", link, graph, facts, lowered)
+    lowered = step("lower", lower, graph, facts, takes=options.takes)
+    linked = step("link", link, graph, facts, lowered, options)
     if settings.strict and linked.reference:
         name, op, why = linked.reference[0]
         raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")

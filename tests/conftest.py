@@ -18,3 +18,16 @@ def nobodys_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["XDG_DATA_HOME"]
     else:
         os.environ["XDG_DATA_HOME"] = before
+
+
+@pytest.fixture(autouse=True)
+def nobodys_ops() -> Iterator[None]:
+    """Ops that a test adds are gone after it."""
+    from graphopt.ir import added
+    from graphopt.lowering.operators import table
+
+    before = [dict(known) for known in (added._added, table._added)]
+    yield
+    for known, was in zip((added._added, table._added), before, strict=True):
+        known.clear()
+        known.update(was)

@@ -331,7 +331,7 @@ def _op_run(op: str) -> type:
     from onnx.reference.op_run import OpRun
 
     def run(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
-        named = {a.name: _types_of(a) or getattr(self, a.name) for a in self.onnx_node.attribute}
+        named: dict[str, Any] = {a.name: _types_of(a) or getattr(self, a.name) for a in self.onnx_node.attribute}
         attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
         n_outputs = len(self.onnx_node.output)
         if op in _MEANINGS:

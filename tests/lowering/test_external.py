@@ -16,7 +16,6 @@ from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
 from graphopt.lowering.external import register
 from graphopt.lowering.given import in_order
-from graphopt.runtime.steps import Host
 
 FLOATS = "x: float32[n, 8]\n"
 
