@@ -23,9 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Number, Var, rewrite, walk
+
+if TYPE_CHECKING:
+    from graphopt.lowering.timing import Timing
 
 Scope: TypeAlias = Literal["global", "shared", "local"]
 """Where a buffer lives: memory, what one block of CUDA threads shares, or registers."""
@@ -196,6 +199,12 @@ class Nest:
             s.buffer for s in statements(self.body) if isinstance(s, Store)
         }
         return tuple(b for b in self.buffers if b in written)
+
+    def time(self, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> Timing:
+        """What one run takes: ``graphopt.lowering.timing.nest_time``, with the nest's sizes by name."""
+        from graphopt.lowering.timing import nest_time
+
+        return nest_time(self, number, repeat, sizes=sizes, threads=threads)
 
 
 def seq(*stmts: Stmt) -> Stmt:
