@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Expr, apply, cast, maximum, minimum, select
-from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text, widened
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
 def softplus(x: Expr) -> Expr:
@@ -78,4 +79,18 @@ FORMULAS: dict[str, Formula] = {
     "com.microsoft::QuickGelu": lambda op, x: _swish(x, number(op, "alpha")),
 }
 
-TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()}
+
+def _slopes_of_channels(op: Operation) -> Tensor:
+    """Before opset 7 slopes go along the second axis, whatever comes behind it."""
+    x, slope = op.input(0), op.input(1)
+    if slope.rank != 1:
+        raise NotLowered(f"{op.op} with slopes of rank {slope.rank}")
+
+    def element(*at: Expr) -> Expr:
+        value = widened(x[at])
+        return cast(_leaky(value, widened(slope[at[min(1, len(at) - 1)]])), op.dtype())
+
+    return compute(x.shape, element, op.dtype(), "prelu")
+
+
+TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()} | {"PRelu@6": _slopes_of_channels}

@@ -42,6 +42,7 @@ MODULES = (
     "fused",
     "optimizers",
     "signals",
+    "tabular",
 )
 """The modules of this package, each with a ``TABLE`` from ops to functions; no op stands in two."""
 

@@ -21,7 +21,7 @@ def test_all_cases_are_lowered() -> None:
     assert not_lowered(TABLE) == set()
 
 
-@pytest.mark.parametrize("op", sorted(TABLE.keys() - {"PRelu", "SwiGLU", "com.microsoft::BiasGelu"}))
+@pytest.mark.parametrize("op", sorted(TABLE.keys() - {"PRelu", "PRelu@6", "SwiGLU", "com.microsoft::BiasGelu"}))
 def test_no_activation_overflows(op: str) -> None:
     got = computed(op, [FAR])[0]
     assert np.isfinite(got).all()
@@ -80,3 +80,10 @@ def test_biases_broadcast(op: str) -> None:
 def test_slopes_broadcast() -> None:
     x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(2, 2, 3)
     agree("PRelu", [x, np.array([[0.5], [2]], np.float32)], [("n", 2, 3), (2, 1)])
+
+
+def test_slopes_of_channels() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 3, 4)).astype(np.float32)
+    slopes = np.array([0.5, 2, -1], np.float32)
+    (got,) = computed("PRelu@6", [x, slopes])
+    np.testing.assert_array_equal(got, np.where(x < 0, x * slopes[:, None], x))
