@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, apply, rewrite, variables
+from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
 
 Product: TypeAlias = tuple[Expr, ...]
 Bounds: TypeAlias = Mapping[Var, int]
@@ -31,11 +32,12 @@ class Polynomial:
         return Polynomial({p: t for p, t in terms.items() if t})
 
     def __mul__(self, other: Polynomial) -> Polynomial:
-        result = Polynomial({})
+        terms: dict[Product, int] = {}
         for a, m in self.terms.items():
             for b, n in other.terms.items():
-                result += Polynomial({tuple(sorted((*a, *b), key=repr)): m * n})
-        return result
+                product = tuple(sorted((*a, *b), key=_text)) if a and b else a or b
+                terms[product] = terms.get(product, 0) + m * n
+        return Polynomial({p: t for p, t in terms.items() if t})
 
     @property
     def number(self) -> int | None:
@@ -62,7 +64,7 @@ class Polynomial:
 
         def place(product: Product) -> tuple[int, str]:
             deepest = max((rank.get(v, -1) for atom in product for v in variables(atom)), default=-1)
-            return (deepest if product else len(rank), repr(product))
+            return (deepest if product else len(rank), " ".join(map(_text, product)))
 
         total: Expr = Const(0)
         for product in sorted(self.terms, key=place):
@@ -79,9 +81,29 @@ class Polynomial:
         return total
 
 
+@lru_cache(1 << 14)
+def _text(atom: Expr) -> str:
+    """What atoms are ordered by."""
+    return repr(atom)
+
+
+class _Bounds(dict[Var, int]):
+    """Bounds that results are remembered for."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        if not hasattr(self, "_hash"):
+            self._hash = hash(frozenset(self.items()))
+        return self._hash
+
+
 def polynomial(expr: Expr, bounds: Bounds | None = None) -> Polynomial:
     """The index expression as a polynomial, divisions worked out as far as the bounds allow."""
-    return _gathered(_polynomial(expr, bounds or {}), bounds or {})
+    return _whole(expr, bounds if isinstance(bounds, _Bounds) else _Bounds(bounds or {}))
+
+
+@lru_cache(1 << 14)
+def _whole(expr: Expr, bounds: _Bounds) -> Polynomial:
+    return _gathered(_polynomial(expr, bounds), bounds)
 
 
 def tidy(expr: Expr, bounds: Bounds, order: Sequence[Var] = ()) -> Expr:
@@ -89,7 +111,8 @@ def tidy(expr: Expr, bounds: Bounds, order: Sequence[Var] = ()) -> Expr:
     return polynomial(expr, bounds).expr(order)
 
 
-def _polynomial(expr: Expr, bounds: Bounds) -> Polynomial:
+@lru_cache(1 << 14)
+def _polynomial(expr: Expr, bounds: _Bounds) -> Polynomial:
     if isinstance(expr, Const):
         return Polynomial({(): int(expr.value)} if expr.value else {})
     if isinstance(expr, Apply) and expr.dtype == "int64":
@@ -100,17 +123,33 @@ def _polynomial(expr: Expr, bounds: Bounds) -> Polynomial:
             return _scaled(_polynomial(expr.args[0], bounds), -1)
         if expr.fn in ("floordiv", "mod") and isinstance(expr.args[1], Const) and int(expr.args[1].value) > 0:
             return _divided(expr.fn, polynomial(expr.args[0], bounds), int(expr.args[1].value), bounds)
-    return Polynomial({(_inside(expr, bounds),): 1})
+        if expr.fn == "floordiv":
+            number, divisor = expr.args
+            return Polynomial({(_floor(tidy(number, bounds), tidy(divisor, bounds), bounds),): 1})
+    atom = _inside(expr, bounds)
+    if isinstance(atom, Const) and atom.dtype == INDEX:
+        return _polynomial(atom, bounds)
+    return Polynomial({(atom,): 1})
 
 
-def _inside(expr: Expr, bounds: Bounds) -> Expr:
+def _floor(number: Expr, divisor: Expr, bounds: _Bounds) -> Expr:
+    """The quotient as an atom: ``a // b // c`` is ``a // (b * c)``, where c is a number or a product of sizes."""
+    terms = polynomial(divisor, bounds).terms
+    is_size = all(t > 0 and all(isinstance(atom, Var) for atom in product) for product, t in terms.items())
+    if is_size and isinstance(number, Apply) and number.fn == "floordiv":
+        inner, first = number.args
+        return Apply("floordiv", (inner, tidy(Apply("mul", (first, divisor), INDEX), bounds)), INDEX)
+    return Apply("floordiv", (number, divisor), INDEX)
+
+
+def _inside(expr: Expr, bounds: _Bounds) -> Expr:
     """An atom with the index expressions within it simplified."""
     if isinstance(expr, Load):
         return Load(expr.buffer, tuple(tidy(i, bounds) for i in expr.indices))
     if isinstance(expr, Apply) and expr.args and expr.fn not in ("add", "sub", "mul"):
         args = tuple(tidy(a, bounds) if a.dtype == "int64" else _inside(a, bounds) for a in expr.args)
         if args != expr.args:
-            return rewrite(Apply(expr.fn, args, expr.type), lambda e: None)
+            return apply(expr.fn, *args, dtype=expr.type)
     return expr
 
 
@@ -118,7 +157,7 @@ def _scaled(p: Polynomial, n: int) -> Polynomial:
     return Polynomial({product: times * n for product, times in p.terms.items()})
 
 
-def _divided(fn: str, p: Polynomial, n: int, bounds: Bounds) -> Polynomial:
+def _divided(fn: str, p: Polynomial, n: int, bounds: _Bounds) -> Polynomial:
     """``p // n`` or ``p % n``: what is a multiple of n comes out, and what is below it vanishes."""
     whole = Polynomial({product: t // n for product, t in p.terms.items() if t % n == 0})
     rest = Polynomial({product: t for product, t in p.terms.items() if t % n})
@@ -131,15 +170,12 @@ def _divided(fn: str, p: Polynomial, n: int, bounds: Bounds) -> Polynomial:
             return Polynomial({(): remainder} if remainder else {})
         return whole + Polynomial({(): quotient} if quotient else {})
     inner = rest.expr()
-    if fn == "floordiv" and isinstance(inner, Apply) and inner.fn == "floordiv" and isinstance(inner.args[1], Const):
-        atom: Expr = Apply("floordiv", (inner.args[0], Const(n * int(inner.args[1].value))), "int64")
-    else:
-        atom = Apply(fn, (inner, Const(n)), "int64")
+    atom = _floor(inner, Const(n), bounds) if fn == "floordiv" else Apply(fn, (inner, Const(n)), "int64")
     return Polynomial({(atom,): 1}) + (whole if fn == "floordiv" else Polynomial({}))
 
 
-def _range(p: Polynomial, bounds: Bounds) -> tuple[int | None, int | None]:
-    """The least and the largest value, where all atoms are variables with bounds, or remainders and quotients of such."""
+def _range(p: Polynomial, bounds: _Bounds) -> tuple[int | None, int | None]:
+    """Least and largest value, where all atoms are variables with bounds, or remainders and quotients of such."""
     low = high = 0
     for product, times in p.terms.items():
         top = 1
@@ -156,7 +192,7 @@ def _range(p: Polynomial, bounds: Bounds) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _most(atom: Expr, bounds: Bounds) -> int | None:
+def _most(atom: Expr, bounds: _Bounds) -> int | None:
     """The largest value of an atom that is never negative."""
     if isinstance(atom, Var) and atom in bounds:
         return max(0, bounds[atom] - 1)
@@ -169,7 +205,7 @@ def _most(atom: Expr, bounds: Bounds) -> int | None:
     return None
 
 
-def _gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
+def _gathered(p: Polynomial, bounds: _Bounds) -> Polynomial:
     """``(f // n) * n * c + (f % n) * c`` is ``f * c``."""
     for product, times in p.terms.items():
         for atom in product:
@@ -186,9 +222,9 @@ def _gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
     return p
 
 
-def _quotient(mod: Apply, bounds: Bounds) -> Polynomial:
+def _quotient(mod: Apply, bounds: _Bounds) -> Polynomial:
     """``f // n`` of ``f % n``."""
     number, divisor = mod.args
     if isinstance(divisor, Const):
         return _divided("floordiv", _polynomial(number, bounds), int(divisor.value), bounds)
-    return Polynomial({(Apply("floordiv", mod.args, "int64"),): 1})
+    return Polynomial({(_floor(tidy(number, bounds), tidy(divisor, bounds), bounds),): 1})

@@ -23,11 +23,11 @@ from graphopt.ir.types import Size, Symbol, TensorType, Type, symbol
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Tensor
 from graphopt.lowering.expressions import Expr, Var
-from graphopt.lowering.given import SCHEDULE, attributes
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.given import attributes
+from graphopt.lowering.loops import BY_RULE, Nest
 from graphopt.lowering.module import DOMAIN, MAIN, External, Module
 from graphopt.lowering.operators.node import tensor_of
-from graphopt.lowering.operators.operation import NotLowered, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NotLowered, Sizes
 from graphopt.lowering.script import WORDS
 from graphopt.lowering.script_expressions import NAMED
 
@@ -151,13 +151,16 @@ class GraphBuilder:
             given = [tensor_of(self.fact(v), sizes, f"x{k}") for k, v in enumerate(values) if v is not None]
         except NotLowered as why:
             raise UsageError(f"a tensor function cannot take this: {why}") from None
+        for tensor in given:
+            if tensor.dtype not in DTYPES:
+                raise UsageError(f"a tensor function cannot take this: kernels do not compute with {tensor.dtype}")
         found = function(*given)
         tensors = (found,) if isinstance(found, Tensor) else tuple(found)
         if any(t.stage is None for t in tensors):
             raise UsageError("a tensor function has to compute what it gives, and may not give back what it takes")
         wanted = name or (function.__name__ if function.__name__.isidentifier() else "compute")
         plain = compute.nest(wanted, given, tensors, tuple(sizes.variables.values()))
-        return self.emit(f"{DOMAIN}::{self._placed(replace(plain, notes=(*plain.notes, SCHEDULE)))}", inputs=values)
+        return self.emit(f"{DOMAIN}::{self._placed(replace(plain, notes=(*plain.notes, BY_RULE)))}", inputs=values)
 
     def call(
         self,
@@ -323,6 +326,8 @@ class GraphBuilder:
 
 class _NamedSizes(Sizes):
     """Variables for symbols that have the symbols' own names where they can."""
+
+    spells_out = True
 
     def _atom(self, atom: Any) -> Expr:
         match atom:

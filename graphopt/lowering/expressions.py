@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ FUNCTIONS: Mapping[str, int] = {
 class Expr:
     """Base of scalar expressions; ``dtype`` is the name of the element type."""
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
+    _hash: int
+    """Worked out once: expressions are deep, and looked up often."""
 
     @property
     def dtype(self) -> str:
@@ -136,10 +139,11 @@ class Const(Expr):
         return self.type
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and (repr(self.value), self.type) == (repr(other.value), other.type)
+        return isinstance(other, Const) and self.type == other.type and repr(self.value) == repr(other.value)
 
     def __hash__(self) -> int:
-        return hash((repr(self.value), self.type))
+        value = self.value if self.value == self.value else "nan"  # each NaN has a hash of its own
+        return hash((value, self.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,13 @@ class Load(Expr):
         """The element type."""
         return self.buffer.dtype
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.buffer, self.indices)))
+            return self._hash
+
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
@@ -180,6 +191,13 @@ class Apply(Expr):
     def dtype(self) -> str:
         """The element type."""
         return self.type
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.fn, self.args, self.type)))
+            return self._hash
 
 
 Operand: TypeAlias = Expr | Number
@@ -359,6 +377,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     return rewrite(expr, lambda e: values.get(e) if isinstance(e, Var) else None)
 
 
+@lru_cache(1 << 14)
 def variables(expr: Expr) -> frozenset[Var]:
     """The variables that occur in an expression."""
     return frozenset(e for e in walk(expr) if isinstance(e, Var))

@@ -326,7 +326,7 @@ class Scope:
                 buffers[tensor] = self.number(value)
         for value, made in zip(node.outputs, lowering.outputs, strict=False):
             buffers[made] = self.made(value, "arena")
-        sizes: dict[Var, Size] = {var: self.linker.symbols(symbol) for symbol, var in operation.size.variables.items()}
+        sizes: dict[Var, Size] = {var: self.linker.symbols(atom) for atom, var in operation.size.variables.items()}
         for emitted in lowering.calls:
             yield self.linker.call(emitted, buffers, sizes, node.op, (name_of(self.graph, node),), None)
 
@@ -338,7 +338,7 @@ class Scope:
         self.linker.reference.append((label, node.op, lowering.reason))
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.made(v, "host") for v in node.outputs)
-        binds = tuple((self.linker.symbols(s), port, axis) for s, port, axis in lowering.binds)
+        binds = tuple((self.linker.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
         return Host(function, inputs, outputs, False, binds, node.op, (label,))
 
 

@@ -28,7 +28,7 @@ from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Operation, Sizes
 from graphopt.lowering.operators.table import describe
 from graphopt.lowering.reference import name_of
-from graphopt.lowering.sizes import symbols_in
+from graphopt.lowering.sizes import symbols_in, symbols_of
 
 if TYPE_CHECKING:
     from graphopt.lowering.emit import Emitted
@@ -280,7 +280,7 @@ class _Lowerer:
 
     def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: Sizes) -> None:
         """Raise NotLowered where a size would be needed that nobody knows by then."""
-        needed = set(sizes.variables)
+        needed = {s for atom in sizes.variables for s in symbols_of(atom)}
         for fact in outputs:
             if fact.shape is None:
                 raise self.unknown(node, "the rank of its output is not known")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
-from graphopt.ir.types import Symbol
+from graphopt.ir.types import Atom
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Elements, Reduced, Stage, Tensor, inline, placeholder, producers_first
 from graphopt.lowering.expressions import Const, Expr, Load, Var, const, variables, walk
@@ -33,7 +33,7 @@ class Written:
     nest: Nest
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    sizes: tuple[Symbol, ...]
+    sizes: tuple[Atom, ...]
 
 
 def write(graph: Graph, facts: Facts, group: Group) -> Written:
@@ -55,7 +55,7 @@ def write(graph: Graph, facts: Facts, group: Group) -> Written:
     read = inputs_read(outputs)
     plain = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
     used = _variables(plain)
-    kept = {var: symbol for symbol, var in sizes.variables.items() if var in used}
+    kept = {var: atom for atom, var in sizes.variables.items() if var in used}
     nest = Nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )

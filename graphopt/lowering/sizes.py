@@ -19,7 +19,7 @@ class Symbols:
     def __init__(self) -> None:
         self.names: dict[Symbol, str] = {}
 
-    def __call__(self, symbol: Symbol) -> str:
+    def name(self, symbol: Symbol) -> str:
         """The name of a symbol."""
         if symbol not in self.names:
             plain = symbol.name if not symbol.name.startswith("?") else f"?{len(self.names)}"
@@ -32,16 +32,17 @@ class Symbols:
             return size
         terms: list[runtime.Size] = []
         for monomial, coefficient in size.terms:
-            factors: list[runtime.Size] = [self._atom(a) for a in monomial]
+            factors: list[runtime.Size] = [self(a) for a in monomial]
             if coefficient != 1 or not factors:
                 factors.insert(0, coefficient)
             terms.append(("*", *factors) if len(factors) > 1 else factors[0])
         return ("+", *terms) if len(terms) > 1 else terms[0]
 
-    def _atom(self, atom: Atom) -> runtime.Size:
+    def __call__(self, atom: Atom) -> runtime.Size:
+        """The size that an atom is."""
         match atom:
             case Symbol():
-                return self(atom)
+                return self.name(atom)
             case FloorDiv():
                 return ("//", self.size(atom.numerator), self.size(atom.denominator))
             case Broadcast():
@@ -52,19 +53,19 @@ class Symbols:
 
 def symbols_in(size: Dimension) -> set[Symbol]:
     """The symbols that a size depends on."""
-    if isinstance(size, int):
-        return set()
-    found: set[Symbol] = set()
-    for monomial, _ in size.terms:
-        for atom in monomial:
-            match atom:
-                case Symbol():
-                    found.add(atom)
-                case FloorDiv():
-                    found |= symbols_in(atom.numerator) | symbols_in(atom.denominator)
-                case Broadcast() | Minimum():
-                    found.update(*map(symbols_in, atom.sizes))
-    return found
+    atoms = () if isinstance(size, int) else (atom for monomial, _ in size.terms for atom in monomial)
+    return {symbol for atom in atoms for symbol in symbols_of(atom)}
+
+
+def symbols_of(atom: Atom) -> set[Symbol]:
+    """The symbols that an atom depends on."""
+    match atom:
+        case Symbol():
+            return {atom}
+        case FloorDiv():
+            return symbols_in(atom.numerator) | symbols_in(atom.denominator)
+        case Broadcast() | Minimum():
+            return set().union(*map(symbols_in, atom.sizes))
 
 
 def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:

@@ -26,7 +26,7 @@ def test_a_size_is_the_same_number_in_all_forms(size: Size, a: int, is_same: boo
     expr = sizes(size)
     names = {var: symbols(s) for s, var in sizes.variables.items()}
     assert evaluate(size_of(expr, names), known) == want
-    assert value(expr, {var.name: known[names[var]] for var in names}) == want  # type: ignore[index]
+    assert value(expr, {var.name: evaluate(names[var], known) for var in names}) == want
 
 
 def test_sizes_that_nobody_named_are_numbered_in_order_of_use() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from graphopt.ir import ops
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
-from graphopt.ir.types import Atom, Broadcast, FloorDiv, Minimum, Size, Symbol
+from graphopt.ir.types import Atom, Broadcast, Dim, FloorDiv, Minimum, Size, Symbol
 from graphopt.lowering.compute import Tensor
 from graphopt.lowering.expressions import Const, Expr, Var, equal, minimum, select
 
@@ -29,10 +29,16 @@ class NotKnown(NotLowered):
 
 
 class Sizes:
-    """The variables that stand for symbolic dimensions in nests, named in order of first use."""
+    """The variables that stand for symbolic dimensions in nests, named in order of first use.
+
+    What a nest learns nothing from when it is spelled out, such as a size that broadcasting gives, is one variable.
+    """
+
+    spells_out: ClassVar[bool] = False
+    """Whether even that is spelled out, so that all variables stand for symbols."""
 
     def __init__(self) -> None:
-        self.variables: dict[Symbol, Var] = {}
+        self.variables: dict[Atom, Var] = {}
 
     def __call__(self, size: Size) -> Expr:
         """A size as an expression."""
@@ -48,15 +54,23 @@ class Sizes:
         return total
 
     def _atom(self, atom: Atom) -> Expr:
+        if isinstance(atom, Symbol) or not (self.spells_out or _is_plain(atom)):
+            return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
         match atom:
-            case Symbol():
-                return self.variables.setdefault(atom, Var(f"n{len(self.variables)}"))
             case FloorDiv():
                 return self(atom.numerator) // self(atom.denominator)
             case Broadcast():
                 return reduce(lambda a, b: select(equal(a, 1), b, a), map(self, atom.sizes))
             case Minimum():
                 return reduce(minimum, map(self, atom.sizes))
+
+
+def _is_plain(atom: Atom) -> bool:
+    """Whether an atom is a quotient of sums of products of symbols."""
+    if not isinstance(atom, FloorDiv):
+        return False
+    parts = (p for p in (atom.numerator, atom.denominator) if isinstance(p, Dim))
+    return all(isinstance(a, Symbol) for p in parts for monomial, _ in p.terms for a in monomial)
 
 
 @dataclass(frozen=True)
