@@ -203,6 +203,13 @@ def any_elements() -> Nest:
     return t.nest("any_elements", [x], [t.compute((N, 13), lambda *at: apply("tanh", x[at]), name="y")], [N])
 
 
+def any_matrices() -> Nest:
+    x, k = t.placeholder((2, 3, N, N)), t.reduce_axis(N)
+    total = t.compute((2, 3, N), lambda b, h, i: t.max(x[b, h, i, k.var], k), name="total")
+    y = t.compute((2, 3, N, N), lambda b, h, i, j: x[b, h, i, j] - total[b, h, i], name="y")
+    return t.nest("any_matrices", [x], [y], [N])
+
+
 def any_across() -> Nest:
     x, k = t.placeholder((N, 13)), t.reduce_axis(N)
     return t.nest("any_across", [x], [t.compute((13,), lambda i: t.sum(x[k.var, i], k), name="y")], [N])
@@ -240,5 +247,5 @@ FIXED: dict[str, Callable[[], Nest]] = {
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {
-    f.__name__: f for f in (rows_of_any_length, any_elements, any_across, any_convolution)
+    f.__name__: f for f in (rows_of_any_length, any_elements, any_matrices, any_across, any_convolution)
 }
