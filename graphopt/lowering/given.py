@@ -22,14 +22,11 @@ from graphopt.ir.types import Dim, Size, TensorType, symbol
 from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import find_intrinsic
-from graphopt.lowering.loops import Buffer, Invoke, Nest, statements
+from graphopt.lowering.loops import BY_RULE, Buffer, Invoke, Nest, statements
 from graphopt.lowering.operators.operation import DTYPES
 from graphopt.lowering.reference import name_of
 from graphopt.lowering.script import read, show
 from graphopt.lowering.wellformed import check
-
-SCHEDULE = ("schedule", "default")
-"""The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,12 @@ class Placed:
     @property
     def is_ready(self) -> bool:
         """Whether the program is to be compiled as it is."""
-        return SCHEDULE not in self.nest.notes
+        return BY_RULE not in self.nest.notes
 
     @property
     def plain(self) -> Nest:
         """The program without the note."""
-        return replace(self.nest, notes=tuple(n for n in self.nest.notes if n != SCHEDULE))
+        return replace(self.nest, notes=tuple(n for n in self.nest.notes if n != BY_RULE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,9 @@ class Module(MutableMapping[str, Function]):
         for callee in sorted({c for c in self._reached(chosen) if isinstance(self[c], Graph)}):
             body = self._joined(self[callee])
             body.functions = {}
-            found.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(DOMAIN, callee, "", body)
+            found.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
+                DOMAIN, callee, "", body, opsets=body.header.opsets
+            )
         return found
 
     def _reached(self, name: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ from graphopt.lowering import (
     schedule_tensors,
     sites,
 )
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import BY_RULE, Nest
 from graphopt.lowering.script import show
 from graphopt.lowering.sites import BlockRef, LoopRef
 from graphopt.lowering.trace import Argument, Reference, Step, Trace
@@ -86,10 +86,13 @@ def drawing(
 
 
 class Schedule:
-    """A nest and what was done to it; ``seed`` decides what the sampling methods draw."""
+    """A nest and what was done to it; ``seed`` decides what the sampling methods draw.
+
+    A nest that was to be scheduled by rule is no longer.
+    """
 
     def __init__(self, nest: Nest, seed: int = 0) -> None:
-        self.nest = nest
+        self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
         self.random = Random(seed)
         self._steps: list[Step] = []
         self._known: dict[BlockRef | LoopRef, Reference] = {}
