@@ -62,6 +62,13 @@ class Prices:
     """How many tiles of a product are computed at a time,"""
     tile: int = 1
     """each of so many rows and columns of its result."""
+    short_rows: float = 0.0
+    """How many times as long a convolution of plain images takes, by vectors along rows, whose rows fill none; 0 where
+    the length of rows does not matter."""
+    strided_rows: float = 1.0
+    """The same of one whose rows are read in strides."""
+    columns: float = 0.0
+    """Columns' worth of work that a convolution costs beyond its columns, where it is a product of matrices."""
     free: frozenset[str] = frozenset()
     """Ops for which nothing is called: what they make is looked at where it is."""
 
@@ -301,9 +308,9 @@ CPU = Target(
         PORTABLE.prices,
         node=0.3e-6,
         efficiency={
-            "matmul": 0.95, "dense": 0.04, "pointwise": 0.85, "narrow": 0.04, "grouped": 0.03, "depthwise": 0.03,
-            "recurrent": 0.30, "blocked dense": 0.85, "blocked narrow": 0.50, "blocked grouped": 0.80,
-            "blocked depthwise": 0.30,
+            "matmul": 0.95, "pointwise": 0.95, "dense": 0.95, "narrow": 0.85, "grouped": 0.75, "depthwise": 0.45,
+            "recurrent": 0.30, "blocked dense": 0.97, "blocked narrow": 0.75, "blocked grouped": 0.97,
+            "blocked depthwise": 0.38,
         },
         elements={
             **ELEMENTS,
@@ -321,14 +328,17 @@ CPU = Target(
         movement={
             **dict.fromkeys(ELEMENTWISE.split(), 0.25),
             "Transpose": 1.5, "SpaceToDepth": 3.0, "MaxPool": 4.0, "AveragePool": 4.0,
-            "graphopt::BlockedMaxPool": 2.0, "graphopt::BlockedAveragePool": 2.0,
-            "graphopt::Block": 1.5, "graphopt::Unblock": 1.5,
+            "graphopt::BlockedMaxPool": 1.7, "graphopt::BlockedAveragePool": 1.7,
+            "graphopt::Block": 2.0, "graphopt::Unblock": 4.0,
         },
         span=0.0,
         matrix=0.1e-6,
         strided={"Reduce": 0.05e-9, "Softmax": 1.0e-9, "LogSoftmax": 1.0e-9},
         run=2e-9,
         scattered=1.5e-9,
+        short_rows=2.5,
+        strided_rows=1.5,
+        columns=200.0,
     ),
     ops={
         "": None,

@@ -308,10 +308,11 @@ class CostModel:
         if name == "BlockedConv":  # lanes that fill up blocks are computed like others
             return 2.0 * out * product(b[1:-1]), 1.0, self._kind_of_blocked(attrs)
         kind = self._kind_of_convolution(a, b)
-        if kind == "dense" and product(b[2:]) == 1 and "pointwise" in prices.efficiency:
-            return 2.0 * out * product(b[1:]), self._fill(product(y[2:]), prices.edge), "pointwise"
         if name == "ConvTranspose":
             return 2.0 * product(a) * product(b[1:]), 1.0, kind
+        if prices.short_rows:
+            waste, is_product = self._along_rows(attrs, y, b)
+            return 2.0 * out * product(b[1:]), waste, "pointwise" if is_product and kind == "dense" else kind
         if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
             together = product(y[2:])
         else:
@@ -408,6 +409,18 @@ class CostModel:
         if weights[1] < a[1]:
             return "depthwise" if weights[1] == 1 else "grouped"
         return "narrow" if a[1] < 8 else "dense"
+
+    def _along_rows(self, attrs: Attrs, y: tuple[int, ...], weights: tuple[int, ...]) -> tuple[float, bool]:
+        """How many times as long a convolution of a plain image takes whose rows are computed in vectors, and whether
+        it is a product of matrices, whose rows are whole images."""
+        prices, strides = self.target.prices, attrs.get("strides")
+        strided = isinstance(strides, tuple) and any(s != 1 for s in strides)
+        if product(weights[2:]) == 1 and not strided:
+            n = max(product(y[2:]), 1)
+            return (n + prices.columns) / n, True
+        row = y[-1] if y else 1
+        short = prices.short_rows if row < prices.lanes else 1.0
+        return self._fill(row) * short * (prices.strided_rows if strided else 1.0), False
 
     def _kind_of_blocked(self, attrs: Attrs) -> str:
         forms = {"plain": "narrow", "depthwise": "depthwise"}

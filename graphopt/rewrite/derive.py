@@ -19,8 +19,8 @@ from graphopt.rewrite.alternatives import Alternatives, Made
 from graphopt.rewrite.build import Refused
 from graphopt.rewrite.describe import describe, leaves_of, name_of
 from graphopt.rewrite.journal import Action, Journal, Place, Respelled, places, sign
-from graphopt.rewrite.match import footprint
-from graphopt.rewrite.provenance import Applied, Congruent, Spelled, Spelling, term_of
+from graphopt.rewrite.match import depth, footprint
+from graphopt.rewrite.provenance import Application, Applied, Congruent, Spelled, Spelling, term_of
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
 
@@ -180,7 +180,7 @@ class _Derivation:
                 log.debug("%s: %s", goal, refused)
                 self.lost.append(f"{self._words(goal)}: {refused}")
                 self.done[goal] = ()
-            waiting += [(twin, None) for twin in reversed(self.twins)]
+            waiting += [(twin, None) for twin in self.twins]  # operands were learned last, and come first
             self.twins = []
 
     def _needs(self, goal: Goal) -> Iterator[Goal]:
@@ -271,21 +271,29 @@ class _Derivation:
         application = self.why.applications[match]
         rule = self.rules[application.rule]
         first = self.graph.next_id
-        at = [self._place(left) for left in application.left]
-        roots = [self.side.respell(place) for place in at]
-        made = self.side.apply(rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values)))
+        try:
+            at, made = self._matched(application, rule, 0)
+        except Refused:  # a node that was made for a term may read values of other ops than the term's operands have
+            at, made = self._matched(application, rule, max(map(depth, rule.lhs)))
         for right, value in zip(application.right, made.values, strict=True):
             self._learn(right, value)
         return (note_equal(self.journal, self.side, rule, at, made, first, rests_on),)
 
-    def _place(self, spelling: Spelling) -> Place:
+    def _matched(self, application: Application, rule: Rule, levels: int) -> tuple[list[Place], Made]:
+        """The rule applied to its left side, whose operands are spelled out so many levels deep."""
+        at = [self._place(left, levels) for left in application.left]
+        roots = [self.side.respell(place) for place in at]
+        made = self.side.apply(rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values)))
+        return at, made
+
+    def _place(self, spelling: Spelling, levels: int = 0) -> Place:
         """Where the left side of a rule is to be matched."""
         term = term_of(spelling)
         if term not in self.values:
             raise Refused("what it matches could not be made")
         value = self._value(term)
         if isinstance(spelling, int):
-            return value
+            return self._in_full(term, value, levels)
         inner: Spelling = spelling
         if self._op(term) == PROJECTION:
             inner = spelling.children[0]
@@ -296,10 +304,23 @@ class _Derivation:
         if inner.order is not None:
             for position, child in zip(inner.order, inner.children, strict=True):
                 children[position] = child
-        inputs = [None if c == ABSENT else self._place(c) for c in children]
+        inputs = [None if c == ABSENT else self._place(c, levels - 1) for c in children]
         while inputs and inputs[-1] is None:
             inputs.pop()
         return Respelled(value, tuple(inputs))
+
+    def _in_full(self, term: int, value: Value, levels: int) -> Place:
+        """A term's value as it stands, or reading the values of the term's own operands."""
+        node, children = self.graph.node(value.node), self._operands(term)
+        apart = [c for c in children if c != ABSENT]
+        if levels < 1 or self._op(term) in (PROJECTION, CONSTANT) or self._op(term) != node.op or not apart:
+            return value
+        if any(c not in self.values for c in apart):
+            return value
+        inputs = [None if c == ABSENT else self._place(c, levels - 1) for c in children]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        return value if tuple(inputs) == node.inputs else Respelled(value, tuple(inputs))
 
     def _value(self, term: int) -> Value:
         return self.values[term]

@@ -1,6 +1,7 @@
 """Convolutional networks run in blocks of channels from end to end: two changes of layout, and the same results."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
 from graphopt.target import CPU
 from graphopt.tolerance import error
+
+PLAIN = ("dense", "pointwise", "narrow", "grouped", "depthwise")
+SLOW = replace(CPU, prices=replace(CPU.prices, efficiency={**CPU.prices.efficiency, **dict.fromkeys(PLAIN, 0.01)}))
+"""Where convolutions of plain images are slow, whatever they are worth on this machine."""
 
 STEM = """
 x: float32[1, 32, 12, 12]
@@ -52,16 +57,13 @@ def network(text: str) -> Graph:
 
 @pytest.mark.parametrize("name", list(BODIES))
 @pytest.mark.parametrize("channels", [32, 24])
-def test_a_network_in_blocks_computes_the_same(name: str, channels: int) -> None:
-    """One whose channels fill blocks enters them once and leaves them once."""
+def test_a_network_enters_blocks_once_and_leaves_them_once(name: str, channels: int) -> None:
     body = BODIES[name].replace("{c}", str(channels))
     scale = f"t: float32[{channels}, 1, 1]\n" if "t)" in body else ""
     graph = network(STEM.format(c=channels, scale=scale) + body + "\nreturn y")
-    found, report = optimize_graph(graph, target=CPU)
+    found, report = optimize_graph(graph, target=SLOW)
     ops = Counter(node.op for node in found.nodes())
-    if channels % 16 == 0:
-        assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["Conv"]) == (1, 1, 0), ops
-    assert ops["graphopt::BlockedConv"] >= 1
+    assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["Conv"]) == (1, 1, 0), ops
     assert report.warnings == ()
     x = {"x": np.random.default_rng(1).standard_normal((1, 32, 12, 12)).astype(np.float32)}
     assert error(run(graph, x)["y"], run(found, x)["y"]) <= 1
@@ -69,6 +71,6 @@ def test_a_network_in_blocks_computes_the_same(name: str, channels: int) -> None
 
 def test_a_network_of_pictures_only_leaves_blocks() -> None:
     text = "x: float32[1, 3, 12, 12]\nw: float32[32, 3, 3, 3]\na = Conv(x, w)\ny = Relu(a)\nreturn y"
-    found, _ = optimize_graph(network(text), target=CPU)
+    found, _ = optimize_graph(network(text), target=SLOW)
     ops = Counter(node.op for node in found.nodes())
     assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["graphopt::BlockedConv"]) == (0, 1, 1)
