@@ -23,6 +23,9 @@ from graphopt.runtime.team import address
 
 Words = np.ndarray[tuple[int], np.dtype[np.int64]]
 
+_MOST = 1 << 62
+"""Bytes beyond which addresses are not computed any more: they are int64."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
@@ -108,14 +111,18 @@ class Binder:
     def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
         own = self.levels[level]
         sizes = {n: self.bytes(n, symbols) for n in own.arena}
+        outputs = {n: self.shape(n, symbols) for n in own.outputs}
+        separate = sum(map(arena.up, sizes.values()))
+        wanted = separate + sum(self.bytes(n, symbols) for n in outputs)
+        if wanted > _MOST:
+            raise no_memory(wanted)
         places, total = self._placed(sizes, symbols)
         known = {**earlier, **places}
         offsets = np.empty(len(own.words), np.int64)
         for k, n in enumerate(own.words):
             word = self._layout.words[n]
             offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, known)
-        outputs = {n: self.shape(n, symbols) for n in own.outputs}
-        return Binding(symbols, offsets, places, total, sum(map(arena.up, sizes.values())), outputs)
+        return Binding(symbols, offsets, places, total, separate, outputs)
 
     def _start(self, root: int | None, places: Mapping[int, int]) -> int:
         if root is None:
@@ -151,6 +158,11 @@ class Binder:
     def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
         """How much memory a buffer takes."""
         return prod(self.shape(number, symbols)) * itemsize(self._code.buffers[number].dtype)
+
+
+def no_memory(size: int) -> MemoryError:
+    """What is raised where so many bytes cannot be had."""
+    return MemoryError(f"the program needs {size} bytes ({size / 2**30:.1f} GiB) for what it computes with")
 
 
 def itemsize(dtype: str) -> int:

@@ -77,8 +77,8 @@ class Program:
         dtypes: Mapping[str, np.dtype[Any]] | None = None,
         threads: int | None = None,
     ) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"a program runs on 1 thread or more, not on {threads}")
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise InputError(f"a program runs on 1 thread or more, not on {threads!r}")
         self.code = code
         self.threads = threads or cpu.cores()
         self._dtypes = {**STORAGE, **(dtypes or {})}
@@ -235,6 +235,8 @@ class Program:
     def _into(self, inputs: Mapping[str, Any] | Sequence[Any], out: Mapping[str, Array]) -> dict[str, Array]:
         """A call whose results go into the caller's arrays, directly where that is safe."""
         ports = {p.name: p.buffer for p in self.code.outputs}
+        if not isinstance(out, Mapping):
+            raise InputError(f"out is a mapping of names to arrays, not {type(out).__name__}")
         for name, array in out.items():
             if name not in ports:
                 raise InputError(

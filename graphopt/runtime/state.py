@@ -15,7 +15,7 @@ import numpy as np
 
 from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
-from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.binding import Binder, Binding, no_memory
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
@@ -280,8 +280,6 @@ def allocate(size: int) -> Array:
     try:
         memory = np.empty(size + arena.ALIGNMENT, np.uint8)
     except MemoryError:
-        raise MemoryError(
-            f"the program needs {size} bytes ({size / 2**30:.1f} GiB) for what it computes with"
-        ) from None
+        raise no_memory(size) from None
     skip = -address(memory) % arena.ALIGNMENT
     return memory[skip : skip + size]

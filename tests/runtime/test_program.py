@@ -55,6 +55,7 @@ def test_results_go_where_the_caller_wants() -> None:
         ({"y": np.zeros(4, np.float32)}, r"the array for output 'y' is float32\[4\], and float32\[3\] is expected"),
         ({"y": np.zeros(3)}, r"the array for output 'y' is float64\[3\], and float32\[3\] is expected"),
         ({"y": [0, 0, 0]}, "output 'y' can be written into numpy arrays"),
+        ([np.zeros(3, np.float32)], "out is a mapping of names to arrays, not list"),
     ],
 )
 def test_arrays_to_write_into_are_checked(out: Any, message: str) -> None:
@@ -354,6 +355,24 @@ def test_too_little_memory_is_said_and_leaves_the_program_usable() -> None:
     with pytest.raises(MemoryError, match=r"the program needs 4503599627370496 bytes \(4194304.0 GiB\)"):
         program([x(1)])
     assert program([x(0)])["y"].tolist() == []
+
+
+@pytest.mark.parametrize("place", ["arena", "output"])
+def test_more_memory_than_addresses_reach_is_said(place: Any) -> None:
+    """Sizes that int64 does not hold: they come from inputs of no elements."""
+    large = floats(place, "n", "m", 1 << 20)
+    buffers = [floats("input", "n", 0, "m"), large, floats("output", "n")]
+    steps = [scale(1, 1, 1, 0, "n"), scale(1, 2, 1, 0, 0)]
+    program = Program(code(buffers, steps, {"x": 0}, {"y": 2} | ({"z": 1} if place == "output" else {})), threads=1)
+    with pytest.raises(MemoryError, match=r"the program needs 4722366482\d+ bytes"):
+        program([np.zeros((1 << 25, 0, 1 << 25), np.float32)])
+    assert program([np.zeros((2, 0, 0), np.float32)])["y"].shape == (2,)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_how_many_threads_makes_sense(threads: Any) -> None:
+    with pytest.raises(InputError, match=f"a program runs on 1 thread or more, not on {threads!r}"):
+        Program(chain(), threads=threads)
 
 
 def test_memory_is_shared_by_buffers_that_do_not_live_at_once() -> None:
