@@ -14,22 +14,45 @@ What none of them fits (procedures) stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, product
+from itertools import count
 from math import prod
 from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
-from graphopt.kernels.host import vector_bytes
-from graphopt.lowering.addresses import polynomial
-from graphopt.lowering.chains import Access, Chain, chains, exchange
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, minimum, substitute, variables, walk
+from graphopt.lowering.chain_facts import (
+    Turned,
+    at_point,
+    bytes_of,
+    collapsed,
+    decomposed,
+    is_follower,
+    is_long,
+    is_longer,
+    known_size,
+    lies_along,
+    made_from,
+    piece_of,
+    scalar_first,
+    shared_axes,
+    shared_operands,
+    start_of,
+    taken_apart,
+    tile_plan,
+    tile_start,
+    total_size,
+    turning,
+    vector_of,
+    with_buffers,
+    with_vectors_last,
+)
+from graphopt.lowering.chains import Chain, chains, exchange
+from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
 from graphopt.lowering.library import Product, is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Axis,
-    Block,
     Buffer,
     For,
     If,
@@ -38,29 +61,17 @@ from graphopt.lowering.loops import (
     Nest,
     Range,
     Region,
-    Seq,
     Stmt,
     Store,
     accesses,
     is_accumulation,
-    loads,
     map_expressions,
-    mutate,
     seq,
-    statements,
 )
 from graphopt.lowering.partition import interior
 
-REGISTERS: Final = {64: 32, 32: 16, 16: 16}
-"""Vector registers, by the bytes of a vector."""
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
-UNKNOWN: Final = 1 << 20
-"""What a size that is not known is taken to be."""
-LARGE: Final = 1 << 21
-"""Multiplications of a product from which on it is computed in pieces."""
-NEAR: Final = (1, 2, 3, 4)
-"""Distances of elements that are read as whole vectors."""
 ITEMS: Final = 64
 """Work items that are enough to share out."""
 CHUNK: Final = 1 << 12
@@ -125,7 +136,7 @@ class _Scheduler:
         ``body`` gets what each loop's variable is; ``steps`` is how much is done within.
         """
         extents = [a.extent for a in axes]
-        total = _number([*extents, steps])
+        total = known_size([*extents, steps])
         if not axes or (total is not None and total < SMALL):
             return _wrapped(axes, body({a.var: a.var for a in axes}))
         counts = [int(e.value) if isinstance(e, Const) else 1 for e in extents]  # a batch is often of one
@@ -151,15 +162,15 @@ class _Scheduler:
     def elements(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
         free = [a for a in chain.axes if a.var not in bound]
-        groups = _with_vectors_last(chain, _collapsed(chain, free))
-        loops = [_Loop(self.var("i"), _product([a.extent for a in group])) for group in groups]
+        groups = with_vectors_last(chain, collapsed(chain, free))
+        loops = [_Loop(self.var("i"), total_size([a.extent for a in group])) for group in groups]
         if not loops:
             return chain.with_values([bound[a.var] for a in chain.axes])
 
         def block(at: Mapping[Var, Expr]) -> Stmt:
             values = dict(bound)
             for loop, group in zip(loops, groups, strict=True):
-                values.update(_taken_apart(at[loop.var], group))
+                values.update(taken_apart(at[loop.var], group))
             return chain.with_values([values[a.var] for a in chain.axes])
 
         turned = turning(chain, groups)
@@ -194,7 +205,7 @@ class _Scheduler:
         """Element by element in tiles: what lies side by side along another axis than the results do is read along that
         axis, and turned over on the stack."""
         sizes = {len(groups) - 1: turned.columns, turned.rows_at: turned.rows}
-        extents = [_product([a.extent for a in group]) for group in groups]
+        extents = [total_size([a.extent for a in group]) for group in groups]
         loops = [
             _Loop(self.var("o" if k in sizes else "i"), (n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1))
             for k, n in enumerate(extents)
@@ -205,11 +216,11 @@ class _Scheduler:
         def values_at(starts: Sequence[Expr]) -> dict[Var, Expr]:
             values = dict(bound)
             for start, group in zip(starts, groups, strict=True):
-                values.update(_taken_apart(start, group))
+                values.update(taken_apart(start, group))
             return values
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            starts = [_first(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
+            starts = [tile_start(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
 
             def place(row: Expr, column: Expr) -> dict[Var, Expr]:
                 here = list(starts)
@@ -241,15 +252,15 @@ class _Scheduler:
     def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
         free = [a for a in chain.spatial if a.var not in bound]
-        groups = _collapsed(chain, list(chain.reduced))
+        groups = collapsed(chain, list(chain.reduced))
         along = groups[-1] if groups else []
-        steps = _Loop(self.var("r"), _product([a.extent for a in along])) if along else None
-        is_along = bool(along) and _lies_along(chain, along[-1]) and not (free and _lies_along(chain, free[-1]))
+        steps = _Loop(self.var("r"), total_size([a.extent for a in along])) if along else None
+        is_along = bool(along) and lies_along(chain, along[-1]) and not (free and lies_along(chain, free[-1]))
         is_along = is_along and all(is_accumulation(s) for s in chain.stores)
-        reduce_loops = [_Loop(self.var("r"), _product([a.extent for a in g])) for g in groups[:-1]]
+        reduce_loops = [_Loop(self.var("r"), total_size([a.extent for a in g])) for g in groups[:-1]]
         if steps is not None:
             reduce_loops.append(replace(steps, kind="vectorized") if is_along else steps)
-        across = [] if is_along or not free or not _lies_along(chain, free[-1]) else [free[-1]]
+        across = [] if is_along or not free or not lies_along(chain, free[-1]) else [free[-1]]
         outer = [_Loop(self.var("i"), a.extent) for a in free[: len(free) - len(across)]]
         vector = [_Loop(self.var("c"), a.extent, "vectorized") for a in across]
 
@@ -258,10 +269,10 @@ class _Scheduler:
             for axis, loop in zip(free, [*outer, *vector], strict=True):
                 values[axis.var] = at.get(loop.var, loop.var)
             for group, loop in zip(groups, reduce_loops, strict=True):
-                values.update(_taken_apart(loop.var, group))
+                values.update(taken_apart(loop.var, group))
             return _wrapped(vector, self.accumulated(chain, values, reduce_loops))
 
-        size = _product([loop.extent for loop in (*vector, *reduce_loops)])
+        size = total_size([loop.extent for loop in (*vector, *reduce_loops)])
         if shared:
             return self.shared_out(outer, size, body)
         return _wrapped(outer, body({a.var: a.var for a in outer}))
@@ -270,7 +281,7 @@ class _Scheduler:
         """One element's reduction in variables of its own: start, steps, and the result written once."""
         targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
         own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
-        start, step = _decomposed(chain, values)
+        start, step = decomposed(chain, values)
         written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
         return seq(exchange(start, own), _wrapped(reduce_loops, exchange(step, own)), *written)
 
@@ -279,7 +290,7 @@ class _Scheduler:
     def merged(self, found: Sequence[Chain]) -> Sequence[Chain]:
         """The blocks with what one of them computes in place kept in the result itself, where that is of its kind."""
         for k, chain in enumerate(found):
-            made = _made_from(chain, self.nest)
+            made = made_from(chain, self.nest)
             if made is None or any(
                 a.buffer == chain.stores[0].buffer for c in found if c is not chain for a in c.accesses
             ):
@@ -287,18 +298,18 @@ class _Scheduler:
             if any(a.buffer == made for c in found[k + 1 :] for a in c.accesses):
                 continue
             self.gone.add(made)
-            found = [_moved(c, {made: chain.stores[0].buffer}, 0) for c in found]
+            found = [with_buffers(c, {made: chain.stores[0].buffer}, 0) for c in found]
         return found
 
     def rows(self, found: Sequence[Chain]) -> Stmt | None:
         """Several blocks within the outer axes that they share, what passes between them kept beside them."""
-        shared = _shared_axes(found)
+        shared = shared_axes(found)
         if len(found) < 2 or not shared:
             return None
         own = [b for b in self.nest.allocs if b not in self.gone]
         for buffer in own:
             rest = buffer.shape[shared:]
-            if not all(isinstance(e, Const) for e in rest) or _bytes(rest, buffer.dtype) > ROW_BYTES:
+            if not all(isinstance(e, Const) for e in rest) or bytes_of(rest, buffer.dtype) > ROW_BYTES:
                 return None
         outer = [_Loop(self.var("i"), a.extent) for a in found[0].axes[:shared]]
         small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in own}
@@ -308,13 +319,13 @@ class _Scheduler:
             parts = []
             for chain in found:
                 bound = {a.var: at[loop.var] for a, loop in zip(chain.axes, outer, strict=False)}
-                inside = _moved(chain, small, shared)
+                inside = with_buffers(chain, small, shared)
                 parts.append(
                     self.elements(inside, bound) if chain.block.init is None else self.reduction(inside, bound)
                 )
             return seq(*parts)
 
-        steps = _product([_product([a.extent for a in c.axes[shared:]]) for c in found])
+        steps = total_size([total_size([a.extent for a in c.axes[shared:]]) for c in found])
         return self.shared_out(outer, steps, row)
 
     # ------------------------------------------------------------------ library
@@ -322,7 +333,7 @@ class _Scheduler:
     def called(self, found: Sequence[Chain]) -> Stmt | None:
         """A product by the library, in pieces that can be shared out, each followed by what is done to its elements."""
         first, rest = found[0], found[1:]
-        if first.block.init is None or not all(_follows(c, first, self.nest) for c in rest) or len(rest) > 1:
+        if first.block.init is None or not all(is_follower(c, first, self.nest) for c in rest) or len(rest) > 1:
             return None
         product = product_of(first)
         if product is None or not is_worth_a_call(product):
@@ -334,8 +345,8 @@ class _Scheduler:
             if len(rest[0].stores) == 1 and store.buffer.dtype == made.dtype:
                 target = replace(store.buffer)
                 self.gone.add(made)
-        split, whole = (product.n, product.m) if _longer(product.n, product.m) else (product.m, product.n)
-        step = _piece(product, split)
+        split, whole = (product.n, product.m) if is_longer(product.n, product.m) else (product.m, product.n)
+        step = piece_of(product, split)
         outer = [_Loop(self.var("i"), a.extent) for a in first.spatial if a not in (split, whole)]
         pieces = _Loop(self.var("o"), (split.extent + (step - 1)) // step)
 
@@ -350,7 +361,7 @@ class _Scheduler:
             call = product.call(target, rows, columns, {**values, **single})
             return seq(call, *(self.piece(c, first, product, (rows, columns), values, target) for c in rest))
 
-        inner = _product([minimum(step, split.extent), whole.extent, product.k.extent])
+        inner = total_size([minimum(step, split.extent), whole.extent, product.k.extent])
         return self.shared_out([*outer, pieces], inner, body)
 
     def piece(
@@ -380,7 +391,7 @@ class _Scheduler:
         if place is None:
             return None
         before, first, rest = found[:place], found[place], found[place + 1 :]
-        if not all(_follows(c, first, self.nest) for c in rest):
+        if not all(is_follower(c, first, self.nest) for c in rest):
             return None
         made = self.contraction(first, rest)
         return None if made is None else seq(*(self.alone(c) for c in before), made)
@@ -389,14 +400,14 @@ class _Scheduler:
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
         if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
             return None
-        plan = _tiling(first, (rest or [first])[-1])
+        plan = tile_plan(first, (rest or [first])[-1])
         return self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
 
     def dots(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         """A contraction of operands that lie side by side along what is reduced: a few results at a time, each in
         vectors of its own, share what they read."""
-        plan, groups = _shares(first), _collapsed(first, list(first.reduced))
-        if not plan or not _is_long(groups[-1]) or not _lies_along(first, groups[-1][-1]):
+        plan, groups = shared_operands(first), collapsed(first, list(first.reduced))
+        if not plan or not is_long(groups[-1]) or not lies_along(first, groups[-1][-1]):
             return None
         outer = [
             _Loop(self.var("o" if n > 1 else "i"), (a.extent + (n - 1)) // n)
@@ -409,12 +420,14 @@ class _Scheduler:
             self.gone.add(made)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            start = {a.var: _start(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
-            reduce_loops = [_Loop(self.var("r"), _product([a.extent for a in group])) for group in groups]
+            start = {
+                a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)
+            }
+            reduce_loops = [_Loop(self.var("r"), total_size([a.extent for a in group])) for group in groups]
             reduce_loops[-1] = replace(reduce_loops[-1], kind="vectorized")
             reduced: dict[Var, Expr] = {}
             for group, loop in zip(groups, reduce_loops, strict=True):
-                reduced.update(_taken_apart(loop.var, group))
+                reduced.update(taken_apart(loop.var, group))
 
             def each(chain: Chain, part: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
                 steps = {v: _Loop(self.var("q"), Const(n), "unrolled") for v, n in plan.items()}
@@ -424,9 +437,9 @@ class _Scheduler:
                 return _wrapped(list(steps.values()), exchange(part(where), {made: element}))
 
             zeros = {a.var: Const(0) for a in first.reduced}
-            begin = each(first, lambda where: _decomposed(first, {**where, **zeros})[0])
-            steps = each(first, lambda where: _decomposed(first, {**where, **reduced})[1])
-            ends = [each(c, partial(_bound, c)) for c in rest]
+            begin = each(first, lambda where: decomposed(first, {**where, **zeros})[0])
+            steps = each(first, lambda where: decomposed(first, {**where, **reduced})[1])
+            ends = [each(c, partial(at_point, c)) for c in rest]
             if not rest:
                 copies = {v: _Loop(self.var("q"), Const(n), "unrolled") for v, n in plan.items()}
                 place = [start[a.var] + copies[a.var].var if a.var in plan else start[a.var] for a in first.spatial]
@@ -434,7 +447,7 @@ class _Scheduler:
                 ends = [_wrapped(list(copies.values()), Store(made, tuple(place), kept))]
             return seq(begin, _wrapped(reduce_loops, steps), *ends)
 
-        size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
+        size = total_size([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
         return self.shared_out(outer, size, body)
 
     def tile(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt:
@@ -454,7 +467,9 @@ class _Scheduler:
             self.gone.add(first.stores[0].buffer)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            start = {a.var: _start(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)}
+            start = {
+                a.var: start_of(at[o.var], a, plan.get(a.var, 1)) for a, o in zip(first.spatial, outer, strict=True)
+            }
             main = whole.at(start)
             for axis in unknown:
                 step = _Loop(self.var("i"), axis.extent)
@@ -462,13 +477,13 @@ class _Scheduler:
                 main = If(axis.extent >= plan[axis.var], main, alone)
             return main
 
-        size = _product([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
+        size = total_size([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
         return self.shared_out(outer, size, body)
 
     def inside(self, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Stmt | None:
         """The tiles of a contraction with conditions at the ends of its vectorized axis: whole vectors between the
         ends, and the few results at the ends one by one. None where there are no such conditions, or masks serve."""
-        axis = _vector_of(first, rest, plan)
+        axis = vector_of(first, rest, plan)
         strides = [s.number for a in first.accesses if (s := a.stride(axis.var)) is not None]
         if all(n is not None and n < 2 for n in strides):  # neighbours are as well read under a mask
             return None
@@ -489,10 +504,10 @@ class _Scheduler:
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             own = iter(outer)
-            start = {a.var: _start(at[next(own).var], a, others.get(a.var, 1)) for a in along}
+            start = {a.var: start_of(at[next(own).var], a, others.get(a.var, 1)) for a in along}
             piece = _Loop(self.var("o"), Const(-(-(end - begin) // width)))
             part = Axis(axis.var, Const(end - begin), axis.kind)
-            parts = [_wrapped([piece], middle.at({**start, axis.var: _start(piece.var, part, width) + begin}))]
+            parts = [_wrapped([piece], middle.at({**start, axis.var: start_of(piece.var, part, width) + begin}))]
             for low, high in ends:
                 if low < high:
                     step = _Loop(self.var("i"), Const(high - low))
@@ -500,7 +515,7 @@ class _Scheduler:
                     parts.append(_wrapped([step], single.at({**start, axis.var: step.var + low})))
             return seq(*parts)
 
-        size = _product([axis.extent, *(Const(n) for n in others.values()), *(a.extent for a in first.reduced)])
+        size = total_size([axis.extent, *(Const(n) for n in others.values()), *(a.extent for a in first.reduced)])
         return self.shared_out(outer, size, body)
 
 
@@ -510,7 +525,7 @@ class _Tile:
     def __init__(self, owner: _Scheduler, first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> None:
         self.owner, self.first, self.rest = owner, first, rest
         self.made = first.stores[0].buffer
-        self.vector = _vector_of(first, rest, plan).var
+        self.vector = vector_of(first, rest, plan).var
         native = lanes_of(self.made.dtype)
         self.lanes = min(native, plan[self.vector])
         self.order = [a for a in first.spatial if plan.get(a.var, 1) > 1 and a.var != self.vector]
@@ -526,8 +541,8 @@ class _Tile:
         reduce_loops = [_Loop(self.owner.var("r"), a.extent) for a in first.reduced]
         reduce_values = {a.var: loop.var for a, loop in zip(first.reduced, reduce_loops, strict=True)}
         zeros = {a.var: Const(0) for a in first.reduced}
-        begin = self.over(start, first, zeros, lambda c, v, e: self.own(_decomposed(c, v)[0], e))
-        steps = self.over(start, first, reduce_values, lambda c, v, e: self.own(_decomposed(c, v)[1], e))
+        begin = self.over(start, first, zeros, lambda c, v, e: self.own(decomposed(c, v)[0], e))
+        steps = self.over(start, first, reduce_values, lambda c, v, e: self.own(decomposed(c, v)[1], e))
         ends = [
             self.over(start, c, {}, lambda c, v, e: self.own(c.with_values([v[a.var] for a in c.axes]), e))
             for c in self.rest
@@ -556,383 +571,7 @@ class _Tile:
         places[self.vector] = start[self.vector] + piece * self.lanes + lane
         mine = dict(zip((a.var for a in self.first.spatial), (a.var for a in chain.spatial), strict=True))
         element = Load(self.buffer, (*steps.values(), piece, lane))
-        order = _scalar_first(self.order, self.first, self.vector)
+        order = scalar_first(self.order, self.first, self.vector)
         loops = [_Loop(steps[a.var], Const(self.sizes[a.var]), "unrolled") for a in order]
         loops += [_Loop(piece, Const(self.pieces), "unrolled"), _Loop(lane, Const(self.lanes), "vectorized")]
         return _wrapped(loops, part(chain, {mine[v]: places.get(v, start[v]) for v in mine} | dict(values), element))
-
-
-# ---------------------------------------------------------------------- facts about chains
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """Loads that lie side by side along the group of axes number ``rows_at``, and the tile in which to turn them."""
-
-    loads: tuple[Load, ...]
-    rows_at: int
-    rows: int
-    columns: int
-
-
-def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
-    """What is to be turned over in an element-wise block over groups of axes, the last of which is vectorized."""
-    last = groups[-1][-1]
-    far = [a for a in chain.accesses if not a.is_write and not _is_near(a, last)]
-    if not far or any(not _is_near(a, last) for a in chain.accesses if a.is_write):
-        return None
-    places = {k for k, group in enumerate(groups[:-1]) if all(_is_step(a, group[-1]) for a in far)}
-    certain = set(_certain(chain.block.body))
-    found = tuple(Load(a.buffer, a.indices) for a in far)
-    if not places or not certain.issuperset(found):
-        return None
-    place = max(places)
-    rows, columns = (_number([a.extent for a in groups[k]]) for k in (place, -1))
-    if rows is None or columns is None or rows < 4 or columns < 4:
-        return None
-    most = min(lanes_of(a.buffer.dtype) for a in chain.accesses)
-    return Turned(found, place, *(min(1 << (n.bit_length() - 1), most) for n in (rows, columns)))
-
-
-def _with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]]:
-    """The groups of an element-wise block, that one last along which vectors pay: not a short one, as the colours of an
-    image's points are, where another is read side by side."""
-    extent = _number([a.extent for a in groups[-1]]) if groups else None
-    if extent is None or extent >= 4:
-        return groups
-    read = [a for a in chain.accesses if not a.is_write and a.varies(groups[-1][-1].var)]
-    for k, group in enumerate(groups[:-1]):
-        wide = _number([a.extent for a in group])
-        if read and (wide is None or wide >= 16) and all(_is_step(a, group[-1]) for a in read):
-            return [*groups[:k], *groups[k + 1 :], group]
-    return groups
-
-
-def _is_near(access: Access, axis: Axis) -> bool:
-    """Whether a vector along the axis is read in few pieces, or is one element."""
-    stride = access.stride(axis.var)
-    return stride is not None and stride.number in (0, *NEAR)
-
-
-def _is_step(access: Access, axis: Axis) -> bool:
-    stride = access.stride(axis.var)
-    return stride is not None and stride.number == 1
-
-
-def _certain(stmt: Stmt) -> Iterator[Expr]:
-    """The loads that a block's statements carry out whatever holds."""
-
-    def parts(expr: Expr) -> Iterator[Expr]:
-        if isinstance(expr, Load):
-            yield expr
-        elif isinstance(expr, Apply):
-            for arg in expr.args[:1] if expr.fn == "select" else expr.args:
-                yield from parts(arg)
-
-    for s in stmt.stmts if isinstance(stmt, Seq) else (stmt,):
-        if isinstance(s, Store):
-            yield from parts(s.value)
-
-
-def _first(at: Expr, extent: Expr, width: int) -> Expr:
-    """Where the tile number ``at`` starts: the last one ends where the axis does."""
-    if width == 1 or (isinstance(extent, Const) and extent.value % width == 0):
-        return at * width
-    return minimum(at * width, extent - width)
-
-
-def _number(extents: Sequence[Expr]) -> int | None:
-    return (
-        prod(int(e.value) for e in extents if isinstance(e, Const))
-        if all(isinstance(e, Const) for e in extents)
-        else None
-    )
-
-
-def _product(extents: Sequence[Expr]) -> Expr:
-    total: Expr = Const(1)
-    for extent in extents:
-        total = total * extent
-    return total
-
-
-def _bytes(shape: Sequence[Expr], dtype: str) -> int:
-    return (_number(shape) or 0) * (8 if "64" in dtype else 4)
-
-
-def _collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
-    """The axes in groups, outermost first, each of which lies in memory as one axis would in every access."""
-    used = _used_as_numbers(chain.block)
-    groups: list[list[Axis]] = []
-    for axis in axes:
-        is_single = isinstance(axis.extent, Const) and axis.extent.value == 1 and axis.var not in used
-        if groups and (
-            is_single or (_lies_as_one(chain, groups[-1][-1], axis) and not {axis.var, groups[-1][-1].var} & used)
-        ):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    return groups
-
-
-def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
-    extent = polynomial(inner.extent)
-    for access in chain.accesses:
-        a, b = access.stride(outer.var), access.stride(inner.var)
-        if a is None or b is None or a.terms != (b * extent).terms:
-            return False
-    return True
-
-
-def _used_as_numbers(block: Block) -> set[Var]:
-    """The axes that a block uses for more than indices."""
-    found: set[Var] = set()
-
-    def look(expr: Expr) -> None:
-        if isinstance(expr, Var):
-            found.add(expr)
-        elif not isinstance(expr, Load):
-            for arg in getattr(expr, "args", ()):
-                look(arg)
-
-    for s in statements(block.body):
-        if isinstance(s, Store):
-            look(s.value)
-        elif hasattr(s, "condition"):
-            look(s.condition)
-    for load in loads(block.body):  # an index that is itself looked up
-        for index in load.indices:
-            for part in walk(index):
-                if isinstance(part, Load):
-                    found |= variables(part)
-    return found
-
-
-def _taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
-    """What the axes of a group are, by the variable of their one loop."""
-    values: dict[Var, Expr] = {}
-    rest: Expr = Const(1)
-    for axis in reversed(group):
-        here = var if rest == Const(1) else var // rest
-        values[axis.var] = here if axis is group[0] else here % axis.extent
-        rest = rest * axis.extent
-    return values
-
-
-def _lies_along(chain: Chain, axis: Axis) -> bool:
-    """Whether neighbours along the axis lie side by side in everything that the block reads or writes along it."""
-    ones = [access.stride(axis.var) for access in chain.accesses if access.varies(axis.var)]
-    return bool(ones) and all(s is not None and s.number == 1 for s in ones)
-
-
-def _shared_axes(found: Sequence[Chain]) -> int:
-    """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
-    limit = min(len(c.spatial) for c in found)
-    made = {a.buffer for c in found for a in c.accesses if a.is_write}
-    shared = 0
-    while shared < limit:
-        axes = [c.axes[shared] for c in found]
-        if any(a.kind != "spatial" or a.extent != axes[0].extent for a in axes):
-            break
-        if not all(_passes_along(made, c, shared) for c in found):
-            break
-        shared += 1
-    return shared
-
-
-def _passes_along(made: set[Buffer], chain: Chain, position: int) -> bool:
-    """Whether the block reaches what blocks make only at its own point of the axis."""
-    return all(
-        len(a.indices) > position and _is_at(a.indices[position], chain.axes[position])
-        for a in chain.accesses
-        if a.buffer in made
-    )
-
-
-def _made_from(chain: Chain, nest: Nest) -> Buffer | None:
-    """What an element-wise block reads at just the element that it writes, a buffer like its result; None for none."""
-    if chain.block.init is not None or len(chain.stores) != 1:
-        return None
-    result, here = chain.stores[0].buffer, chain.stores[0].indices
-    if result in nest.allocs or not all(map(_is_at, here, chain.axes)) or len(here) != len(chain.axes):
-        return None
-    for access in chain.accesses:
-        buffer = access.buffer
-        is_like = buffer in nest.allocs and buffer.shape == result.shape and buffer.dtype == result.dtype
-        if is_like and all(a.indices == here for a in chain.accesses if a.buffer == buffer):
-            return buffer
-    return None
-
-
-def _moved(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
-    """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
-
-    def load(e: Expr) -> Expr | None:
-        return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
-
-    def store(s: Stmt) -> Stmt | None:
-        if isinstance(s, Store) and s.buffer in small:
-            return Store(small[s.buffer], s.indices[shared:], s.value)
-        return None
-
-    def part(s: Stmt) -> Stmt:
-        return mutate(map_expressions(s, load), store)
-
-    block = replace(chain.block, body=part(chain.block.body), init=chain.block.init and part(chain.block.init))
-    read, written = accesses(block)
-    return Chain(chain.loops, replace(block, reads=read, writes=written))
-
-
-def _bound(chain: Chain, where: Mapping[Var, Expr]) -> Block:
-    """The block at a point."""
-    return chain.with_values([where[a.var] for a in chain.axes])
-
-
-def _decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
-    """The block as two: what starts the reduction, and its steps."""
-    block = chain.block
-    assert block.init is not None
-    start = Block(
-        f"{block.name}_init",
-        chain.spatial,
-        tuple(values[a.var] for a in chain.spatial),
-        block.init,
-        writes=block.writes,
-    )
-    step = replace(block, init=None, values=tuple(values[a.var] for a in chain.axes))
-    return start, step
-
-
-def _follows(chain: Chain, first: Chain, nest: Nest) -> bool:
-    """Whether a block does something to each element of the first by itself."""
-    made = first.stores[0].buffer
-    if chain.block.init is not None or made not in nest.allocs:
-        return False
-    if [a.extent for a in chain.axes] != [a.extent for a in first.spatial]:
-        return False
-    return all(
-        len(a.indices) == len(chain.axes) and all(map(_is_at, a.indices, chain.axes))
-        for a in chain.accesses
-        if a.buffer == made or a.is_write
-    )
-
-
-def _is_at(index: Expr, axis: Axis) -> bool:
-    """Whether an index is the point of the axis."""
-    return index == axis.var or (index == Const(0) and axis.extent == Const(1))
-
-
-def _longer(a: Axis, b: Axis) -> bool:
-    """Whether the first axis is known to be the longer one."""
-    return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
-
-
-def _piece(product: Product, split: Axis) -> int:
-    """How much of an axis one call takes: few pieces, for each call arranges its operands anew."""
-    sizes = [a.extent for a in (product.m, product.n, product.k)]
-    work, extent = _number(sizes), _number([split.extent])
-    if extent is None:
-        return 256
-    pieces = 1 if work is None or work < LARGE else 4 if work >= 8 * LARGE else 2
-    return max(-(-extent // pieces // 16) * 16, 16)
-
-
-def _start(at: Expr, axis: Axis, width: int) -> Expr:
-    """Where the tile number ``at`` along the axis starts."""
-    return _first(at, axis.extent, width)
-
-
-def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
-    """Whether results lie side by side along an axis."""
-    chain = rest[-1] if rest else first
-    place = first.spatial.index(axis)
-    own = chain.spatial[place]
-    written = [a for a in chain.accesses if a.is_write]
-    return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
-
-
-def _vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
-    """The axis of a tile along which its vectors lie."""
-    return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
-
-
-def _scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
-    """The axes of a tile in the order in which it is written out: those along which the operand that all lanes share
-    stays the same come last, so that it is needed for no longer than its own steps."""
-    shared = [a for a in first.accesses if not a.is_write and not a.varies(vector)]
-    return sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
-
-
-def _tiling(first: Chain, last: Chain) -> dict[Var, int] | None:
-    """How many results along each axis a tile holds; None where tiles do not pay."""
-    vector = next(
-        (a for a in reversed(first.spatial) if _is_vector(first, a, [last] if last is not first else [])), None
-    )
-    if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
-        return None
-    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    wide = [a for a in own if a.varies(vector.var)]
-    if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
-        return None
-    if (steps := _number([a.extent for a in first.reduced])) is not None and steps < 2:
-        return None
-    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
-    scalar = [a for a in own if not a.varies(vector.var)]
-    rows, columns = [], []
-    for axis in first.spatial:
-        if axis is vector or axis.extent == Const(1):
-            continue
-        if any(not a.varies(axis.var) for a in wide):
-            rows.append(axis)
-        elif any(not a.varies(axis.var) for a in scalar):
-            columns.append(axis)
-    # several vectors side by side share the scalar operand
-    rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
-    is_flat = prod(_number([a.extent]) or UNKNOWN for a in rows) <= 4
-    choices = [(k * lanes, k) for k in (1, 2, 3, 4, *((6, 8, 12) if is_flat else ())) if k * lanes <= extent]
-    choices = choices or [(extent, 1)]
-    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
-    return _best(first, vector.var, choices, rows, columns)
-
-
-def _shares(first: Chain) -> dict[Var, int]:
-    """How many results along each axis to compute side by side, so that what they share is read once for all."""
-    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
-    if len(own) != 2:
-        return {}
-    found: dict[Var, int] = {}
-    for access in own:
-        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in found]
-        counts = [(a.var, n) for a in axes if (n := _number([a.extent])) is not None and n > 1]
-        found.update((var, min(4, n)) for var, n in counts[-1:])
-    return found
-
-
-def _is_long(group: Sequence[Axis]) -> bool:
-    """Whether a loop over the group of axes is worth several vectors."""
-    extent = _number([a.extent for a in group])
-    return extent is None or extent >= 64
-
-
-def _best(
-    first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
-) -> dict[Var, int]:
-    """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
-    registers = REGISTERS[vector_bytes()]
-    total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
-    found: tuple[float, dict[Var, int]] | None = None
-    sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
-    more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
-    for (width, vectors), parts in product(choices, product(*sizes, *more)):
-        down = prod(parts[: len(rows)])
-        across = vectors * prod(parts[len(rows) :])
-        if down * across + across + 1 > registers:  # accumulators, a vector for each column, and what is shared
-            continue
-        plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
-        waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
-        load = (down + across) / (down * across)
-        cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
-        if found is None or cost < found[0] - 1e-9:
-            found = cost, plan
-    assert found is not None
-    return found[1]

@@ -25,7 +25,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of 64 bytes, whatever this machine has."""
     host.vector_bytes.cache_clear()
     monkeypatch.setattr("graphopt.kernels.host.vector_bytes", lambda: 64)
-    monkeypatch.setattr("graphopt.lowering.default_schedules.vector_bytes", lambda: 64)
+    monkeypatch.setattr("graphopt.lowering.chain_facts.vector_bytes", lambda: 64)
 
 
 @pytest.mark.usefixtures("wide")
