@@ -1,0 +1,38 @@
+"""The programs in the documentation run, block after block."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="the documentation is in a checkout only")
+
+
+def run(page: str, known: dict[str, object]) -> None:
+    """Runs the blocks of a page, as if they stood in one file at the lines where they stand in the page."""
+    path = DOCS / page
+    text = path.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        first = text[: block.start(1)].count("\n")
+        exec(compile("\n" * first + block[1], str(path), "exec"), known)
+
+
+def test_tensor_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    known: dict[str, object] = {"__name__": "tensor_programs"}
+    run("tensor-programs.md", known)
+    printed = capsys.readouterr().out
+    for line in ("graph main (ir 10, opset 21)", "def dense_relu(", "zero: FuseDense, tidy, schedule"):
+        assert line in printed
+
+
+def test_the_fuser_of_the_tutorial_is_short() -> None:
+    text = (DOCS / "tensor-programs.md").read_text(encoding="utf-8")
+    (block,) = (b[1] for b in BLOCK.finditer(text) if b[1].startswith("class FuseDense"))
+    assert len(ast.parse(block).body) == 1
+    assert len(block.strip().splitlines()) <= 15
