@@ -46,7 +46,7 @@ def compile(
     threads: int = 1,
     strict: bool = False,
     optimize: bool = True,
-    target: str | Target = "portable",
+    target: str | Target = "cpu",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     jobs: int | None = None,
