@@ -96,6 +96,13 @@ def test_what_does_not_fit_is_refused_by_name(feeds: dict[str, Any], said: str) 
         compiled(PERCEPTRON)(feeds)
 
 
+@pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
+def test_elements_that_do_not_fill_a_shape_are_refused(shape: str) -> None:
+    made = compiled(f"x: float32[a, b] y = Relu(Reshape(x, {shape})) return y")
+    with pytest.raises(InputError, match=r"a tensor of the shape \[3, 4\] would be taken for one"):
+        made(floats(3, 4))
+
+
 def test_symbols_that_two_inputs_share_agree() -> None:
     made = compiled("x: float32[n] y: float32[n] z = Sub(x, y) return z")
     with pytest.raises(InputError, match="'y' has size 3"):

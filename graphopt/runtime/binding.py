@@ -54,6 +54,7 @@ class Level:
     """For each of them the number of its base."""
     arena: tuple[int, ...]
     outputs: tuple[int, ...]
+    views: tuple[int, ...]
 
 
 class Binder:
@@ -86,6 +87,7 @@ class Binder:
             np.array(bases, np.int64),
             tuple(n for n in own if buffers[n].place == "arena" and n in self._lives),
             tuple(n for n in own if buffers[n].place == "output"),
+            tuple(n for n in own if buffers[n].place == "view" and buffers[n].dtype not in OBJECTS),
         )
 
     def _base(self, root: int | None) -> int:
@@ -110,6 +112,8 @@ class Binder:
 
     def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
         own = self.levels[level]
+        for view in own.views:
+            self._check_view(view, symbols)
         sizes = {n: self.bytes(n, symbols) for n in own.arena}
         outputs = {n: self.shape(n, symbols) for n in own.outputs}
         separate = sum(map(arena.up, sizes.values()))
@@ -144,6 +148,20 @@ class Binder:
         offsets, more = arena.plan([sizes[n] for n in free], [a for a, _ in lives], [b for _, b in lives])
         places.update((n, start + offset) for n, offset in zip(free, offsets, strict=True))
         return places, start + more
+
+    def _check_view(self, number: int, symbols: Mapping[str, int]) -> None:
+        """Raise ``InputError`` where a view is not of the size of what it views, or goes beyond."""
+        view = self._code.buffers[number]
+        if view.of is None or self._code.buffers[view.of].shape is None:
+            return
+        size, whole = self.bytes(number, symbols), self.bytes(view.of, symbols)
+        start = evaluate(view.offset or 0, symbols)
+        if not 0 <= start <= whole - size or (view.offset is None and size != whole):
+            before, after = self.shape(view.of, symbols), self.shape(number, symbols)
+            raise InputError(
+                f"with {dict(symbols)} a tensor of the shape {list(before)} would be taken for one "
+                f"of the shape {list(after)}: this cannot be run"
+            )
 
     def shape(self, number: int, symbols: Mapping[str, int]) -> tuple[int, ...]:
         """A buffer's shape; ``InputError`` where sizes would be negative, ``ValueError`` where it may be any."""

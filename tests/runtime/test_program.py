@@ -399,6 +399,17 @@ def test_sizes_below_zero_are_refused_before_anything_runs() -> None:
         program([x(2)])
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (2, 2), (("//", "n", 5), 5)])
+def test_views_of_another_size_are_refused_before_anything_runs(shape: Any) -> None:
+    buffers = [floats("input", "n"), Buffer("float32", shape, "view", of=0), floats("output", *shape)]
+    steps = [scale(1, 2, 1, 0, ("*", *shape))]
+    program = Program(code(buffers, steps, {"x": 0}, {"y": 2}), threads=1)
+    with pytest.raises(InputError, match=r"with {'n': 12} a tensor of the shape \[12\] would be taken for one of the"):
+        program([x(12)])
+    fitting = 20 if shape[0] == 4 else 4 if shape[0] == 2 else 15
+    assert program([x(fitting)])["y"].reshape(-1).tolist() == x(fitting).tolist()
+
+
 def test_offsets_may_be_given() -> None:
     buffers = [floats("input", "n"), Buffer("float32", ("n",), "arena", offset=("*", "n", 64)), floats("arena", "n")]
     steps = [scale(0, 1, 1, 1), scale(1, 2, 2, 0)]
