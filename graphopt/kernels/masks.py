@@ -107,7 +107,7 @@ def _stack(n: Any, dtype: Any) -> Any:
     size, kind = literal(n, "n"), dtype.instance_type
 
     def trace(n: Value, _: None) -> Value:
-        place = cgutils.alloca_once(n.builder, llvm.ArrayType(values.element(kind), size))
+        place = cgutils.alloca_once(n.builder, llvm.ArrayType(values.element(kind), size))  # type: ignore[no-untyped-call]
         place.align = 64
         return Value(n.builder, n.builder.bitcast(place, values.element(kind).as_pointer()), kind, 1)
 

@@ -53,16 +53,48 @@ MATH = {
 }
 """Functions of ``graphopt.kernels.math``."""
 MASKS = frozenset(
-    "first_lanes from_bfloat from_half gather_where load_where scatter_where sign stack store_where to_bfloat "
-    "to_half".split()
+    [
+        "first_lanes",
+        "from_bfloat",
+        "from_half",
+        "gather_where",
+        "load_where",
+        "scatter_where",
+        "sign",
+        "stack",
+        "store_where",
+        "to_bfloat",
+        "to_half",
+    ]
 )
 """Functions of ``graphopt.kernels.masks``."""
 NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
 """Integers that numba widens in arithmetic, so that every result is cast back."""
 TAKEN = MASKS.union(
     dir(builtins),
-    "lo hi kernel inf nan range load load_repeated load_strided store store_strided gather scatter splat select cast "
-    "iota lane quotient gemm transpose".split(),
+    [
+        "lo",
+        "hi",
+        "kernel",
+        "inf",
+        "nan",
+        "range",
+        "load",
+        "load_repeated",
+        "load_strided",
+        "store",
+        "store_strided",
+        "gather",
+        "scatter",
+        "splat",
+        "select",
+        "cast",
+        "iota",
+        "lane",
+        "quotient",
+        "gemm",
+        "transpose",
+    ],
     *(
         VECTORS.values(),
         MATH.values(),
@@ -433,6 +465,7 @@ class Speller:
         return isinstance(expr, Apply) and any(map(self.reads, expr.args))
 
     def masked_choice(self, expr: Apply, condition: Text, lanes: Lanes) -> Text:
+        """One of two values in each lane."""
         then, otherwise = expr.args[1:]
         mask = condition.within(4)
         if any(map(self.reads, (then, otherwise))) and not self.lazy:

@@ -64,8 +64,7 @@ CASES = {
     "gather": "x: float32[5000, 768] i: int64[128] z = Gather(x, i, axis=0) return z",
     "resize-nearest": 'x: float32[1, 64, 28, 28] z = Resize(x, _, float32[4]{1, 1, 2, 2}, _, mode="nearest", '
     'coordinate_transformation_mode="asymmetric", nearest_mode="floor") return z',
-    "resize-linear": 'x: float32[1, 64, 28, 28] z = Resize(x, _, float32[4]{1, 1, 2, 2}, _, mode="linear") '
-    "return z",
+    "resize-linear": 'x: float32[1, 64, 28, 28] z = Resize(x, _, float32[4]{1, 1, 2, 2}, _, mode="linear") return z',
     "maxpool": "x: float32[1, 64, 112, 112] z = MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]) "
     "return z",
     "averagepool": "x: float32[1, 64, 56, 56] z = AveragePool(x, kernel_shape=[2, 2], strides=[2, 2]) return z",

@@ -185,7 +185,7 @@ ILLEGAL = {
     "an order within another": (ORDERS, lambda s: s.reorder("u", "t"), "both move ordered axes"),
     "a reduction at once": (PRODUCT, lambda s: s.parallel("k"), "axis vk of block C is reduced into one element"),
     "an order at once": (SUMS, lambda s: s.parallel("t"), "axis vt of block Y keeps its order"),
-    "one element twice": (FOLDED, lambda s: s.parallel("i"), "writes the same elements of Y in several of its iterations"),
+    "one element twice": (FOLDED, lambda s: s.parallel("i"), "writes the same elements of Y in several of its iter"),
     "elements of another iteration": (SHIFTED, lambda s: s.parallel("i"), "may write in another iteration"),
     "statements without blocks": (BARE, lambda s: s.parallel("i"), "written outside of blocks"),
     "a shared halo": (HALO.replace(', scope="local"', ""), lambda s: s.parallel("i"), "or set_scope T to"),

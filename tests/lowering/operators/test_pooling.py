@@ -4,7 +4,6 @@ from graphopt.lowering.operators import pooling
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import cases_of, check
 
-
 ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 """Cases whose expected values have four digits."""
 
