@@ -331,7 +331,7 @@ def _op_run(op: str) -> type:
     from onnx.reference.op_run import OpRun
 
     def run(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
-        named: dict[str, Any] = {a.name: _types_of(a) or getattr(self, a.name) for a in self.onnx_node.attribute}
+        named: dict[str, Any] = {a.name: getattr(self, a.name) for a in self.onnx_node.attribute}
         attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
         n_outputs = len(self.onnx_node.output)
         if op in _MEANINGS:
@@ -340,10 +340,3 @@ def _op_run(op: str) -> type:
 
     domain, name, _ = ops.split(op)
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})
-
-
-def _types_of(attribute: onnx.AttributeProto) -> tuple[Attr, ...]:
-    """The types that an attribute holds, which the reference evaluator does not read."""
-    from graphopt.ir.onnx_io.types import read_type
-
-    return tuple(t for proto in attribute.type_protos if (t := read_type(proto)) is not None)

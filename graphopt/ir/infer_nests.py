@@ -1,15 +1,16 @@
 """The types of ``graphopt::Nest``, the op of which a node carries the program: what sizes it has, and what it gives.
 
-Its attribute ``params`` holds the types of the inputs, in which symbols are the program's sizes, and ``types`` those
-of the outputs over the same symbols.
+Its attribute ``params`` is the types of the inputs as text (``float32[n, 16]; float32[16]``), in which symbols are the
+program's sizes, and ``types`` those of the outputs over the same symbols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from graphopt.ir.call import Call
-from graphopt.ir.graph import Attr, Attrs
+from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_shapes import Types, spell
 from graphopt.ir.types import Dim, Size, Symbol, TensorType, Unranked, fresh_symbol, substitute, symbols
 
@@ -48,8 +49,16 @@ def bound_sizes(attrs: Attrs, shapes: Sequence[tuple[Size, ...] | None]) -> dict
 
 def tensor_types(attrs: Attrs, name: str) -> tuple[TensorType, ...]:
     """The types in an attribute."""
-    found: Attr | None = attrs.get(name)
-    types = found if isinstance(found, tuple) else (found,)
+    found = attrs.get(name)
+    return _read(found) if isinstance(found, str) and found else ()
+
+
+@lru_cache(256)
+def _read(text: str) -> tuple[TensorType, ...]:
+    from graphopt.ir.text import parse
+
+    graph = parse("".join(f"t{k}: {type}\n" for k, type in enumerate(text.split("; "))) + "return t0")
+    types = [graph.types.get(v) for v in graph.inputs]
     return tuple(t for t in types if isinstance(t, TensorType))
 
 

@@ -16,8 +16,9 @@ from graphopt.ir import added
 from graphopt.ir.added import Added, Filling
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Attr, Attrs, Graph, Node, Value
+from graphopt.ir.graph import Attrs, Graph, Node, Value
 from graphopt.ir.infer_nests import NEST, bound_sizes
+from graphopt.ir.text.show import show_type
 from graphopt.ir.types import Dim, Size, TensorType, symbol
 from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.interpret import interpret
@@ -114,9 +115,8 @@ def attributes(nest: Nest) -> Attrs:
         if var.name not in named:
             raise NestError(f"{nest.name}: the size {var.name} is no axis of an input, and so nobody could tell it")
     added.add(NEST, Added(function=_interpreted))
-    params, types = (tuple(map(type_of, buffers)) for buffers in (inputs, outputs))
-    kept: dict[str, Attr] = {"program": show(nest), "types": types}
-    return Attrs({**kept, "params": params} if params else kept)
+    params, types = ("; ".join(show_type(type_of(b)) for b in buffers) for buffers in (inputs, outputs))
+    return Attrs(program=show(nest), params=params, types=types)
 
 
 def inputs_of(nest: Nest) -> tuple[Buffer, ...]:
@@ -150,7 +150,7 @@ _OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
 }
 
 
-def _interpreted(*arrays: Array, program: str, **types: object) -> None:
+def _interpreted(*arrays: Array, program: str, **types: str) -> None:
     """The program run by the interpreter."""
     nest = _read(program)
     names = {s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)}

@@ -1,0 +1,45 @@
+"""Users describe ops of their own, and ops that there are anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.ir.text import parse
+from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.operators.operation import NotLowered, Operation
+
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+def test_an_op_of_a_domain_of_ones_own_runs_and_is_fused() -> None:
+    @graphopt.lower("my.ops::Scaled", outputs=lambda x, by=1.0: x)
+    def scaled(op: Operation) -> Tensor:
+        x, by = op.input(0), op.attrs["by"]
+        assert isinstance(by, float)
+        return compute(x.shape, lambda *i: x[i] * by)
+
+    model = graphopt.compile(parse("x: float32[n, 4]\ny = Relu(my.ops::Scaled(x, by=3.0))\nreturn y"), strict=True)
+    np.testing.assert_array_equal(model(X)["y"], np.maximum(X * 3, 0))
+    assert model.report.calls == 1
+
+
+def test_without_outputs_the_graph_declares_the_type() -> None:
+    @graphopt.lower("my.ops::Twice")
+    def twice(op: Operation) -> Tensor:
+        x = op.input(0)
+        return compute(x.shape, lambda *i: x[i] + x[i])
+
+    graph = parse("x: float32[n, 4]\ny: float32[n, 4] = my.ops::Twice(x)\nz = Neg(y)\nreturn z")
+    np.testing.assert_array_equal(graphopt.compile(graph, strict=True)(X)["z"], -2 * X)
+
+
+def test_what_an_op_refuses_is_left_to_reference() -> None:
+    @graphopt.lower("Relu")
+    def relu(op: Operation) -> Tensor:
+        raise NotLowered("not on a Sunday")
+
+    with pytest.warns(UserWarning, match="not on a Sunday"):
+        model = graphopt.compile(parse("x: float32[n, 4]\ny = Relu(x)\nreturn y"))
+    np.testing.assert_array_equal(model(X)["y"], np.maximum(X, 0))
