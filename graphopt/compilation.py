@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphopt.progress import Listener
-from graphopt.target import PORTABLE, Target
+from graphopt.target import CPU, Target
 
 if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
@@ -23,7 +23,7 @@ class Settings:
     strict: bool = False
     jobs: int | None = None
     optimize: bool = True
-    target: Target = PORTABLE
+    target: Target = CPU
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     listener: Listener | None = None

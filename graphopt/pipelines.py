@@ -33,7 +33,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     p.name: p
     for p in (
         Pipeline("zero", (TIDY, SCHEDULE)),
-        Pipeline("default", (optimizing("portable"), FUSE, SCHEDULE)),
+        Pipeline("default", (optimizing("cpu"), FUSE, SCHEDULE)),
         *(Pipeline(name, (optimizing(name), FUSE, SCHEDULE)) for name in TARGETS),
     )
 }
