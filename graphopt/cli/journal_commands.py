@@ -35,17 +35,37 @@ def explain(
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where this rule acts, and what it lacks elsewhere.")
     ] = None,
-    target: _TARGET = "portable",
+    choices: Annotated[
+        bool, typer.Option("--choices", help="Layouts, libraries and fusions chosen for a program, and what else.")
+    ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="portable|ort|cpu",
+            help="Who will run it; default: portable, cpu for --choices.",
+            show_default=False,
+        ),
+    ] = None,
     policy: _POLICY = "reals",
     rules: _RULES = None,
     journal: _JOURNAL = None,
 ) -> None:
-    """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does."""
-    from graphopt import explanation
+    """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does, or
+    what was chosen for a program among what the search found to be equal."""
     from graphopt.target import target as named
 
-    if (node is None) == (rule is None):
-        raise UsageError("say which node to explain, or which rule: graphopt explain OUT.onnx NODE, or --rule NAME")
+    if [node is not None, rule is not None, choices].count(True) != 1:
+        raise UsageError(
+            "say which node to explain, or which rule: graphopt explain OUT.onnx NODE, or --rule NAME; or --choices"
+        )
+    if choices:
+        from graphopt.choices import choices as made
+        from graphopt.cli import tables
+
+        tables.show_choices(made(model, named(target or "cpu")))
+        return
+    from graphopt import explanation
+
     if node is not None:
         origins = explanation.explain_node(model, node, journal)
         if not origins.chain:
@@ -54,7 +74,7 @@ def explain(
             _print_entry(entry)
         return
     assert rule is not None
-    found = explanation.explain_rule(model, rule, rules or None, named(target), policy)
+    found = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
     print(f"{found.rule}: acts at {len(found.fired)} places")
     for entry in found.fired:
         _print_entry(entry)

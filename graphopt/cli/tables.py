@@ -16,6 +16,9 @@ from graphopt.cli import measured, printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphopt.choices import Alternative, Choice
     from graphopt.diff import Difference
     from graphopt.inspection import Inspection
     from graphopt.reduce import Reduction
@@ -141,6 +144,22 @@ def show_difference(found: Difference | None) -> None:
         for op, (a, b) in found.ops.items():
             table.add_row(escape(op), str(a or ""), str(b or ""))
         out.print(table)
+
+
+def show_choices(choices: Sequence[Choice]) -> None:
+    """Each choice with what it costs as modelled, and what else there was."""
+    table = Table("", "value", "chosen", "instead of", box=None, pad_edge=False)
+    for choice in choices:
+        others = ", ".join(map(_way, choice.others))
+        table.add_row(choice.kind, escape(printable(choice.value)), _way(choice.chosen), others)
+    console().print(table)
+    kinds = Counter(choice.kind for choice in choices)
+    console().print(", ".join(f"{count} by {kind}" for kind, count in sorted(kinds.items())) or "nothing to choose")
+
+
+def _way(way: Alternative) -> str:
+    how = f" ({way.how})" if way.how else ""
+    return escape(f"{way.what}{how} {duration(way.seconds)}")
 
 
 def show_verification(title: str, found: Verification) -> None:

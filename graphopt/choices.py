@@ -1,0 +1,218 @@
+"""What was chosen for a program, and what else there was: layouts, libraries and ops by the e-graph, then fusions.
+
+Of each value that an op of weight makes, the e-graph held several ways to compute it: the plain op,
+one on blocks of channels, a product, another op. Each is told with what it costs by itself on the
+target, and changes of layout as what they are, costs apart. Fusions are told with what the nodes
+would cost one by one: a call more for each, and what lies between them written and read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from graphopt.ir import onnx_io
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.lowering.groups import Group, group
+from graphopt.lowering.link import needed
+from graphopt.lowering.lower import NeedsValues, lower
+from graphopt.optimize import optimize_graph
+from graphopt.rewrite.cost import CostModel, stated_sizes
+from graphopt.rewrite.describe import name_of
+from graphopt.rewrite.extract import Extraction
+from graphopt.rewrite.saturated import ENode, Saturated
+from graphopt.rewrite.terms import Terms
+from graphopt.steps import Steps
+from graphopt.target import CPU, Target, ops
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BLOCK, UNBLOCK = "graphopt::Block", "graphopt::Unblock"
+
+WEIGHTY = ops(
+    "Conv ConvTranspose Gemm MatMul com.microsoft::FusedMatMul graphopt::BlockedConv MaxPool AveragePool "
+    "graphopt::BlockedMaxPool graphopt::BlockedAveragePool GlobalAveragePool ReduceMean Resize Concat Softmax "
+    "LayerNormalization BatchNormalization InstanceNormalization LRN Transpose LSTM GRU RNN Attention Gelu "
+    "com.microsoft::Gelu com.microsoft::SkipLayerNormalization HardSwish Swish com.microsoft::QuickGelu"
+)
+"""Ops that are worth telling of: what elementwise arithmetic becomes is in the report of rewrites."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to have a value: what computes it, where, and modelled seconds by itself."""
+
+    what: str
+    how: str
+    """``blocks``, ``library``, ``plain``, or for fusions ``together`` and ``apart``."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen to make a value, and what else there was, the cheapest first."""
+
+    kind: str
+    """``layout``, ``library``, ``op``, ``reorder`` or ``fusion``."""
+    value: str
+    chosen: Alternative
+    others: tuple[Alternative, ...]
+
+
+def choices(model: Any, target: Target = CPU) -> tuple[Choice, ...]:
+    """The choices made for a model (a path, bytes, a model proto, or a ``Graph``), the dearest first.
+
+    What a repeated block became is told once. Raises what reading and optimizing raise.
+    """
+    graph = model if isinstance(model, Graph) else onnx_io.load(model)
+    watch = _Watch()
+    found, _ = optimize_graph(graph, target=target, step=watch)
+    model_of_cost = CostModel(target, stated_sizes(graph))
+    told: dict[tuple[str, str], Choice] = {}
+    for saturated, extraction in watch.seen:
+        for choice in _of_terms(Terms(saturated, model_of_cost), extraction):
+            told.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
+    fused = _fusions(found, model_of_cost)
+    return tuple(sorted([*told.values(), *fused], key=lambda c: (c.kind == "fusion", -c.chosen.seconds, c.value)))
+
+
+class _Watch(Steps):
+    """Keeps what was explored and chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Saturated, Extraction]] = []
+
+    def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+        result = super().__call__(name, function, *arguments, **options)
+        first = arguments[0] if arguments else None
+        if isinstance(result, Extraction) and isinstance(first, Saturated):
+            self.seen.append((first, result))
+        return result
+
+
+# -- terms
+
+
+def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
+    """What was chosen among the e-nodes of each value, in blocks or not."""
+    saturated, chosen = terms.saturated, extraction.choice
+    blocks = {  # from a value to the class of its form in blocks
+        node.children[0]: c for c, nodes in terms.working.items() for node in nodes if node.op == BLOCK
+    }
+    names = {c: _name(saturated, c) for c in terms.working}
+    for c in terms.working:
+        name = names[c]
+        if name is None:
+            continue
+        own = {c: terms.working[c], **({blocks[c]: terms.working[blocks[c]]} if blocks.get(c) in terms.working else {})}
+        taken, others = None, []
+        for k, nodes in own.items():
+            for node in nodes:
+                if node.op in (BLOCK, UNBLOCK):
+                    if chosen.get(k) == node:
+                        way = Alternative(node.op, "", terms.cost(k, node).seconds)
+                        yield Choice("reorder", name, way, ())
+                    continue
+                way = _alternative(terms, k, node)
+                if chosen.get(k) == node:
+                    taken = way if taken is None or way.seconds > taken.seconds else taken
+                else:
+                    others.append(way)
+        others = _distinct(others, taken)
+        if taken is not None and others and any(w.what in WEIGHTY for w in (taken, *others)):
+            yield Choice(_kind(taken, others), name, taken, tuple(others))
+
+
+def _name(saturated: Saturated, c: int) -> str | None:
+    """What the graph calls a class; None for those that rules made."""
+    original = saturated.originals.get(c)
+    if original is None or original.node is None or original.n_outputs != 1 or original.op == "<output>":
+        return None
+    node = saturated.graph.node(original.node)
+    return name_of(saturated.graph, node, 0)
+
+
+def _alternative(terms: Terms, c: int, node: ENode) -> Alternative:
+    return Alternative(node.op, _how(terms, c, node), terms.cost(c, node).seconds)
+
+
+def _how(terms: Terms, c: int, node: ENode) -> str:
+    facts = [None if n is None else terms.saturated.facts[n] for n in node.children]
+    if any(f is not None and _is_blocked(terms, n) for f, n in zip(facts, node.children, strict=True)) or (
+        node.op.startswith("graphopt::")
+    ):
+        return "blocks"
+    if node.op in ("MatMul", "Gemm", "com.microsoft::FusedMatMul") or _is_pointwise(node, facts):
+        return "library"
+    return "plain"
+
+
+def _is_blocked(terms: Terms, c: int | None) -> bool:
+    return c is not None and any(n.op in (BLOCK, "graphopt::BlockedConv") for n in terms.working.get(c, ()))
+
+
+def _is_pointwise(node: ENode, facts: list[Fact | None]) -> bool:
+    weights = facts[1] if len(facts) > 1 else None
+    if node.op != "Conv" or weights is None or weights.shape is None:
+        return False
+    strides = node.attrs.get("strides")
+    moves = isinstance(strides, tuple) and any(s != 1 for s in strides)
+    return node.attrs.get("group", 1) == 1 and not moves and all(n == 1 for n in weights.shape[2:])
+
+
+def _distinct(ways: list[Alternative], taken: Alternative | None) -> list[Alternative]:
+    """The cheapest of each sort, but for that which was taken."""
+    best: dict[tuple[str, str], Alternative] = {}
+    for way in sorted(ways, key=lambda w: (w.seconds, w.what)):
+        if taken is None or (way.what, way.how) != (taken.what, taken.how):
+            best.setdefault((way.what, way.how), way)
+    return list(best.values())
+
+
+def _kind(taken: Alternative, others: list[Alternative]) -> str:
+    ways = {taken.how, *(w.how for w in others)}
+    return "layout" if "blocks" in ways and len(ways) > 1 else "library" if "library" in ways else "op"
+
+
+# -- fusions
+
+
+def _fusions(graph: Graph, model: CostModel) -> list[Choice]:
+    """The groups of nodes that one nest computes; none where what they are depends on elements of inputs."""
+    facts = infer(graph)
+    try:
+        lowered = lower(graph, facts)
+    except NeedsValues:
+        return []
+    return [
+        _fusion(graph, g, facts, model)
+        for g in group(graph, facts, lowered, needed(graph, lowered))
+        if len(g.members) > 1
+    ]
+
+
+def _fusion(graph: Graph, found: Group, facts: Mapping[Value, Fact], model: CostModel) -> Choice:
+    nodes = [m.node for m in found.members]
+    together = (
+        sum(
+            model.cost(
+                n.op, n.attrs, [None if v is None else facts[v] for v in n.inputs], [facts[v] for v in n.outputs]
+            ).seconds
+            for n in nodes
+        )
+        - (len(nodes) - 1) * model.target.prices.node
+    )
+    between = sum(model.moving(2 * model.nbytes(facts[n.outputs[0]])) for n in nodes[:-1])
+    apart = together + (len(nodes) - 1) * model.target.prices.node + between
+    what = "+".join(n.op for n in nodes)
+    return Choice(
+        "fusion",
+        name_of(graph, nodes[-1], 0),
+        Alternative(what, "together", together),
+        (Alternative(what, "apart", apart),),
+    )
