@@ -82,7 +82,7 @@ def _operation(case: Case, known: bool) -> Operation:
 
 
 def _applied(op: str, attrs: Attrs, facts: Sequence[Fact | None], outputs: tuple[Fact, ...], opset: int) -> Operation:
-    size = Sizes()
+    size = SpelledOut()
     tensors = tuple(None if f is None else tensor_of(f, size, f"x{k}") for k, f in enumerate(facts))
     return Operation(op, attrs, tensors, tuple(facts), outputs, opset, size)
 
@@ -94,6 +94,12 @@ def check(case: Case) -> None:
     for want, got in zip(case.outputs, outputs, strict=False):
         if want is not None:
             assert error(want.array, got) <= 1.0
+
+
+class SpelledOut(Sizes):
+    """Sizes whose variables all stand for symbols, which the arrays tell."""
+
+    spells_out = True
 
 
 # -- inputs of one's own
