@@ -67,6 +67,8 @@ class Prices:
     the length of rows does not matter."""
     strided_rows: float = 1.0
     """The same of one whose rows are read in strides."""
+    open_rows: float = 1.0
+    """The same of one of whose rows it is not known how long they are."""
     columns: float = 0.0
     """Columns' worth of work that a convolution costs beyond its columns, where it is a product of matrices."""
     free: frozenset[str] = frozenset()
@@ -338,6 +340,7 @@ CPU = Target(
         scattered=1.5e-9,
         short_rows=2.5,
         strided_rows=1.5,
+        open_rows=50.0,
         columns=200.0,
     ),
     ops={

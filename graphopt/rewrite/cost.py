@@ -311,7 +311,7 @@ class CostModel:
         if name == "ConvTranspose":
             return 2.0 * product(a) * product(b[1:]), 1.0, kind
         if prices.short_rows:
-            waste, is_product = self._along_rows(attrs, y, b)
+            waste, is_product = self._along_rows(attrs, outputs[0] if outputs else None, b)
             return 2.0 * out * product(b[1:]), waste, "pointwise" if is_product and kind == "dense" else kind
         if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
             together = product(y[2:])
@@ -410,10 +410,12 @@ class CostModel:
             return "depthwise" if weights[1] == 1 else "grouped"
         return "narrow" if a[1] < 8 else "dense"
 
-    def _along_rows(self, attrs: Attrs, y: tuple[int, ...], weights: tuple[int, ...]) -> tuple[float, bool]:
+    def _along_rows(self, attrs: Attrs, result: Fact | None, weights: tuple[int, ...]) -> tuple[float, bool]:
         """How many times as long a convolution of a plain image takes whose rows are computed in vectors, and whether
         it is a product of matrices, whose rows are whole images."""
-        prices, strides = self.target.prices, attrs.get("strides")
+        prices, strides, y = self.target.prices, attrs.get("strides"), self.shape(result)
+        if result is None or not all(isinstance(n, int) for n in (result.shape or ())[2:]):
+            return prices.open_rows, False
         strided = isinstance(strides, tuple) and any(s != 1 for s in strides)
         if product(weights[2:]) == 1 and not strided:
             n = max(product(y[2:]), 1)
