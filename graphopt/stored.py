@@ -12,9 +12,10 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache as remembered
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -70,9 +71,18 @@ def place_of(model: Any, settings: Settings) -> Place | None:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
     dims = sorted((name, int(n)) for name, n in settings.dims.items())
-    options = repr((settings.optimize, settings.target, shapes, dims))
+    options = repr((settings.optimize, _in_order(settings.target), shapes, dims))
     name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
     return Place(cache.folder("programs") / name, model, stamp)
+
+
+def _in_order(value: Any) -> Any:
+    """The value with what has no order (sets, mappings) in one that every process agrees on."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f.name, _in_order(getattr(value, f.name))) for f in fields(value)]
+    if isinstance(value, Mapping):
+        return sorted((repr(key), repr(_in_order(item))) for key, item in value.items())
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
 
 
 def is_extended() -> bool:
