@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import graphopt
 from graphopt.compile import CompiledModel, ReferenceWarning
@@ -290,3 +291,33 @@ def test_a_profile_names_nodes() -> None:
     assert row.nodes == ("y",)
     assert row.flops == 64 * 64
     assert row.bytes == 2 * 4 * 64 * 64
+
+
+def test_a_view_in_a_branch_that_is_not_taken_may_have_any_size() -> None:
+    condition = helper.make_node("Equal", ["n", "one"], ["c"])
+    squeezed = helper.make_graph(
+        [helper.make_node("Squeeze", ["x", "last"], ["s"])], "then", [], [helper.make_tensor_value_info("s", 1, None)]
+    )
+    kept = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["k"])], "otherwise", [], [helper.make_tensor_value_info("k", 1, None)]
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "last"], ["n"]),
+        condition,
+        helper.make_node("If", ["c"], ["y"], then_branch=squeezed, else_branch=kept),
+        helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+    ]
+    given = [numpy_helper.from_array(np.array([1], np.int64), n) for n in ("one", "last")]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2, "n"])],
+        [helper.make_tensor_value_info("total", 1, [])],
+        given,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    program = graphopt.compile(model.SerializeToString(), cache=False)
+    for n in (1, 3):
+        x = np.ones((2, n), np.float32)
+        assert program(x)["total"] == 2 * n

@@ -62,7 +62,7 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
     def visit(steps: Sequence[Step], at: int) -> int:
         for step in steps:
             begin = at
-            use(_used(step), at)
+            use(used(step), at)
             at += 1
             for body in inner(step):
                 at = visit(body, at)
@@ -82,7 +82,8 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _used(step: Step) -> tuple[int | None, ...]:
+def used(step: Step) -> tuple[int | None, ...]:
+    """The buffers that a step reads or writes itself, those within it apart."""
     match step:
         case Call():
             return _of(step.args)

@@ -6,7 +6,7 @@ It is made once for each binding of the symbols, and then serves every call with
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Code
+from graphopt.runtime.steps import Code, Loop, Step
 from graphopt.runtime.team import address
 
 Words = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -57,6 +57,19 @@ class Level:
     views: tuple[int, ...]
 
 
+def _certain(code: Code) -> frozenset[int]:
+    """The buffers that are used whatever branches are taken."""
+
+    def steps(among: Iterable[Step]) -> Iterator[Step]:
+        for step in among:
+            yield step
+            if isinstance(step, Loop):
+                yield from steps(step.body)
+
+    reached = {n for step in steps(code.steps) for n in arena.used(step) if n is not None}
+    return frozenset(reached | {port.buffer for port in (*code.inputs, *code.outputs)})
+
+
 class Binder:
     """Makes bindings, and keeps the latest ones.
 
@@ -71,6 +84,7 @@ class Binder:
         self._kept: dict[tuple[object, ...], Binding] = {}
         self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
+        self._certain = _certain(code)
         count = len(layout.levels)
         loose = [n for n, b in enumerate(code.buffers) if b.place in ("input", "output", "host")]
         self.slots = {n: 1 + count + k for k, n in enumerate(loose)}
@@ -150,13 +164,17 @@ class Binder:
         return places, start + more
 
     def _check_view(self, number: int, symbols: Mapping[str, int]) -> None:
-        """Raise ``InputError`` where a view is not of the size of what it views, or goes beyond."""
+        """Raise ``InputError`` where a view is not of the size of what it views, or goes beyond.
+
+        What only a branch uses, which may not be taken, is only kept from going beyond.
+        """
         view = self._code.buffers[number]
         if view.of is None or self._code.buffers[view.of].shape is None:
             return
         size, whole = self.bytes(number, symbols), self.bytes(view.of, symbols)
         start = evaluate(view.offset or 0, symbols)
-        if not 0 <= start <= whole - size or (view.offset is None and size != whole):
+        differs = view.offset is None and size != whole and number in self._certain
+        if not 0 <= start <= whole - size or differs:
             before, after = self.shape(view.of, symbols), self.shape(number, symbols)
             raise InputError(
                 f"with {dict(symbols)} a tensor of the shape {list(before)} would be taken for one "

@@ -130,7 +130,7 @@ def undefined(code: bytes) -> tuple[str, ...]:
 def _read(code: bytes, what: str) -> _Object:
     try:
         return _parsed(bytes(code))
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise ReadError(f"{what} is damaged: {error}; compile it again") from None
 
 
