@@ -27,6 +27,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import TensorType, symbols
 from graphopt.progress import Event, Listener
+from graphopt.runtime.profile import Row, best_rows
 from graphopt.tolerance import error
 
 OURS = "graphopt"
@@ -103,6 +104,12 @@ def bench(
         )
         for name, found in times.items()
     ]
+
+
+def profile(model: str | Path, feeds: Mapping[str, Any], *, threads: int = 1, runs: int = ROUNDS) -> list[Row]:
+    """What each step of the compiled model takes, the least of several runs."""
+    compiled = compile(model, threads=threads)
+    return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
 
 
 def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, int]) -> Iterator[dict[str, Any]]:

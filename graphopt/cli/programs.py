@@ -82,7 +82,7 @@ def run_model(
     if not quiet:
         show_outputs(outputs)
         if profile:
-            show_profile(rows)
+            show_profile(rows, threads)
 
 
 @app.command("bench", epilog=EPILOG)
@@ -95,12 +95,20 @@ def bench_model(
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
     input: Inputs = None,
     dim: Dims = None,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
+    ] = None,
 ) -> None:
     """Time runs of a model on random inputs, here and in other engines, which take turns."""
     from graphopt.bench import bench
-    from graphopt.cli import progress
+    from graphopt.cli import files, progress
     from graphopt.compile import ReferenceWarning
+    from graphopt.roofline import check_picture
 
+    if roofline is not None:
+        check_picture(roofline)
+        files.check_written({"--roofline": roofline}, [model])
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
         found = bench(
@@ -112,6 +120,8 @@ def bench_model(
             dims=values.dims(dim or ()),
             listener=listener,
         )
+        if roofline is not None:
+            draw_roofline(model, roofline, threads, values.inputs(input or ()), values.dims(dim or ()))
     show_warnings([str(w.message) for w in caught])
     show_timings(found)
 
@@ -192,6 +202,19 @@ def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
     return compiled
 
 
+def draw_roofline(model: Path, picture: Path, threads: int, given: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+    """The roofline of a run on the inputs that ``bench`` takes."""
+    from graphopt.bench import accepted_feeds, profile, random_feeds
+    from graphopt.ceilings import measure
+    from graphopt.compile import compile
+    from graphopt.ir import onnx_io
+    from graphopt.roofline import draw
+
+    candidates = random_feeds(onnx_io.load(model), given, dims)
+    feeds = accepted_feeds(candidates, compile(model, threads=threads))
+    draw(profile(model, feeds, threads=threads), measure(threads), picture, model.stem)
+
+
 def show_warnings(lines: Sequence[str]) -> None:
     """Warnings, on stderr."""
     from rich.markup import escape
@@ -225,20 +248,24 @@ def show_outputs(outputs: Mapping[str, Any]) -> None:
     console().print(table)
 
 
-def show_profile(rows: Sequence[Row]) -> None:
-    """The steps of a run that took longest first."""
+def show_profile(rows: Sequence[Row], threads: int) -> None:
+    """The steps of a run that took longest first, with their rates and the part of the time that this machine needs
+    at the least."""
     from rich.markup import escape
     from rich.table import Table
 
+    from graphopt.ceilings import measure
     from graphopt.cli import printable
     from graphopt.cli.progress import duration
     from graphopt.cli.tables import console
 
+    ceilings = measure(threads)
     whole = sum(r.seconds for r in rows) or 1.0
-    table = Table("step", "nodes", "time", "share", "GFLOP/s", "GB/s", box=None, header_style="bold")
+    table = Table("step", "nodes", "time", "share", "GFLOP/s", "GB/s", "of limit", box=None, header_style="bold")
     for row in sorted(rows, key=lambda r: -r.seconds):
         spent = max(row.seconds, 1e-9)
         rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
+        rates.append(f"{ceilings.share(row.flops, row.bytes, spent):.0%}" if row.is_native else "")
         nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
         label = row.label if row.is_native else f"{row.label} (Python)"
         table.add_row(

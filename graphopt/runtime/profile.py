@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,17 @@ class Row:
     runs: int = 1
     """More than 1 within loops."""
     is_native: bool = True
+
+
+def best_rows(profiles: Iterable[Sequence[Row]]) -> list[Row]:
+    """The rows of several profiles of one program with equal inputs, each with the least time that it took."""
+    found: list[Row] = []
+    for rows in profiles:
+        if not found:
+            found = list(rows)
+        elif [r.label for r in rows] == [r.label for r in found]:
+            found = [min(pair, key=lambda r: r.seconds) for pair in zip(found, rows, strict=True)]
+    return found
 
 
 def write_trace(rows: Iterable[Row], path: Path) -> None:

@@ -136,3 +136,10 @@ def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "def kernel(" in capsys.readouterr().out
     assert run(["show", model, "--loops", "nowhere"]) == 2
     assert "those that kernels compute are" in capsys.readouterr().err
+
+
+def test_a_roofline(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", model, "--seconds", "0", "--roofline", str(tmp_path / "roof.svg")]) == 0
+    assert "<svg" in (tmp_path / "roof.svg").read_text()
+    assert run(["bench", model, "--roofline", str(tmp_path / "roof.txt")]) == 2
+    assert ".svg" in capsys.readouterr().err
