@@ -2,106 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 
 from graphopt.lowering.addresses import Bounds, Polynomial, polynomial
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, Var, variables
 from graphopt.lowering.loops import Buffer
+from graphopt.lowering.vocabulary import HALVES, MATH, NARROW, OPERATORS, VECTORS
 
-HALVES = {"float16": "half", "bfloat16": "bfloat"}
-"""The dtypes that are kept in 16 bits and computed in single precision, and what conversions are called."""
-OPERATORS = {
-    "mul": ("*", 6),
-    "div": ("/", 6),
-    "floordiv": ("//", 6),
-    "mod": ("%", 6),
-    "add": ("+", 5),
-    "sub": ("-", 5),
-    "shl": ("<<", 4),
-    "shr": (">>", 4),
-    "bitand": ("&", 3),
-    "and": ("&", 3),
-    "bitxor": ("^", 2),
-    "bitor": ("|", 1),
-    "or": ("|", 1),
-    "lt": ("<", 0),
-    "le": ("<=", 0),
-    "gt": (">", 0),
-    "ge": (">=", 0),
-    "eq": ("==", 0),
-    "ne": ("!=", 0),
-}
-"""Functions that are operators in the source, with how tightly they bind."""
-VECTORS = {
-    "min": "minimum",
-    "max": "maximum",
-    "fmod": "remainder",
-    "round": "round_even",
-    "saturate": "saturate",
-    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf")},
-}
-"""Functions of ``graphopt.kernels.vectors``, by what they are called here."""
-MATH = {
-    name: name
-    for name in (
-        *("exp", "log", "log1p", "expm1", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh"),
-        *("cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "pow"),
-    )
-}
-"""Functions of ``graphopt.kernels.math``."""
-MASKS = frozenset(
-    [
-        "first_lanes",
-        "from_bfloat",
-        "from_half",
-        "gather_where",
-        "load_where",
-        "scatter_where",
-        "sign",
-        "stack",
-        "store_where",
-        "to_bfloat",
-        "to_half",
-    ]
-)
-"""Functions of ``graphopt.kernels.masks``."""
-NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
-"""Integers that numba widens in arithmetic, so that every result is cast back."""
-TAKEN = MASKS.union(
-    dir(builtins),
-    [
-        "lo",
-        "hi",
-        "kernel",
-        "inf",
-        "nan",
-        "range",
-        "load",
-        "load_repeated",
-        "load_strided",
-        "store",
-        "store_strided",
-        "gather",
-        "scatter",
-        "splat",
-        "select",
-        "cast",
-        "iota",
-        "lane",
-        "quotient",
-        "gemm",
-        "transpose",
-    ],
-    *(
-        VECTORS.values(),
-        MATH.values(),
-        ("reduce_add", "reduce_mul", "reduce_max", "reduce_min", "reduce_or", "reduce_and"),
-    ),
-)
-"""Names that mean something in the source, so that no buffer may have them."""
 ATOM, UNARY, CHOICE = 9, 8, -1
 STRIDES = (-1, 2, 3, 4)
 """Distances of elements that are read as whole vectors, of which the rest is dropped."""
@@ -400,6 +309,11 @@ class Speller:
             return [a.text for a in args]
         return [a.text if a.wide else f"{self.use('splat')}({a.text}, {lanes.count})" for a in args]
 
+    def chosen(self, mask: str, wide: str, identity: Const, lanes: Lanes) -> str:
+        """The vector with an identity in lanes that do not count."""
+        nothing = f"{self.use('splat')}({self.constant(identity).text}, {lanes.count})"
+        return f"{self.use('select')}({mask}, {wide}, {nothing})"
+
     def passing_nan(self, expr: Apply, args: list[Text], lanes: Lanes | None) -> Text:
         """The smaller or larger; the other where one is NaN."""
         a, b = self.same_width(args, lanes)
@@ -493,18 +407,3 @@ def _varies(place: Polynomial, var: Var) -> bool:
 def _stored(dtype: str) -> str:
     """The type that elements of a dtype are kept in."""
     return "uint8" if dtype == "bool" else dtype
-
-
-def imports(used: set[str], libraries: Mapping[str, str]) -> Mapping[str, list[str]]:
-    """The names by the module that the source has them from, in order."""
-    dtypes = {n for n in used if n in ("bool",) or n.rstrip("0123456789") in ("int", "uint", "float")}
-    own = used - dtypes - {"inf", "nan"}
-    mathematics = own & set(MATH.values())
-    others = {m: sorted(n for n, own in libraries.items() if own == m) for m in sorted(set(libraries.values()))}
-    return {
-        "numba": sorted(dtypes),
-        **others,
-        "graphopt.kernels.masks": sorted(own & MASKS),
-        "graphopt.kernels.math": sorted(mathematics),
-        "graphopt.kernels.vectors": sorted(own - mathematics - MASKS),
-    }

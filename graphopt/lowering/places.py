@@ -1,0 +1,28 @@
+"""Where a statement stands when a nest is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphopt.lowering.expressions import Expr, Var, rewrite
+from graphopt.lowering.spelling import Lanes
+
+Env: TypeAlias = Mapping[Var, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a statement stands: what its variables are, and the vectorized loop that it is in."""
+
+    env: Env
+    lanes: Lanes | None = None
+
+    def of(self, expr: Expr) -> Expr:
+        """The expression over loop variables alone."""
+        return rewrite(expr, lambda e: self.env.get(e) if isinstance(e, Var) else None) if self.env else expr
+
+    def bind(self, more: Env) -> Place:
+        """The place where more variables are known."""
+        return replace(self, env={**self.env, **more})

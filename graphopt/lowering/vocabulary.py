@@ -1,0 +1,113 @@
+"""What kernel source calls things: operators, functions by the module that has them, and names that are taken."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+
+HALVES = {"float16": "half", "bfloat16": "bfloat"}
+"""The dtypes that are kept in 16 bits and computed in single precision, and what conversions are called."""
+OPERATORS = {
+    "mul": ("*", 6),
+    "div": ("/", 6),
+    "floordiv": ("//", 6),
+    "mod": ("%", 6),
+    "add": ("+", 5),
+    "sub": ("-", 5),
+    "shl": ("<<", 4),
+    "shr": (">>", 4),
+    "bitand": ("&", 3),
+    "and": ("&", 3),
+    "bitxor": ("^", 2),
+    "bitor": ("|", 1),
+    "or": ("|", 1),
+    "lt": ("<", 0),
+    "le": ("<=", 0),
+    "gt": (">", 0),
+    "ge": (">=", 0),
+    "eq": ("==", 0),
+    "ne": ("!=", 0),
+}
+"""Functions that are operators in the source, with how tightly they bind."""
+VECTORS = {
+    "min": "minimum",
+    "max": "maximum",
+    "fmod": "remainder",
+    "round": "round_even",
+    "saturate": "saturate",
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "copysign", "fma", "isnan", "isinf")},
+}
+"""Functions of ``graphopt.kernels.vectors``, by what they are called here."""
+MATH = {
+    name: name
+    for name in (
+        *("exp", "log", "log1p", "expm1", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh"),
+        *("cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "pow"),
+    )
+}
+"""Functions of ``graphopt.kernels.math``."""
+MASKS = frozenset(
+    [
+        "first_lanes",
+        "from_bfloat",
+        "from_half",
+        "gather_where",
+        "load_where",
+        "scatter_where",
+        "sign",
+        "stack",
+        "store_where",
+        "to_bfloat",
+        "to_half",
+    ]
+)
+"""Functions of ``graphopt.kernels.masks``."""
+NARROW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32"})
+"""Integers that numba widens in arithmetic, so that every result is cast back."""
+TAKEN = MASKS.union(
+    dir(builtins),
+    [
+        "lo",
+        "hi",
+        "kernel",
+        "inf",
+        "nan",
+        "range",
+        "load",
+        "load_repeated",
+        "load_strided",
+        "store",
+        "store_strided",
+        "gather",
+        "scatter",
+        "splat",
+        "select",
+        "cast",
+        "iota",
+        "lane",
+        "quotient",
+        "gemm",
+        "transpose",
+    ],
+    *(
+        VECTORS.values(),
+        MATH.values(),
+        ("reduce_add", "reduce_mul", "reduce_max", "reduce_min", "reduce_or", "reduce_and"),
+    ),
+)
+"""Names that mean something in the source, so that no buffer may have them."""
+
+
+def imports(used: set[str], libraries: Mapping[str, str]) -> Mapping[str, list[str]]:
+    """The names by the module that the source has them from, in order."""
+    dtypes = {n for n in used if n in ("bool",) or n.rstrip("0123456789") in ("int", "uint", "float")}
+    own = used - dtypes - {"inf", "nan"}
+    mathematics = own & set(MATH.values())
+    others = {m: sorted(n for n, own in libraries.items() if own == m) for m in sorted(set(libraries.values()))}
+    return {
+        "numba": sorted(dtypes),
+        **others,
+        "graphopt.kernels.masks": sorted(own & MASKS),
+        "graphopt.kernels.math": sorted(mathematics),
+        "graphopt.kernels.vectors": sorted(own - mathematics - MASKS),
+    }
