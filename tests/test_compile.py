@@ -220,6 +220,31 @@ def test_loops(case: str) -> None:
     assert any(isinstance(s, Loop) for s in made.compiled.linked.steps)
 
 
+COUNTS = {
+    "a number": ("m: int64[]", "m, bool[]{true}"),
+    "a condition": ("c: bool[]", "int64[]{2}, c"),
+    "both": ("m: int64[] c: bool[]", "m, c"),
+    "a negative constant": ("c: bool[]", "int64[]{-3}, c"),
+    "never": ("m: int64[]", "m, bool[]{false}"),
+}
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_loops_of_no_rounds_stack_nothing(case: str) -> None:
+    inputs, given = COUNTS[case]
+    made = compiled(
+        f"{inputs} x: float32[n] y, z = Loop({given}, x, body={{ i: int64[] c: bool[] s: ? t = Mul(s, 2.0) "
+        "return c, t, t }) return y, z"
+    )
+    x = floats(4)
+    for m, c in ((0, True), (2, True), (-3, True), (2, False)):
+        n = {"a number": m, "a condition": 2 * c, "both": m * c}.get(case, 0)
+        given_now = {"m": np.array(m), "c": np.array(c), "x": x}
+        got = made({name: a for name, a in given_now.items() if name in made.input_names})
+        np.testing.assert_array_equal(got["y"], x * 2 ** max(n, 0))
+        np.testing.assert_array_equal(got["z"], [x * 2 ** (k + 1) for k in range(n)] if n > 0 else np.empty((0, 4)))
+
+
 @pytest.mark.parametrize("back", [0, 1])
 def test_scans(back: int) -> None:
     body = "s: ? x: ? t = Add(s, x) return t, t"

@@ -169,7 +169,7 @@ DOORS = {
         "verify",
     },
     "matplotlib": {"roofline"},
-    "onnx": {"ir.evaluate", "ir.infer", "ir.onnx_io", "ir.ops", "ir.suite"},
+    "onnx": {"ir.evaluate", "ir.infer", "ir.onnx_io", "ir.ops", "ir.rounds", "ir.suite"},
     "onnx_ir": {"ir.onnx_io"},
     "onnxruntime": {"engines"},
     "openvino": {"engines"},

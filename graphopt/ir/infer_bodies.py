@@ -67,6 +67,8 @@ def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
     states, results = _settle(node.bodies["body"], head, inputs[2:outer], inputs[outer:], 1, infer_body)
     goes_on = condition is None or (condition.elements == (1,) and results[0].elements == (1,))
     most = trips.elements[0] if trips is not None and trips.elements else None
+    if (isinstance(most, int) and most < 0) or (condition is not None and condition.elements == (0,)):
+        most, goes_on = 0, True
     count = most if most is not None and goes_on and is_size(most) else fresh_symbol()
     return _after(states, results[1:], lambda type, _: _stacked(type, count, 0))
 
@@ -94,6 +96,13 @@ def infer_scan(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
 def _axes(node: Node, name: str, count: int) -> tuple[int, ...]:
     found = node.attrs.get(name)
     return found if isinstance(found, tuple) else (0,) * count  # type: ignore[return-value]
+
+
+def scan_axis(node: Node, name: str, k: int, rank: int) -> int:
+    """The axis that a Scan goes along in its ``k``-th scanned input, or output, of the rank."""
+    axes = node.attrs.get(name)
+    axis = axes[k] if isinstance(axes, tuple) and k >= 0 else 0
+    return axis % max(rank + (name == "scan_output_axes"), 1) if isinstance(axis, int) else 0
 
 
 def _sliced(type: Type | None, axis: int) -> tuple[Type | None, Size | None]:

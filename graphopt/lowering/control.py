@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
+from graphopt.ir.infer_bodies import scan_axis
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Tensor, placeholder
 from graphopt.lowering.expressions import Expr, Var
 from graphopt.lowering.loops import Stmt, Store
-from graphopt.lowering.lower import Bodied, Body, scan_axis
+from graphopt.lowering.lower import Bodied, Body
 from graphopt.lowering.operators.operation import Sizes
 from graphopt.lowering.reference import name_of
 from graphopt.runtime.sizes import Size

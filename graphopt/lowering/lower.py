@@ -19,6 +19,7 @@ from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.ir.infer_bodies import scan_axis
 from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.compute import Tensor, compute, producers_first
 from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
@@ -337,13 +338,6 @@ def _states(node: Node) -> int:
     """How many states a Scan has."""
     scans = node.attrs.get("num_scan_inputs")
     return len(node.inputs) - node.captures - (scans if isinstance(scans, int) else 0)
-
-
-def scan_axis(node: Node, name: str, k: int, rank: int) -> int:
-    """The axis that a Scan goes along in its ``k``-th scanned input, or output, of the rank."""
-    axes = node.attrs.get(name)
-    axis = axes[k] if isinstance(axes, tuple) and k >= 0 else 0
-    return axis % max(rank + (name == "scan_output_axes"), 1) if isinstance(axis, int) else 0
 
 
 def is_small(fact: Fact) -> bool:

@@ -11,7 +11,9 @@ import numpy as np
 from graphopt.errors import ExecutionError, GraphoptError
 from graphopt.ir import evaluate
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Attrs, Graph, Node, Value
+from graphopt.ir.infer_bodies import scan_axis
+from graphopt.ir.types import Size, TensorType, substitute, symbol, symbols
 
 if TYPE_CHECKING:
     from graphopt.lowering.lower import Facts
@@ -23,7 +25,7 @@ Function: TypeAlias = Callable[..., Any]
 def reference(graph: Graph, node: Node, facts: Facts) -> Function:
     """A function that computes a node; it raises ExecutionError, naming the node, where it cannot."""
     known = [None if v is None else facts[v] for v in node.inputs]
-    compute = _by_graph(graph, node, known) if _is_composed(graph, node) else _by_op(node)
+    compute = _by_graph(graph, node, known, facts) if _is_composed(graph, node) else _by_op(node)
     label = name_of(graph, node)
 
     def run(*given: Any) -> tuple[Any, ...]:
@@ -51,22 +53,62 @@ def _by_op(node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda arrays: evaluate.compute(node.op, node.attrs, arrays, node.n_outputs)
 
 
-def _by_graph(graph: Graph, node: Node, known: Sequence[Fact | None]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _by_graph(
+    graph: Graph, node: Node, known: Sequence[Fact | None], facts: Facts
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The node as a graph of its own."""
     alone = Graph("node", graph.header, dict(graph.functions))
     inputs: list[Value | None] = []
     for k, fact in enumerate(known):
         inputs.append(None if fact is None else alone.add_input(f"i{k}", fact.type))
-    made = alone.add(node.op, tuple(inputs), node.attrs, node.n_outputs, captures=node.captures, origin=node.origin)
-    for k, value in enumerate(made.outputs):
+    attrs = _typed(node, [facts[v] for v in node.outputs])
+    alike = alone.add(node.op, tuple(inputs), attrs, node.n_outputs, captures=node.captures, origin=node.origin)
+    for k, value in enumerate(alike.outputs):
         alone.add_output(f"o{k}", value)
     run = evaluate.runner(alone)
+    made = [facts[v] for v in node.outputs]
 
     def compute(arrays: Sequence[Any]) -> Sequence[Any]:
         found = run({f"i{k}": a for k, (a, f) in enumerate(zip(arrays, known, strict=True)) if f is not None})
-        return list(found.values())
+        sizes = _sizes(known, arrays)
+        return [_shaped(a, f, sizes) for a, f in zip(found.values(), made, strict=True)]
 
     return compute
+
+
+def _typed(node: Node, made: Sequence[Fact]) -> Attrs:
+    """The node's attributes, a loop's body with the types of what it gives: no round may tell them."""
+    if node.op not in ("Loop", "Scan"):
+        return node.attrs
+    body = node.bodies["body"].copy()
+    results = body.outputs[1:] if node.op == "Loop" else body.outputs
+    n_states = len(body.inputs) - node.captures - (2 if node.op == "Loop" else int(str(node.attrs["num_scan_inputs"])))
+    for k, (value, fact) in enumerate(zip(results, made, strict=True)):
+        if value is None or fact.dtype is None or fact.shape is None or k < n_states:
+            continue
+        axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, len(fact.shape) - 1)
+        body.types[value] = TensorType(fact.dtype, (*fact.shape[:axis], *fact.shape[axis + 1 :]))
+    return node.attrs.with_(body=body)
+
+
+def _sizes(facts: Sequence[Fact | None], arrays: Sequence[Any]) -> dict[str, Size]:
+    """The symbols that are sizes of these arrays."""
+    pairs = [
+        pair
+        for fact, array in zip(facts, arrays, strict=True)
+        if fact is not None and fact.shape is not None and isinstance(array, np.ndarray)
+        for pair in zip(fact.shape, array.shape, strict=True)
+    ]
+    return {name: n for size, n in pairs for name in symbols(size) if size == symbol(name)}
+
+
+def _shaped(array: Any, fact: Fact, sizes: dict[str, Size]) -> Any:
+    """A result; one without elements, as of a loop of no rounds, whose evaluator knows no sizes, as inference tells."""
+    if not isinstance(array, np.ndarray) or array.size or fact.shape is None or len(fact.shape) != array.ndim:
+        return array
+    wanted = [substitute(size, sizes) for size in fact.shape]
+    shape = [n if isinstance(n, int) else m for n, m in zip(wanted, array.shape, strict=True)]
+    return array.reshape(shape) if 0 in shape else array
 
 
 def seen(array: Any, fact: Fact | None) -> Any:
