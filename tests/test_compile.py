@@ -97,6 +97,13 @@ def test_what_does_not_fit_is_refused_by_name(feeds: dict[str, Any], said: str) 
         compiled(PERCEPTRON)(feeds)
 
 
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_division_of_whole_numbers_by_a_constant_of_zero_does_not_trap(op: str) -> None:
+    made = compiled(f"x: int64[n] i: int64[1] d = [0, 3] y = {op}(Gather([7, 8], i), 0) z = Gather(x, y) return y, z")
+    got = made({"x": np.arange(3), "i": np.array([1])})
+    assert (got["y"].tolist(), got["z"].tolist()) == ([0], [0])
+
+
 @pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
 def test_elements_that_do_not_fill_a_shape_are_refused(shape: str) -> None:
     made = compiled(f"x: float32[a, b] y = Relu(Reshape(x, {shape})) return y")

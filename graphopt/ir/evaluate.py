@@ -332,7 +332,7 @@ def _op_run(op: str) -> type:
 
     def run(self: Any, *arrays: Array | None, **given: Any) -> tuple[Array, ...]:
         named: dict[str, Any] = {a.name: getattr(self, a.name) for a in self.onnx_node.attribute}
-        attrs = Attrs({n: tuple(v) if isinstance(v, list) else v for n, v in named.items()})
+        attrs = Attrs({n: _plain(v) for n, v in named.items()})
         n_outputs = len(self.onnx_node.output)
         if op in _MEANINGS:
             return _MEANINGS[op](_apply, attrs, arrays)[:n_outputs]
@@ -340,3 +340,10 @@ def _op_run(op: str) -> type:
 
     domain, name, _ = ops.split(op)
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as graphs hold it: onnx's numpy numbers would draw what they meet down to their own precision."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value

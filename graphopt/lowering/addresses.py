@@ -121,8 +121,8 @@ def _polynomial(expr: Expr, bounds: _Bounds) -> Polynomial:
             return a * b if expr.fn == "mul" else a + (b if expr.fn == "add" else _scaled(b, -1))
         if expr.fn == "neg":
             return _scaled(_polynomial(expr.args[0], bounds), -1)
-        if expr.fn in ("floordiv", "mod") and isinstance(expr.args[1], Const) and int(expr.args[1].value) > 0:
-            return _divided(expr.fn, polynomial(expr.args[0], bounds), int(expr.args[1].value), bounds)
+        if expr.fn in ("floordiv", "mod") and (n := _divisor(expr)) is not None:
+            return _divided(expr.fn, polynomial(expr.args[0], bounds), n, bounds)
         if expr.fn == "floordiv":
             number, divisor = expr.args
             return Polynomial({(_floor(tidy(number, bounds), tidy(divisor, bounds), bounds),): 1})
@@ -174,6 +174,12 @@ def _divided(fn: str, p: Polynomial, n: int, bounds: _Bounds) -> Polynomial:
     return Polynomial({(atom,): 1}) + (whole if fn == "floordiv" else Polynomial({}))
 
 
+def _divisor(division: Apply) -> int | None:
+    """What is divided by, where that is a number above 0."""
+    divisor = division.args[1]
+    return int(divisor.value) if isinstance(divisor, Const) and int(divisor.value) > 0 else None
+
+
 def _range(p: Polynomial, bounds: _Bounds) -> tuple[int | None, int | None]:
     """Least and largest value, where all atoms are variables with bounds, or remainders and quotients of such."""
     low = high = 0
@@ -196,9 +202,8 @@ def _most(atom: Expr, bounds: _Bounds) -> int | None:
     """The largest value of an atom that is never negative."""
     if isinstance(atom, Var) and atom in bounds:
         return max(0, bounds[atom] - 1)
-    if isinstance(atom, Apply) and atom.fn in ("floordiv", "mod") and isinstance(atom.args[1], Const):
+    if isinstance(atom, Apply) and atom.fn in ("floordiv", "mod") and (n := _divisor(atom)) is not None:
         low, high = _range(_polynomial(atom.args[0], bounds), bounds)
-        n = int(atom.args[1].value)
         if atom.fn == "mod":
             return n - 1 if high is None or low is None or low < 0 else min(high, n - 1)
         return high // n if low is not None and low >= 0 and high is not None else None
@@ -225,6 +230,6 @@ def _gathered(p: Polynomial, bounds: _Bounds) -> Polynomial:
 def _quotient(mod: Apply, bounds: _Bounds) -> Polynomial:
     """``f // n`` of ``f % n``."""
     number, divisor = mod.args
-    if isinstance(divisor, Const):
-        return _divided("floordiv", _polynomial(number, bounds), int(divisor.value), bounds)
+    if (n := _divisor(mod)) is not None:
+        return _divided("floordiv", _polynomial(number, bounds), n, bounds)
     return Polynomial({(_floor(tidy(number, bounds), tidy(divisor, bounds), bounds),): 1})

@@ -23,3 +23,10 @@ def test_lrn_sums_over_neighbouring_channels(size: int, channels: int) -> None:
     np.testing.assert_allclose(got.array, want, rtol=1e-6)
     graph = parse(f"x: float32[1, {channels}, 2, 3] y = LRN(x, size={size}, alpha=0.5) return y")
     np.testing.assert_allclose(run(graph, {"x": x})["y"], want, rtol=1e-6)
+
+
+def test_what_graphs_compute_in_double_precision_is_not_rounded_to_single() -> None:
+    x = np.array([[0.1], [0.2], [0.3]]).reshape(1, 3, 1)
+    graph = parse("x: float64[1, 3, 1] y = LRN(x, size=3, alpha=0.5, bias=0.75) return y")
+    sums = np.array([0.05, 0.14, 0.13]).reshape(x.shape)
+    np.testing.assert_allclose(run(graph, {"x": x})["y"], x / (0.75 + 0.5 / 3 * sums) ** 0.75, rtol=1e-14)

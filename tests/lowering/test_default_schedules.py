@@ -1,5 +1,6 @@
 import pytest
 
+from graphopt.lowering import compute as t
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.loops import For, Invoke, statements
 from tests.lowering.described import FIXED, SYMBOLIC
@@ -39,6 +40,15 @@ def test_rows_stay_together() -> None:
 def test_products_worth_a_call_go_to_the_library() -> None:
     calls = [s for s in statements(scheduled(FIXED["transposed_product"]()).body) if isinstance(s, Invoke)]
     assert [c.intrinsic for c in calls] == ["gemm_nt_float32"]
+
+
+@pytest.mark.parametrize("shape", [(0, 16), (5, 0)])
+def test_of_nothing_no_tiles_are_made(shape: tuple[int, int]) -> None:
+    a, b = t.placeholder((shape[0], 8)), t.placeholder((8, shape[1]), name="y")
+    k = t.reduce_axis(8)
+    product = t.compute(shape, lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), name="z")
+    nest = t.nest("nothing", [a, b], [product])
+    check(nest, scheduled(nest))
 
 
 def test_what_is_scheduled_already_stays() -> None:
