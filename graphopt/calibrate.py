@@ -22,6 +22,7 @@ from graphopt.engines import OnnxRuntimeProfiler, Profiler
 from graphopt.errors import UsageError
 from graphopt.ir.onnx_io import load
 from graphopt.optimize import optimize_graph
+from graphopt.program_profiler import RUNTIME, ProgramProfiler
 from graphopt.rewrite.workload import Workload
 from graphopt.target import TARGETS, Target
 
@@ -137,7 +138,12 @@ def asked(path: Path, target: Target) -> list[str]:
     """The workloads whose prices decide how a model is optimized for a target."""
     table = Asked()
     optimize_graph(load(path), target=replace(target, measured=table))
-    return [text for text in table.workloads if not is_constant(Workload.parse(text))]
+    return [text for text in table.workloads if _is_telling(Workload.parse(text), target)]
+
+
+def _is_telling(call: Workload, target: Target) -> bool:
+    """Whether what a call takes by itself says what it takes among others."""
+    return call.op not in target.within and not is_constant(call)
 
 
 def calibrate(
@@ -153,8 +159,9 @@ def calibrate(
     """Measure the workloads of models, or of a corpus of generated ones where there are none, that the database lacks,
     and fit the target's prices to all that it holds. ``seconds`` is when to stop measuring."""
     if not target.runtime:
-        raise UsageError(f"no runtime of the target {target.name} can be measured: say --target ort")
-    engine = profiler or OnnxRuntimeProfiler(threads)
+        names = [f"--target {t.name}" for t in TARGETS.values() if t.runtime]
+        raise UsageError(f"no runtime of the target {target.name} can be measured: say {' or '.join(names)}")
+    engine = profiler or (ProgramProfiler(threads) if target.runtime == RUNTIME else OnnxRuntimeProfiler(threads))
     setting = Setting(machine(), engine.runtime, engine.threads)
     with Store(database, write=True) as store:
         stopwatch = Stopwatch(engine)
@@ -194,7 +201,7 @@ def calibrate(
 def _wanted(models: Sequence[Path], target: Target) -> Iterator[tuple[str, list[str]]]:
     """What to measure, with a name of what it is for."""
     if not models:
-        yield CORPUS, corpus()
+        yield CORPUS, [text for text in corpus() if _is_telling(Workload.parse(text), target)]
     for path in models:
         yield path.stem, asked(path, target)
 

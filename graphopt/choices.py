@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
+from graphopt.calibration.table import priced
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
@@ -69,6 +70,7 @@ def choices(model: Any, target: Target = CPU) -> tuple[Choice, ...]:
     What a repeated block became is told once. Raises what reading and optimizing raise.
     """
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
+    target = priced(target).target
     watch = _Watch()
     found, _ = optimize_graph(graph, target=target, step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.progress import Listener
@@ -30,6 +31,8 @@ class Settings:
     pipeline: Pipeline | None = None
     """What is done to the graph, in place of what ``optimize`` and ``target`` say."""
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
+    costs: str | Path = "auto"
+    """The prices to go by: ``graphopt.calibration.table.priced``."""
 
 
 @dataclass(frozen=True)

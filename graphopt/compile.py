@@ -53,6 +53,7 @@ def compile(
     cache: bool = True,
     pipeline: str | Pipeline | None = None,
     schedules: Mapping[str, ByHand] | None = None,
+    costs: str | Path = "auto",
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor.
@@ -66,7 +67,9 @@ def compile(
 
     ``pipeline`` (one, or the name of one: ``graphopt.pipelines``) is what is done to the graph instead of what
     ``optimize`` and ``target`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled it
-    (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it.
+    (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
+    prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
+    ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them.
     """
     place = target_named(target) if isinstance(target, str) else target
     if isinstance(pipeline, str):
@@ -74,7 +77,17 @@ def compile(
 
         pipeline = pipeline_named(pipeline)
     settings = Settings(
-        threads, strict, jobs, optimize, place, shapes or {}, dims or {}, listener, pipeline, schedules or {}
+        threads,
+        strict,
+        jobs,
+        optimize,
+        place,
+        shapes or {},
+        dims or {},
+        listener,
+        pipeline,
+        schedules or {},
+        costs,
     )
     is_kept = cache and pipeline is None and not schedules
     return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)

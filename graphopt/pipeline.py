@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.calibration.table import priced
 from graphopt.compilation import CompileReport, Settings
 from graphopt.derivation import Preparation
 from graphopt.errors import CompilationError, UsageError
@@ -52,7 +54,10 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
     if settings.pipeline is not None:
         return settings.pipeline(graph, step), is_whole
     if settings.optimize:
-        return optimize_graph(graph, target=settings.target, step=step)[0], is_whole
+        going_by = priced(settings.target, settings.costs)
+        for line in filter(None, (going_by.warning,)):
+            warnings.warn(line, stacklevel=2)
+        return optimize_graph(graph, target=going_by.target, step=step)[0], is_whole
     return step("tidy", _tidied, graph), is_whole
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from graphopt.calibration.table import priced
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Graph
 from graphopt.lowering.passes import FUSE, SCHEDULE, Pass, Pipeline
@@ -24,7 +25,7 @@ def optimizing(place: str | Target) -> Pass:
 
 
 def _optimized(place: Target, graph: Graph) -> Graph:
-    return optimize_graph(graph, target=place)[0]
+    return optimize_graph(graph, target=priced(place).target)[0]
 
 
 TIDY = Pass("tidy", tidy)

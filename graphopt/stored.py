@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from graphopt.calibration.store import digest
 from graphopt.compilation import CompileReport, Settings
 from graphopt.errors import ReadError, UsageError
 from graphopt.kernels import cache
@@ -71,7 +72,8 @@ def place_of(model: Any, settings: Settings) -> Place | None:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
     dims = sorted((name, int(n)) for name, n in settings.dims.items())
-    options = repr((settings.optimize, _in_order(settings.target), shapes, dims))
+    prices = digest(settings.costs) if settings.optimize else ""
+    options = repr((settings.optimize, _in_order(settings.target), shapes, dims, prices))
     name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
     return Place(cache.folder("programs") / name, model, stamp)
 

@@ -115,6 +115,8 @@ class Target:
     tags: frozenset[str] = frozenset()
     layout: Layout | None = field(default=None, hash=False)
     fusions: str = ""
+    within: frozenset[str] = frozenset()
+    """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
     """The engine (``engines``) in which its prices can be measured, where there is one."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
@@ -297,7 +299,7 @@ bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.
 
 # Numbers of our own kernels, on one core as above. A call costs little, since programs walk their calls natively; ops
 # on elements run within the loops of what they read, so that little of their bytes is moved.
-ELEMENTWISE = (
+ELEMENTWISE = ops(
     "Abs Add Cast Ceil Clip Div Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less "
     "LessOrEqual Max Min Mul Neg Not PRelu Pow Reciprocal Relu Round Sigmoid Sign Softplus Sqrt Sub Swish Tanh Where "
     "BatchNormalization com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::Gelu com.microsoft::QuickGelu"
@@ -328,7 +330,7 @@ CPU = Target(
             }),
         },
         movement={
-            **dict.fromkeys(ELEMENTWISE.split(), 0.25),
+            **dict.fromkeys(ELEMENTWISE, 0.25),
             "Transpose": 1.5, "SpaceToDepth": 3.0, "MaxPool": 4.0, "AveragePool": 4.0,
             "graphopt::BlockedMaxPool": 1.7, "graphopt::BlockedAveragePool": 1.7,
             "graphopt::Block": 2.0, "graphopt::Unblock": 4.0,
@@ -351,6 +353,8 @@ CPU = Target(
         "graphopt": None,
     },
     tags=frozenset({"cpu"}),
+    within=ELEMENTWISE,
+    runtime="graphopt",
 )  # fmt: skip
 """Our own programs: with layouts of images as ops, which no ONNX model has."""
 

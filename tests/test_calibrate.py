@@ -13,7 +13,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.rewrite.workload import Workload
-from graphopt.target import ORT, PORTABLE
+from graphopt.target import CPU, ORT, PORTABLE
 from tests.calibration.fakes import FakeProfiler
 
 
@@ -105,3 +105,14 @@ def test_the_summary_and_its_end(model: Path, tmp_path: Path) -> None:
 def test_a_target_without_a_runtime_cannot_be_calibrated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--target ort"):
         calibrate([], PORTABLE, tmp_path / "times.sqlite")
+
+
+def test_what_runs_within_other_loops_is_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    save(parse("x: float32[4, 8]\ny = Softmax(Relu(Transpose(x, perm=[1, 0])))\nreturn y"), path)
+    ops = {Workload.parse(text).op for text in asked(path, CPU)}
+    assert {"Softmax", "Transpose"} <= ops
+    assert not ops & CPU.within
+    found = calibrate([path], CPU, tmp_path / "times.sqlite")
+    assert found.measured >= 2
+    assert found.setting.runtime.startswith("graphopt ")

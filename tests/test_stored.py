@@ -13,6 +13,7 @@ import pytest
 
 import graphopt
 from graphopt import stored
+from graphopt.calibration.store import Setting, Store, Time
 from graphopt.compilation import Settings
 from graphopt.compile import CompiledModel
 from graphopt.errors import ReadError
@@ -144,3 +145,16 @@ def test_large_programs_are_not_kept(folder: Path, model: Path, monkeypatch: pyt
     monkeypatch.setattr(stored, "LARGEST", 1)
     graphopt.compile(model)
     assert list(folder.iterdir()) == []
+
+
+def test_other_prices_make_another_program(folder: Path, model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "times.sqlite"
+    with Store(database, write=True) as store:
+        store.put(Setting("a machine", "graphopt 0", 1), "a", Time(1.0))
+    assert not is_warm(graphopt.compile(model, costs="analytic"))
+    assert is_warm(graphopt.compile(model, costs="analytic"))
+    first, second = (stored.place_of(model, Settings(costs=c)) for c in ("analytic", database))
+    assert first != second
+    with Store(database, write=True) as store:
+        store.put(Setting("a machine", "graphopt 0", 1), "b", Time(2.0))
+    assert stored.place_of(model, Settings(costs=database)) != second

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
@@ -69,11 +70,30 @@ class Fit:
     quality: Mapping[str, float]
 
 
+ANALYTIC, MEASURED, AUTO = "analytic", "measured", "auto"
+COSTS = (AUTO, ANALYTIC, MEASURED)
+"""Which prices to go by: those that the target comes with, measured ones, or measured ones where there are some."""
+
+
 def default_path() -> Path:
     """Where the times of this user are."""
     from platformdirs import user_data_path
 
     return user_data_path("graphopt", appauthor=False) / "calibration.sqlite"
+
+
+def database(costs: str | Path) -> Path:
+    """Where the measured prices are that are to be gone by."""
+    return default_path() if costs in COSTS else Path(costs)
+
+
+def digest(costs: str | Path) -> str:
+    """What changes when measured prices do; empty where none are gone by."""
+    if costs == ANALYTIC:
+        return ""
+    path = database(costs)
+    kept = [file.read_bytes() for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
+    return sha256(b"\0".join(kept)).hexdigest() if kept else ""
 
 
 class Store:

@@ -9,15 +9,11 @@ from pathlib import Path
 
 from graphopt.calibration.fit import apply
 from graphopt.calibration.machine import machine
-from graphopt.calibration.store import Setting, Store, default_path
+from graphopt.calibration.store import ANALYTIC, AUTO, MEASURED, Setting, Store, database
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.target import Target
 
-ANALYTIC, MEASURED, AUTO = "analytic", "measured", "auto"
-COSTS = (AUTO, ANALYTIC, MEASURED)
-"""Which prices to go by: those that the target comes with, measured ones, or measured ones where there are some."""
-
-PACKAGES = {"ONNX Runtime": "onnxruntime"}
+PACKAGES = {"ONNX Runtime": "onnxruntime", "graphopt": "graphopt"}
 """The package that a runtime comes in."""
 
 
@@ -48,7 +44,7 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
         return plain
     if not target.runtime:
         raise UsageError(f"prices of the target {target.name} are not measured in any runtime: say --costs {ANALYTIC}")
-    path = default_path() if costs in COSTS else Path(costs)
+    path = database(costs)
     if costs == AUTO and not path.exists():
         return plain
     found = setting(target.runtime, threads)

@@ -22,7 +22,7 @@ def calibrate(
         list[Path] | None,
         typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
     ] = None,
-    target: Annotated[str, typer.Option(metavar="ort", help="Whose prices to measure.")] = "ort",
+    target: Annotated[str, typer.Option(metavar="ort|cpu", help="Whose prices to measure.")] = "ort",
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="How many threads an op may use.")] = 1,
     seconds: Annotated[
         float | None, typer.Option(metavar="S", help="When to stop measuring; default: when done.", show_default=False)
@@ -34,7 +34,7 @@ def calibrate(
     clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
 ) -> None:
-    """Measure what the ops of models (default: a corpus) take on this machine, for ``optimize`` to go by."""
+    """Measure what the ops of models (default: a corpus) take on this machine, for ``optimize`` and ``compile`` to go by."""
     from graphopt.calibrate import calibrate as run
     from graphopt.calibrate import clear as forget
     from graphopt.calibrate import summary

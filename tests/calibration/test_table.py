@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.calibration import table
+from graphopt.calibration import store, table
 from graphopt.calibration.store import Fit, Setting, Store, Time
 from graphopt.calibration.table import priced
 from graphopt.errors import ReadError, UsageError
@@ -16,7 +16,7 @@ HERE = Setting("a machine", "ONNX Runtime 1.0", 1)
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "times.sqlite"
-    monkeypatch.setattr(table, "default_path", lambda: path)
+    monkeypatch.setattr(store, "default_path", lambda: path)
     monkeypatch.setattr(table, "setting", lambda runtime, threads=1: Setting("a machine", "ONNX Runtime 1.0", threads))
     return path
 
