@@ -139,7 +139,8 @@ class _Scheduler:
         total = known_size([*extents, steps])
         if not axes or (total is not None and total < SMALL):
             return _wrapped(axes, body({a.var: a.var for a in axes}))
-        counts = [int(e.value) if isinstance(e, Const) else 1 for e in extents]  # a batch is often of one
+        # an outermost size that is not known is taken for a batch of one, any other for many
+        counts = [int(e.value) if isinstance(e, Const) else ITEMS if k else 1 for k, e in enumerate(extents)]
         cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
         item = self.var("t")
         values: dict[Var, Expr] = {}

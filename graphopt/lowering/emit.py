@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from keyword import iskeyword
@@ -47,6 +48,7 @@ from graphopt.lowering.loops import (
 )
 from graphopt.lowering.occurrences import eager, private
 from graphopt.lowering.places import Place
+from graphopt.lowering.quotients import quotients
 from graphopt.lowering.spelling import ATOM, Lanes, Speller, Text
 from graphopt.lowering.vector_loops import VectorLoops
 from graphopt.lowering.vocabulary import TAKEN, imports
@@ -122,12 +124,13 @@ class Writer:
         body, extent = nest.body, Const(1)
         place = Place({})
         parallel = isinstance(body, For) and body.kind == "parallel"
-        if isinstance(body, For) and parallel:
-            extent = body.extent  # type: ignore[assignment]
-            self.loop(body.var, extent, "lo, hi", body.body, place)
-        else:
-            self.line("for _ in range(lo, hi):")
-            self.indented(body, place)
+        with self.steady(body, place):
+            if isinstance(body, For) and parallel:
+                extent = body.extent  # type: ignore[assignment]
+                self.loop(body.var, extent, "lo, hi", body.body, place)
+            else:
+                self.line("for _ in range(lo, hi):")
+                self.indented(body, place)
         self.line("return 0")
         params = [self.name(b) for b in buffers] + [v.name for v in nest.sizes]
         header = [f'"""{nest.name}"""', *self.header(), ""]
@@ -177,9 +180,25 @@ class Writer:
             self.bounds[var] = int(extent.value)
         self.order.append(var)
         self.line(f"for {var.name} in range({steps}):")
-        self.indented(body, place)
+        self.depth += 1
+        with self.steady(body, place):
+            self.depth -= 1
+            self.indented(body, place)
         self.order.remove(var)
         self.bounds.pop(var, None)
+
+    @contextmanager
+    def steady(self, stmt: Stmt, place: Place) -> Iterator[None]:
+        """Within it, costly index arithmetic that is the same all through the statement has a name."""
+        before = dict(self.spell.held)
+        for expr in quotients(stmt, place, self.spell.address, self.bounds):
+            if expr not in self.spell.held:
+                text = self.spell.value(expr).text
+                name = self.fresh("d")
+                self.line(f"{name} = {text}")
+                self.spell.held[expr] = Text(name)
+        yield
+        self.spell.held = before
 
     # ------------------------------------------------------------------ statements
 
