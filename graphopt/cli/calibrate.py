@@ -34,7 +34,7 @@ def calibrate(
     clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
 ) -> None:
-    """Measure what the ops of models (default: a corpus) take on this machine, for ``optimize`` and ``compile`` to go by."""
+    """Measure what ops of models (default: a corpus) take here, for ``optimize`` and ``compile`` to go by."""
     from graphopt.calibrate import calibrate as run
     from graphopt.calibrate import clear as forget
     from graphopt.calibrate import summary
