@@ -65,6 +65,8 @@ def place_of(model: Any, settings: Settings) -> Place | None:
     cannot be read, and where ops were added. Raises ``UsageError`` where others may write into the cache folder."""
     if not isinstance(model, str | Path | bytes | bytearray | memoryview) or is_extended():
         return None
+    if isinstance(model, str | Path) and not Path(model).is_file():
+        return None
     try:
         stamp = _stamp(model)
         content = _of_file(Path(model)) if isinstance(model, str | Path) else sha256(model).hexdigest()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from contextlib import suppress
+from io import StringIO, TextIOWrapper
 from typing import NoReturn
 
 INTERRUPTED = 130
+UNREAD = 141
 
 EXIT_CODES = {
     0: "ok",
     1: "internal error; the traceback is in the file that the message names",
     2: "wrong usage",
-    3: "a file cannot be read",
+    3: "a file cannot be read or written",
     4: "invalid model",
     5: "over a limit of size, depth or memory",
     6: "verification failed, or `diff` found different outputs",
@@ -26,23 +30,34 @@ EXIT_CODES = {
     11: "a compiled program stopped at a step that could not do its work",
     12: "a step of a schedule is not allowed",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
+    UNREAD: "who read the output, a pager or `head`, went away",
 }
 """What the exit codes mean."""
+
+_NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS}
+"""What systems say where nothing can be written."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing temporary stays behind
+    sys.stdout = sys.stdout or StringIO()  # a caller may have closed them
+    sys.stderr = sys.stderr or StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that cannot show µ or a model's names
             stream.reconfigure(errors="backslashreplace")
     gc.set_threshold(200_000, 20, 100)  # graphs are many small objects that live as long as the command
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.stdout.flush()
+    except OSError:  # which run has told of; without this, the interpreter would do so once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; the exit code comes back, and what went wrong is one line on stderr."""
-    from graphopt.errors import GraphoptError, LimitError, MissingDependencyError
+    from graphopt.errors import GraphoptError, LimitError, MissingDependencyError, ReadError
 
     try:
         import typer
@@ -57,6 +72,7 @@ def run(arguments: Sequence[str]) -> int:
         code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
             raise KeyboardInterrupt
+        sys.stdout.flush()
     except GraphoptError as error:
         return _fail(str(error), error.exit_code)
     except usage_error as error:  # type: ignore[misc]
@@ -67,7 +83,13 @@ def run(arguments: Sequence[str]) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was written", INTERRUPTED)
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # typer's and rich's
+            raise
+        return UNREAD
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_PLACE:
+            return _fail(f"{error.filename or 'the output'} cannot be written: {error.strerror}", ReadError.exit_code)
         if isinstance(error, ImportError) and _package(error) != "graphopt":
             return _fail(_missing(error), MissingDependencyError.exit_code)
         import traceback
@@ -78,7 +100,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fail(message: str, code: int) -> int:
     """Print the message as one line, whatever names from a model it holds; the code comes back."""
-    print(f"graphopt: {printable(message)}", file=sys.stderr)
+    with suppress(OSError):  # the code still tells
+        print(f"graphopt: {printable(message)}", file=sys.stderr)
     return code
 
 

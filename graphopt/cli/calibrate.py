@@ -79,12 +79,12 @@ def _words(quality: Mapping[str, float]) -> str:
 
 
 def _show(found: Summary) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from graphopt.cli import tables
     from graphopt.cli.progress import duration
 
-    console = Console(highlight=False)
+    console = tables.console()
     console.print(f"{found.path}", markup=False)
     for part in found.parts:
         s = part.setting

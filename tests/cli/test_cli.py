@@ -1,6 +1,7 @@
 """The command line as a whole, with a stand-in for the optimizer: options in, exit codes and one-line messages out."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -293,3 +294,41 @@ def test_help_imports_nothing_heavy() -> None:
     assert not {"numpy", "onnx", "onnx_ir", "egglog", "networkx", "scipy", "rich", "onnxruntime"} & set(
         done.stderr.split()
     )
+
+
+_LISTED = [sys.executable, "-c", "from graphopt.cli import main; main(['rules', 'show', 'max-zero'])"]
+
+
+def test_output_that_cannot_be_written_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(_LISTED, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        3,
+        "graphopt: the output cannot be written: No space left on device\n",
+    )
+
+
+def test_who_reads_the_output_may_go_away() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(_LISTED, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_table_that_nobody_reads_ends_as_other_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(text: str) -> int:
+        raise BrokenPipeError
+
+    from graphopt.cli.tables import console
+
+    monkeypatch.setattr("rich.console.os.dup2", lambda *fds: None)
+    monkeypatch.setattr(sys.stdout, "write", gone)
+    monkeypatch.setattr("graphopt.inspection.inspect", lambda *args, **options: console().print("a line"))
+    assert run(["inspect", "model.onnx"]) == 141
+
+
+def test_standard_output_may_be_closed() -> None:
+    program = f"import sys; sys.stdout = None; {_LISTED[-1]}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -60,14 +60,19 @@ def bytes_on_disk(path: str | Path, graph: Graph) -> int:
 
 def _map(path: Path) -> memoryview:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             if not path.is_file():
-                raise ReadError(f"{path}: not a file")
+                raise ReadError(f"{path}: a pipe or device, which cannot be mapped: save the model in a file")
             if os.fstat(file.fileno()).st_size == 0:
                 raise ReadError(f"{path}: the file is empty")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         raise ReadError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes into, too."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _load_bytes(data: memoryview, where: str, folder: Folder | None) -> Graph:

@@ -237,6 +237,9 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         load(ModelProto())
     with pytest.raises(ReadError, match="cannot read: Is a directory"):
         load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # which nobody writes into: reading would wait for ever
+    with pytest.raises(ReadError, match="a pipe or device, which cannot be mapped"):
+        load(tmp_path / "pipe")
 
 
 def test_every_truncation_of_a_model_is_noticed() -> None:
