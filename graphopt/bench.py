@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import ceilings
 from graphopt.compile import compile
 from graphopt.engines import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 from graphopt.errors import (
@@ -54,6 +55,8 @@ class Timing:
     """How many times as long the engine takes as graphopt: the median over rounds."""
     error: float | None
     """The largest difference between its outputs and graphopt's, in units of the tolerance (above 1 is wrong)."""
+    limit: float | None = None
+    """Of graphopt's own: which part of the time its kernels would need at the least on this machine (``ceilings``)."""
 
 
 def bench(
@@ -92,6 +95,7 @@ def bench(
     listen(Event("measure"))
     times = _times(runs, seconds)
     ours = times[OURS]
+    least = ceilings.measure(threads).least(compiled.profile(feeds))
     return [
         Timing(
             name,
@@ -101,6 +105,7 @@ def bench(
             ready[name],
             median(t / own for t, own in zip(found, ours, strict=True)),
             None if name == OURS else _error(outputs[name], outputs[OURS]),
+            least / median(found) if name == OURS else None,
         )
         for name, found in times.items()
     ]

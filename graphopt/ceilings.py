@@ -7,6 +7,7 @@ there are two numbers for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from graphopt.lowering.script import read
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops import Nest
+    from graphopt.runtime.profile import Row
 
 NEAR: Final = 1 << 18
 """Bytes that a core has near it, on any machine."""
@@ -40,9 +42,9 @@ class Ceilings:
         """How many bytes a second may bring that a kernel reads and writes ``moved`` of."""
         return self.near_bytes if moved <= NEAR * self.threads else self.bytes
 
-    def share(self, flops: int, moved: int, seconds: float) -> float:
-        """Which part of ``seconds`` the machine would need at the least; about 1 is as fast as can be."""
-        return max(flops / self.flops, moved / self.bandwidth(moved)) / max(seconds, 1e-9)
+    def least(self, rows: Iterable[Row]) -> float:
+        """Seconds that the machine needs at the least for what some rows of a profile did."""
+        return sum(max(r.flops / self.flops, r.bytes / self.bandwidth(r.bytes // r.runs)) for r in rows)
 
 
 def measure(threads: int = 1) -> Ceilings:

@@ -91,7 +91,7 @@ def bench_model(
     against: Annotated[
         str, typer.Option(metavar="ort,openvino", help="Engines to compare with.", show_default=False)
     ] = "",
-    threads: Threads = 1,
+    threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
     input: Inputs = None,
     dim: Dims = None,
@@ -106,24 +106,31 @@ def bench_model(
     from graphopt.compile import ReferenceWarning
     from graphopt.roofline import check_picture
 
+    counts = values.counts("--threads", threads)
     if roofline is not None:
         check_picture(roofline)
         files.check_written({"--roofline": roofline}, [model])
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
-        found = bench(
-            model,
-            against=[name for name in against.split(",") if name],
-            threads=threads,
-            seconds=seconds,
-            inputs=values.inputs(input or ()),
-            dims=values.dims(dim or ()),
-            listener=listener,
-        )
+        found = {
+            count: bench(
+                model,
+                against=[name for name in against.split(",") if name],
+                threads=count,
+                seconds=seconds,
+                inputs=values.inputs(input or ()),
+                dims=values.dims(dim or ()),
+                listener=listener,
+            )
+            for count in counts
+        }
         if roofline is not None:
-            draw_roofline(model, roofline, threads, values.inputs(input or ()), values.dims(dim or ()))
-    show_warnings([str(w.message) for w in caught])
-    show_timings(found)
+            draw_roofline(model, roofline, counts[0], values.inputs(input or ()), values.dims(dim or ()))
+    show_warnings(sorted({str(w.message) for w in caught}))
+    for count, timings in found.items():
+        if len(found) > 1:
+            print(f"{count} thread{'s' * (count > 1)}")
+        show_timings(timings)
 
 
 @app.command("compile", epilog=EPILOG)
@@ -265,7 +272,7 @@ def show_profile(rows: Sequence[Row], threads: int) -> None:
     for row in sorted(rows, key=lambda r: -r.seconds):
         spent = max(row.seconds, 1e-9)
         rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
-        rates.append(f"{ceilings.share(row.flops, row.bytes, spent):.0%}" if row.is_native else "")
+        rates.append(f"{ceilings.least([row]) / spent:.0%}" if row.is_native else "")
         nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
         label = row.label if row.is_native else f"{row.label} (Python)"
         table.add_row(
@@ -281,11 +288,15 @@ def show_timings(timings: Sequence[Timing]) -> None:
     from graphopt.cli.progress import duration
     from graphopt.cli.tables import console
 
-    table = Table("engine", "median", "p90", "runs", "ready in", "ratio", "error", box=None, header_style="bold")
+    columns = ("engine", "median", "p90", "runs", "ready in", "ratio", "error", "of limit")
+    table = Table(*columns, box=None, header_style="bold")
     for t in timings:
         wrong = "" if t.error is None else f"{t.error:.2g}" + (" WRONG" if t.error > 1 else "")
+        limit = "" if t.limit is None else f"{t.limit:.0%}"
         ratio = f"{t.ratio:.2f}x" if t.error is not None or t is not timings[0] else ""
-        table.add_row(t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong)
+        table.add_row(
+            t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong, limit
+        )
     console().print(table)
 
 

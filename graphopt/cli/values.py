@@ -86,3 +86,11 @@ def _size(option: str, text: str, number: str) -> int:
     if size > LARGEST:
         raise UsageError(f"{option} {text}: a size is at most {LARGEST}")
     return size
+
+
+def counts(option: str, value: str) -> list[int]:
+    """``1,2``: numbers of 1 or more."""
+    parts = value.split(",")
+    if not all(p.strip().isdecimal() and int(p) >= 1 for p in parts):
+        raise UsageError(f"{option} {value}: expected a number of 1 or more, or several with commas between them")
+    return [int(p) for p in parts]

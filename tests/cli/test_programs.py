@@ -87,8 +87,12 @@ def test_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bench(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
-    assert run(["bench", model, "--against", "ort", "--seconds", "0.1"]) == 0
+    assert run(["bench", model, "--against", "ort", "--seconds", "0.1", "--threads", "1,2"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1 thread"
+    assert lines[4] == "2 threads"
+    lines = lines[1:]
+    assert lines[1].split()[-1].endswith("%")
     assert lines[1].split()[0] == "graphopt"
     assert lines[2].split()[0] == "ort"
     assert "x" in lines[2]

@@ -46,3 +46,10 @@ def test_what_is_wrong_is_said(read: object, option: object, message: str) -> No
 def test_what_is_no_number_or_too_small_is_refused(value: float) -> None:
     with pytest.raises(UsageError, match="--timeout"):
         values.number("--timeout", value, 0)
+
+
+def test_counts() -> None:
+    assert values.counts("--threads", "1,2") == [1, 2]
+    for wrong in ("", "0", "1,,2", "two", "-1"):
+        with pytest.raises(UsageError, match="1 or more"):
+            values.counts("--threads", wrong)
