@@ -22,6 +22,7 @@ from math import prod
 from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
+from graphopt.lowering.chain_axes import with_axes_redrawn
 from graphopt.lowering.chain_facts import (
     Turned,
     at_point,
@@ -401,6 +402,7 @@ class _Scheduler:
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
         if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
             return None
+        first, rest = with_axes_redrawn(first, rest)
         plan = tile_plan(first, (rest or [first])[-1])
         return self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
 
@@ -443,9 +445,10 @@ class _Scheduler:
             ends = [each(c, partial(at_point, c)) for c in rest]
             if not rest:
                 copies = {v: _Loop(self.var("q"), Const(n), "unrolled") for v, n in plan.items()}
-                place = [start[a.var] + copies[a.var].var if a.var in plan else start[a.var] for a in first.spatial]
+                place = {v: e + copies[v].var if v in plan else e for v, e in start.items()}
+                where = tuple(substitute(i, place) for i in first.stores[0].indices)
                 kept = Load(sums, tuple(c.var for c in copies.values()))
-                ends = [_wrapped(list(copies.values()), Store(made, tuple(place), kept))]
+                ends = [_wrapped(list(copies.values()), Store(made, where, kept))]
             return seq(begin, _wrapped(reduce_loops, steps), *ends)
 
         size = total_size([*(Const(n) for n in plan.values()), *(a.extent for a in first.reduced)])
@@ -549,8 +552,10 @@ class _Tile:
             for c in self.rest
         ]
         if not self.rest:
-            made = self.made
-            ends = [self.over(start, first, {}, lambda c, v, e: Store(made, tuple(v[a.var] for a in c.spatial), e))]
+            where = first.stores[0].indices
+            ends = [
+                self.over(start, first, {}, lambda c, v, e: Store(self.made, tuple(substitute(i, v) for i in where), e))
+            ]
         return seq(begin, _wrapped(reduce_loops, steps), *ends)
 
     def own(self, stmt: Stmt, element: Load) -> Stmt:

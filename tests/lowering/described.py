@@ -210,6 +210,18 @@ def any_matrices() -> Nest:
     return t.nest("any_matrices", [x], [y], [N])
 
 
+def grouped_convolution() -> Nest:
+    x, w, b = t.placeholder((2, 12, 5, 9)), t.placeholder((15, 4), name="w"), t.placeholder((15,), name="b")
+    k = t.reduce_axis(4)
+
+    def element(n: Var, o: Var, i: Var, j: Var) -> t.Reduction:
+        return t.sum(x[n, o // 5 * 4 + k.var, i, j] * w[o, k.var], k)
+
+    y = t.compute((2, 15, 5, 9), element, name="y")
+    z = t.compute(y.shape, lambda *at: maximum(y[at] + b[at[1]], 0.0), name="z")
+    return t.nest("grouped_convolution", [x, w, b], [z])
+
+
 def any_across() -> Nest:
     x, k = t.placeholder((N, 13)), t.reduce_axis(N)
     return t.nest("any_across", [x], [t.compute((13,), lambda i: t.sum(x[k.var, i], k), name="y")], [N])
@@ -244,6 +256,7 @@ FIXED: dict[str, Callable[[], Nest]] = {
         ),
         *(largest_of, small_product, product, few_rows, few_transposed_rows),
         *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
+        grouped_convolution,
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {

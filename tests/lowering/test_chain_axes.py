@@ -1,0 +1,36 @@
+from graphopt.lowering.chain_axes import with_axes_redrawn
+from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.expressions import Const
+from graphopt.lowering.loops import Nest
+from tests.lowering.described import FIXED, SYMBOLIC
+
+
+def chains_of(nest: Nest) -> tuple[Chain, ...]:
+    found = chains(nest)
+    assert found is not None
+    return found
+
+
+def extents(chain: Chain) -> list[object]:
+    return [a.extent.value if isinstance(a.extent, Const) else a.extent for a in chain.axes]
+
+
+def test_groups_are_an_axis_of_their_own_and_neighbours_one() -> None:
+    first, *rest = chains_of(FIXED["grouped_convolution"]())
+    drawn, others = with_axes_redrawn(first, rest)
+    assert extents(drawn) == [2, 3, 5, 45, 4]
+    assert [extents(c) for c in others] == [[2, 3, 5, 45]]
+    image, channel, points = drawn.block.reads[0], drawn.spatial[2].var, drawn.spatial[3].var
+    read = [a for a in drawn.accesses if a.buffer == image.buffer]
+    assert not any(a.varies(channel) for a in read)
+    assert [s.number for a in read if (s := a.stride(points)) is not None] == [1]
+
+
+def test_axes_stay_that_conditions_use() -> None:
+    first, *rest = chains_of(FIXED["convolution"]())
+    assert with_axes_redrawn(first, rest) == (first, tuple(rest))
+
+
+def test_sizes_that_are_not_known_are_no_hindrance() -> None:
+    first, *rest = chains_of(SYMBOLIC["any_across"]())
+    assert with_axes_redrawn(first, rest) == (first, tuple(rest))
