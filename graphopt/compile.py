@@ -21,6 +21,7 @@ from graphopt.progress import Listener
 from graphopt.runtime.profile import Row
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
+from graphopt.runtime.signature import given
 from graphopt.runtime.steps import Array
 from graphopt.target import Target
 from graphopt.target import target as target_named
@@ -126,7 +127,7 @@ class CompiledModel:
         """
         feeds = self._feeds(inputs)
         chosen, rest = self._chosen(feeds)
-        return chosen(rest, out)
+        return chosen(rest, out=out)
 
     def profile(self, *inputs: Any) -> tuple[Row, ...]:
         """What each step of one call took, in the order in which they began."""
@@ -231,12 +232,12 @@ class CompiledModel:
 
     def _feeds(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
         """The inputs by name."""
-        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping | list | tuple) else inputs
-        if isinstance(given, Mapping):
-            return given
-        if len(given) > len(self.input_names):
-            raise InputError(f"{len(given)} arrays are given, and the inputs are {self._listed()}")
-        return dict(zip(self.input_names, given, strict=False))
+        arrays = given(tuple(inputs))
+        if isinstance(arrays, Mapping):
+            return arrays
+        if len(arrays) > len(self.input_names):
+            raise InputError(f"{len(arrays)} arrays are given, and the inputs are {self._listed()}")
+        return dict(zip(self.input_names, arrays, strict=False))
 
     def _listed(self) -> str:
         return ", ".join(map(repr, self.input_names)) or "none"

@@ -119,7 +119,7 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     told = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     above = place.folder.parent
-    with suppress(OSError, UsageError):  # a program that cannot be kept runs all the same
+    with suppress(OSError, ReadError, UsageError):  # a program that cannot be kept runs all the same
         _prune(above, MOST - size)
         made = Path(tempfile.mkdtemp(prefix=".", dir=above))
         try:

@@ -31,7 +31,9 @@ def folder(name: str = "kernels") -> Path:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = place.lstat()
     except OSError as error:
-        raise UsageError(f"the folder {place} for compiled code cannot be made: {error.strerror}") from None
+        raise UsageError(
+            f"the folder {place} for compiled code cannot be made: {error.strerror}; set {VARIABLE} to another"
+        ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
             f"the folder {place} for compiled code must be this user's alone (mode 0700): what lies there is run; "

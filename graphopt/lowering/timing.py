@@ -66,11 +66,11 @@ def nest_time(
     with _program(nest, known, number, threads) as program:
         arrays = {p.name: _array(program, p) for p in program.code.inputs}
         out = {p.name: _array(program, p) for p in program.code.outputs}
-        program(arrays, out)
+        program(arrays, out=out)
         spent = []
         for _ in range(repeat):
             start = perf_counter()
-            program(arrays, out)
+            program(arrays, out=out)
             spent.append((perf_counter() - start) / number)
     return Timing(tuple(spent), evaluate(flops(nest, known), {}))
 

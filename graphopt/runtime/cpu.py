@@ -42,6 +42,9 @@ _SETS = (
     "mmx",
 )
 
+MOST = 1024
+"""Processors that a set of Linux's names at most (``CPU_SETSIZE``): so many threads can run at once."""
+
 
 def cores() -> int:
     """How many threads can run at once, as far as this process may."""

@@ -26,7 +26,7 @@ from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.objects import Image
 from graphopt.runtime.profile import Row
-from graphopt.runtime.signature import Signature
+from graphopt.runtime.signature import Signature, given
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.state import HostFunction, State
 from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step, walk
@@ -77,8 +77,8 @@ class Program:
         dtypes: Mapping[str, np.dtype[Any]] | None = None,
         threads: int | None = None,
     ) -> None:
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise InputError(f"a program runs on 1 thread or more, not on {threads!r}")
+        if threads is not None and not (isinstance(threads, int) and 1 <= threads <= cpu.MOST):
+            raise InputError(f"a program runs on 1 to {cpu.MOST} threads, not on {threads!r}")
         self.code = code
         self.threads = threads or cpu.cores()
         self._dtypes = {**STORAGE, **(dtypes or {})}
@@ -112,23 +112,22 @@ class Program:
         """The names of the outputs, in order."""
         return tuple(p.name for p in self.code.outputs)
 
-    def __call__(
-        self, inputs: Mapping[str, Any] | Sequence[Any] = (), out: Mapping[str, Array] | None = None
-    ) -> dict[str, Array]:
+    def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs by name: fresh arrays, or those of ``out`` where it has one.
 
-        Inputs are numpy arrays or anything that speaks DLPack or numpy's array interface; they are copied only where
-        they are not row-major. Raises ``InputError`` for arrays that do not fit before it runs, ``ExecutionError``
-        where a step fails, ``MemoryError`` saying how much was wanted. The program can be called again after each.
+        Inputs are arrays in order, or one mapping or sequence of them: numpy's, or what speaks DLPack or numpy's array
+        interface. They are copied only where they are not row-major. Raises ``InputError`` for arrays that do not fit
+        before it runs, ``ExecutionError`` where a step fails, ``MemoryError`` saying how much was wanted. The program
+        can be called again after each.
         """
         if out is not None:
-            return self._into(inputs, out)
-        return self._run(inputs, {}, None)
+            return self._into(given(inputs), out)
+        return self._run(given(inputs), {}, None)
 
-    def profile(self, inputs: Mapping[str, Any] | Sequence[Any] = ()) -> tuple[Row, ...]:
+    def profile(self, *inputs: Any) -> tuple[Row, ...]:
         """What the steps of one call took, in the order in which they began."""
         rows: list[Row] = []
-        self._run(inputs, {}, rows)
+        self._run(given(inputs), {}, rows)
         return tuple(rows)
 
     @property
@@ -167,14 +166,14 @@ class Program:
     # -- a call
 
     def _run(
-        self, inputs: Mapping[str, Any] | Sequence[Any], given: Mapping[int, Array], rows: list[Row] | None
+        self, inputs: Mapping[str, Any] | Sequence[Any], own: Mapping[int, Array], rows: list[Row] | None
     ) -> dict[str, Array]:
         if self._closed:
             raise InputError("this program is closed, and cannot be called any more")
         arrays, symbols = self._signature.accept(inputs)
         binding = self._binder.bind(0, symbols, {})
         for n, dtype in self._outputs:
-            arrays[n] = given[n] if n in given else np.empty(binding.outputs[n], dtype)
+            arrays[n] = own[n] if n in own else np.empty(binding.outputs[n], dtype)
         addresses = [0 if type(a) is not np.ndarray else a.__array_interface__["data"][0] for a in arrays.values()]
         try:
             state = self._free.pop()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -29,13 +30,18 @@ from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host
 FORMAT = 1
 MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
 
+_MACHINES = {"x86_64", "aarch64"}
+"""Machines as ``platform`` calls them: to lack one is to lack all that goes with it."""
+_FEW = 4
+"""So many missing instruction sets are named."""
 _NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Loop, Port, Ref)}
 
 
 def save(program: Program, folder: str | os.PathLike[str]) -> None:
     """Write a program into a folder, which is made where it is missing; what it had of another program is replaced.
 
-    Raises ``UsageError`` for a program with steps that only Python can do, and where nothing can be written.
+    Raises ``UsageError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be written;
+    what the folder had is there as it was.
     """
     code, place = program.code, Path(folder)
     hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, Host)))
@@ -46,7 +52,7 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
     distinct = list(dict.fromkeys((code.driver, *code.objects)))
     text = {
         "format": FORMAT,
-        "cpu": sorted(cpu.features()),
+        "cpu": sorted(_processor()),
         "inputs": _plain(code.inputs),
         "outputs": _plain(code.outputs),
         "buffers": _plain(code.buffers),
@@ -56,18 +62,28 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
         "code": sha256(b"".join(distinct)).hexdigest(),
         "constants": {str(n): list(array.shape) for n, array in sorted(code.constants.items())},
     }
+    is_new = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        with _whole(place / CONSTANTS_FILE) as file:
+        names = MANIFEST, OBJECTS_FILE, CONSTANTS_FILE  # the manifest takes its place last: with it all is complete
+        with (
+            _whole(place / names[0]) as manifest,
+            _whole(place / names[1]) as objects,
+            _whole(place / names[2]) as file,
+        ):
             for _, array in sorted(code.constants.items()):
                 file.write(array.reshape(-1).view(np.uint8).data)
                 file.write(bytes(up(array.nbytes) - array.nbytes))
-        with _whole(place / OBJECTS_FILE) as file:
-            file.write(b"".join(distinct))
-        with _whole(place / MANIFEST) as file:  # last: with it the folder is complete
-            file.write(json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode())
+            objects.write(b"".join(distinct))
+            manifest.write(json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode())
+            for opened in (file, objects, manifest):
+                opened.flush()
+            (place / MANIFEST).unlink(missing_ok=True)  # no moment has files of two programs
     except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+        if is_new:
+            with suppress(OSError):
+                place.rmdir()
+        raise ReadError(f"{place} cannot be written: {error.strerror}") from None
 
 
 def load(
@@ -80,10 +96,20 @@ def load(
     """
     place = Path(folder)
     text = _manifest(place / MANIFEST)
-    missing = set(text["cpu"]) - cpu.features()
+    try:
+        return Program(_code(place, text), dtypes=dtypes, threads=threads)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise ReadError(f"{place} is damaged, or of another version of graphopt: save the program again") from None
+
+
+def _code(place: Path, text: Mapping[str, Any]) -> Code:
+    """What a folder holds, as its manifest says."""
+    missing = set(text["cpu"]) - _processor()
     if missing:
+        lacks = [m for m in missing if m in _MACHINES] or sorted(missing)
+        more = f" and {len(lacks) - _FEW} more" if len(lacks) > _FEW else ""
         raise ReadError(
-            f"{place} was compiled for a processor with {', '.join(sorted(missing))}, which this one does not have: "
+            f"{place} was compiled for a processor with {', '.join(lacks[:_FEW])}{more}, which this one does not have: "
             "compile the model for this one"
         )
     code = _bytes(place / OBJECTS_FILE)
@@ -93,26 +119,27 @@ def load(
     distinct = [code[a:b] for a, b in pairwise(ends)]
     driver, *objects = [distinct[n] for n in text["objects"]]
     buffers = _made(text["buffers"])
-    return Program(
-        Code(
-            _made(text["inputs"]),
-            _made(text["outputs"]),
-            buffers,
-            _made(text["steps"]),
-            tuple(objects),
-            driver,
-            _constants(place / CONSTANTS_FILE, text["constants"], buffers),
-        ),
-        dtypes=dtypes,
-        threads=threads,
-    )
+    constants = _constants(place / CONSTANTS_FILE, text["constants"], buffers)
+    ports = _made(text["inputs"]), _made(text["outputs"])
+    return Code(*ports, buffers, _made(text["steps"]), tuple(objects), driver, constants)
+
+
+def _processor() -> frozenset[str]:
+    """What code may use here: the machine's own instructions, and the sets beyond them."""
+    return cpu.features() | {platform.machine()}
 
 
 def _manifest(file: Path) -> dict[str, Any]:
     damaged = ReadError(f"{file} is damaged, or no program's: save the program again")
     try:
-        text = json.loads(_bytes(file))
-    except ValueError:
+        text = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ReadError(
+            f"{file.parent}: no program is saved there; graphopt compile MODEL -o FOLDER saves one"
+        ) from None
+    except OSError as error:
+        raise ReadError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
         raise damaged from None
     if not isinstance(text, dict) or not isinstance(text.get("format"), int):
         raise damaged

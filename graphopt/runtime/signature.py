@@ -13,6 +13,11 @@ from graphopt.runtime.sizes import Size, evaluate, show
 from graphopt.runtime.steps import Array, Code
 
 
+def given(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
+    """The arrays of a call: all that it is called with, or the one mapping or sequence of them."""
+    return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], dict | list | tuple | Mapping) else inputs
+
+
 class Signature:
     """The inputs of a program: their names, dtypes and shapes."""
 

@@ -34,6 +34,14 @@ def test_results_are_fresh() -> None:
     assert np.array_equal(first, kept)
 
 
+def test_arrays_come_in_order_in_a_list_or_by_name() -> None:
+    program = Program(chain(), threads=1)
+    want = program([x(6)])["y"]
+    assert np.array_equal(program(x(6))["y"], want)
+    assert np.array_equal(program({"x": x(6)})["y"], want)
+    assert len(program.profile(x(6))) == len(program.profile([x(6)]))
+
+
 def test_results_go_where_the_caller_wants() -> None:
     program = Program(chain(), threads=1)
     want = program([x(6)])["y"]
@@ -91,7 +99,7 @@ GOOD = np.ones((3, 2), np.float32)
             r"^input 'b' has size 4 along axis 0, and 3, as n is by the other inputs, is expected: float32\[n, 2\]$",
         ),
         ({"a": GOOD, "b": [[1.0, 2.0]] * 3}, "^input 'b' is of type list, and an array is expected: float32"),
-        (GOOD, "^a mapping of names to arrays or a sequence is expected, not ndarray$"),
+        (GOOD, "^no array is given for 'b': the inputs are 'a', 'b'$"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(inputs: Any, message: str) -> None:
@@ -369,9 +377,9 @@ def test_more_memory_than_addresses_reach_is_said(place: Any) -> None:
     assert program([np.zeros((2, 0, 0), np.float32)])["y"].shape == (2,)
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", 100_000])
 def test_how_many_threads_makes_sense(threads: Any) -> None:
-    with pytest.raises(InputError, match=f"a program runs on 1 thread or more, not on {threads!r}"):
+    with pytest.raises(InputError, match=f"a program runs on 1 to 1024 threads, not on {threads!r}"):
         Program(chain(), threads=threads)
 
 

@@ -105,6 +105,38 @@ def test_another_processor_is_refused(folder: Path, monkeypatch: pytest.MonkeyPa
         saved.load(folder)
 
 
+def test_another_machine_is_refused_by_its_name_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "features", lambda: frozenset())
+    with pytest.raises(ReadError, match=r"with [\w, ]+ and \d+ more, which this one does not have"):
+        saved.load(folder)
+    monkeypatch.setattr(saved.platform, "machine", lambda: "aarch64")
+    with pytest.raises(ReadError, match="for a processor with x86_64, which this one does not have"):
+        saved.load(folder)
+
+
+@pytest.mark.parametrize("changed", [{"cpu": 3}, {"sizes": [1]}, {"objects": []}, {"steps": [{"is": "Nothing"}]}])
+def test_a_manifest_of_another_make_is_refused(folder: Path, changed: dict[str, Any]) -> None:
+    text = {**json.loads((folder / saved.MANIFEST).read_text()), **changed}
+    del text["digest"]
+    (folder / saved.MANIFEST).write_text(json.dumps({"digest": saved._digest(text), **text}))
+    with pytest.raises(ReadError, match="is damaged, or of another version of graphopt"):
+        saved.load(folder)
+
+
+def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def full(text: object, **options: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saved.json, "dumps", full)
+    monkeypatch.setattr(saved, "_digest", lambda text: "")
+    for place in (folder, folder / "new"):
+        with pytest.raises(ReadError, match="cannot be written: No space left on device"):
+            Program(chain()).save(place)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
 def test_a_later_format_is_refused(folder: Path) -> None:
     text = json.loads((folder / saved.MANIFEST).read_text())
     (folder / saved.MANIFEST).write_text(json.dumps({**text, "format": 2}))
@@ -124,7 +156,8 @@ def test_damage_is_found(folder: Path, name: str) -> None:
         with pytest.raises(ReadError, match=f"{name} is damaged"):
             saved.load(folder)
     (folder / name).unlink()
-    with pytest.raises(ReadError, match=f"{name} cannot be read: No such file"):
+    wanted = "no program is saved there" if name == saved.MANIFEST else f"{name} cannot be read: No such file"
+    with pytest.raises(ReadError, match=wanted):
         saved.load(folder)
 
 
@@ -145,5 +178,5 @@ def test_programs_that_need_python_are_not_saved(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written: Not a directory"):
+    with pytest.raises(ReadError, match="cannot be written: Not a directory"):
         Program(chain()).save(tmp_path / "file" / "p")
