@@ -98,12 +98,14 @@ def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
     try:
         told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
+        if told["constants"] != _of_file(place.folder / saved.CONSTANTS_FILE):
+            raise ReadError("its constants are damaged")
         program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
         report = CompileReport((), int(told["kernels"]), int(told["calls"]))
     except FileNotFoundError:
         return None
     except (ReadError, OSError, ValueError, LookupError, TypeError):
-        shutil.rmtree(place.folder, ignore_errors=True)
+        _drop(place.folder)
         return None
     with suppress(OSError):
         os.utime(place.folder)
@@ -117,14 +119,17 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
         return
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
-    told = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    told: dict[str, object] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     above = place.folder.parent
     with suppress(OSError, ReadError, UsageError):  # a program that cannot be kept runs all the same
         _prune(above, MOST - size)
         made = Path(tempfile.mkdtemp(prefix=".", dir=above))
         try:
             saved.save(program, made)
+            told["constants"] = _of_file(made / saved.CONSTANTS_FILE)
             (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
+            if not (place.folder / _REPORT).exists():
+                _drop(place.folder)
             os.rename(made, place.folder)  # fails where another process was quicker
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -142,6 +147,14 @@ def _prune(folder: Path, most: int) -> None:
             return
         shutil.rmtree(place, ignore_errors=True)
         total -= size
+
+
+def _drop(place: Path) -> None:
+    """Remove what lies in a program's place, whatever it is."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _is_foreign(dtype: str) -> bool:

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 import graphopt
 from graphopt.compile import CompiledModel, ReferenceWarning
-from graphopt.errors import CompilationError, InputError, UsageError
+from graphopt.errors import CompilationError, ExecutionError, InputError, UsageError
 from graphopt.ir import evaluate, onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
@@ -102,6 +102,14 @@ def test_division_of_whole_numbers_by_a_constant_of_zero_does_not_trap(op: str) 
     made = compiled(f"x: int64[n] i: int64[1] d = [0, 3] y = {op}(Gather([7, 8], i), 0) z = Gather(x, y) return y, z")
     got = made({"x": np.arange(3), "i": np.array([1])})
     assert (got["y"].tolist(), got["z"].tolist()) == ([0], [0])
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_of_nothing_there_is_no_largest(op: str) -> None:
+    made = compiled(f"x: float32[n, m] y = {op}(x, axis=1) return y")
+    assert made(floats(0, 3))["y"].shape == (0, 1)
+    with pytest.raises(ExecutionError, match=f"{op}: an axis of size 0"):
+        made(floats(3, 0))
 
 
 @pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
@@ -353,3 +361,16 @@ def test_a_view_in_a_branch_that_is_not_taken_may_have_any_size() -> None:
     for n in (1, 3):
         x = np.ones((2, n), np.float32)
         assert program(x)["total"] == 2 * n
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_view_of_a_wrong_size_in_a_branch_that_is_taken_is_refused(optimize: bool) -> None:
+    yes, no = "q: ? r = Squeeze(q, [1]) return r", "q: ? r = ReduceSum(q, [1], keepdims=0) return r"
+    text = f"x: float32[2, n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y"
+    made = compiled(text, optimize=optimize)
+    assert made.report.reference == ()
+    for x, taken in ((floats(2, 1), True), (floats(2, 1), False), (floats(2, 3), False), (floats(2, 0), False)):
+        np.testing.assert_allclose(made({"x": x, "c": np.array(taken)})["y"], x.sum(1), rtol=1e-5, atol=1e-6)
+    for n in (0, 3):
+        with pytest.raises(ExecutionError, match="another number of elements"):
+            made({"x": floats(2, n), "c": np.array(True)})

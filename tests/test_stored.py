@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from graphopt import stored
 from graphopt.calibration.store import Setting, Store, Time
 from graphopt.compilation import Settings
 from graphopt.compile import CompiledModel
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.kernels.cache import VARIABLE
@@ -99,6 +100,52 @@ def test_a_damaged_program_is_made_anew(folder: Path, model: Path, file: str) ->
     assert not is_warm(graphopt.compile(model))
     assert (place / file).read_bytes() == whole
     assert is_warm(graphopt.compile(model))
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "code.bin", "constants.bin", "report.json"])
+def test_a_bit_that_flipped_is_found(folder: Path, model: Path, file: str) -> None:
+    graphopt.compile(model)
+    (place,) = folder.iterdir()
+    whole = (place / file).read_bytes()
+    for at in (0, len(whole) // 2, len(whole) // 2 + 1):
+        (place / file).write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert not is_warm(graphopt.compile(model))
+        assert (place / file).read_bytes() == whole
+
+
+def test_what_is_no_program_gives_way_to_one(folder: Path, model: Path, tmp_path: Path) -> None:
+    place = stored.place_of(model, Settings())
+    assert place is not None
+    (tmp_path / "elsewhere").mkdir()
+    for foreign in (place.folder.touch, lambda: place.folder.symlink_to(tmp_path / "elsewhere"), place.folder.mkdir):
+        foreign()
+        assert not is_warm(graphopt.compile(model))
+        assert is_warm(graphopt.compile(model))
+        assert not place.folder.is_symlink()
+        shutil.rmtree(place.folder)
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+def test_a_folder_that_others_may_write_into_is_refused(folder: Path, model: Path) -> None:
+    graphopt.compile(model)
+    folder.chmod(0o770)
+    with pytest.raises(UsageError, match=r"must be this user's alone \(mode 0700\)"):
+        graphopt.compile(model)
+
+
+def test_processes_that_compile_the_same_model_at_once_do_not_disturb_each_other(folder: Path, model: Path) -> None:
+    script = (
+        "import sys, numpy, graphopt; print('ready', flush=True); sys.stdin.readline()\n"
+        "print(graphopt.compile(sys.argv[1])(numpy.ones((1, 8), 'float32'))['y'].tolist())"
+    )
+    command = [sys.executable, "-c", script, str(model)]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    assert [process.communicate("\n")[0] for process in both] == ["[[5.0, 5.0, 5.0, 5.0]]\n"] * 2
+    assert is_warm(graphopt.compile(model))
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_programs_with_data_files_are_not_kept(folder: Path, tmp_path: Path) -> None:

@@ -104,22 +104,30 @@ def _compiled(
             if listener is not None:
                 listener(count, len(missing))
         return
+    running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(workers, "compile") as threads:
         for _ in range(workers):
-            threads.submit(_work, tasks, done, missing, place)
+            threads.submit(_work, tasks, done, missing, place, running)
         try:
             for count in range(1, len(missing) + 1):
                 yield done.get()
                 if listener is not None:
                     listener(count, len(missing))
-        finally:
-            while not tasks.empty():  # where the caller gave up, the workers end after what they are at
+        except BaseException:  # an interrupt does not wait for what nobody wants any more
+            while not tasks.empty():
                 with suppress(Empty):
                     tasks.get_nowait()
+            for worker in running:
+                worker.kill()
+            raise
 
 
 def _work(
-    tasks: SimpleQueue[str], done: SimpleQueue[tuple[str, str | None]], kernels: dict[str, Kernel], place: Path
+    tasks: SimpleQueue[str],
+    done: SimpleQueue[tuple[str, str | None]],
+    kernels: dict[str, Kernel],
+    place: Path,
+    running: list[subprocess.Popen[str]],
 ) -> None:
     """Hand kernels to one worker after another until there are no more."""
     worker = None
@@ -131,7 +139,9 @@ def _work(
                 return
             problem: str | None = "its compiler could not be started"
             try:
-                worker = worker or _worker()
+                if worker is None:
+                    worker = _worker()
+                    running.append(worker)
                 problem = _asked(worker, kernels[name], place / f"{name}.py")
             except OSError as error:
                 problem = f"its compiler ended: {error}"
@@ -145,8 +155,14 @@ def _work(
 
 
 def _worker() -> subprocess.Popen[str]:
+    """A new worker, to which no interrupt comes from the terminal: it is this process that ends it."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        [sys.executable, "-c", _WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        process_group=0,
     )
     assert worker.stdin is not None
     worker.stdin.write(json.dumps(sys.path) + "\n")

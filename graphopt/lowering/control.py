@@ -51,7 +51,7 @@ class _Control:
         yield Branch(condition, taken, other)
 
     def either(self, body: Body) -> Iterator[Step]:
-        inner = self.scope.inner(body)
+        inner = self.scope.inner(body, is_branch=True)
         self.capture(inner, body)
         for value, number in zip(body.graph.outputs, self.outputs, strict=True):
             if value is not None and value.node in body.lowered and body.graph.outputs.count(value) == 1:

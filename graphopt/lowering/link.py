@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,17 +14,19 @@ from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
+from graphopt.lowering import compute
 from graphopt.lowering.control import control
 from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import Emitted, emit
-from graphopt.lowering.expressions import Apply, Var, walk
+from graphopt.lowering.expressions import Apply, Var, const, walk
 from graphopt.lowering.given import Called, Placed, inputs_of
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Nest, Store, blocks, inner, statements
 from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
-from graphopt.lowering.operators.operation import DTYPES, NARROW
+from graphopt.lowering.operators.indices import equally_many
+from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
 from graphopt.lowering.options import BY_RULE, Options
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
@@ -203,8 +205,11 @@ class Linker:
 class Scope:
     """One graph of a program, or body, with the numbers of the buffers that hold its values."""
 
-    def __init__(self, linker: Linker, graph: Graph, facts: Facts, lowered: Mapping[int, Lowering]) -> None:
+    def __init__(
+        self, linker: Linker, graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], is_branch: bool = False
+    ) -> None:
         self.linker, self.graph, self.facts, self.lowered = linker, graph, facts, lowered
+        self.is_branch = is_branch
         self.numbers: dict[Value, int] = {}
 
     def port(self, value: Value) -> Port:
@@ -248,8 +253,7 @@ class Scope:
                 if id in groups:
                     yield from self.nest(groups[id])
             elif isinstance(lowering, Viewed):
-                source = self.number(lowering.source)
-                self.numbers[Value(id)] = self.linker.buffer(self.facts[Value(id)], "view", source)
+                yield from self.view(lowering)
             elif isinstance(lowering, Dispatched):
                 yield from self.library(lowering)
             elif isinstance(lowering, Bodied):
@@ -261,9 +265,27 @@ class Scope:
             elif isinstance(lowering, Referred):
                 yield self.host(lowering)
 
-    def inner(self, body: Body) -> Scope:
+    def inner(self, body: Body, is_branch: bool = False) -> Scope:
         """The scope of a body."""
-        return Scope(self.linker, body.graph, body.facts, body.lowered)
+        return Scope(self.linker, body.graph, body.facts, body.lowered, is_branch or self.is_branch)
+
+    def view(self, lowering: Viewed) -> Iterator[Step]:
+        """What sees to it, in a branch that may not be taken, that a view is of the size of what it views."""
+        source, node = self.number(lowering.source), lowering.node
+        made = self.numbers[Value(node.id)] = self.linker.buffer(self.facts[Value(node.id)], "view", source)
+        if not self.is_branch:  # it is seen to before anything runs
+            return
+        size = Sizes()
+        before, after = (tuple(map(size, self.facts[v].shape or ())) for v in (lowering.source, Value(node.id)))
+        fits = equally_many(before, after, f"{node.op}: its input has another number of elements than its output")
+        if not fits:
+            return
+        self.linker.buffers[made] = replace(self.linker.buffers[made], tentative=True)
+        seen = compute.compute((), lambda: const(True, "bool"), "bool", requirements=fits)
+        nest = compute.nest("kernel", [], [seen], tuple(size.variables.values()))
+        buffers = {nest.outputs[0]: self.linker.add(Buffer("bool", (), "arena"))}
+        sizes: dict[Var, Size] = {var: self.linker.symbols(s) for s, var in size.variables.items()}
+        yield from self.linker.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
 
     def nest(self, group: Group) -> Iterator[Step]:
         """The calls that compute a group."""

@@ -6,7 +6,7 @@ It is made once for each binding of the symbols, and then serves every call with
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Code, Loop, Step
+from graphopt.runtime.steps import Buffer, Code
 from graphopt.runtime.team import address
 
 Words = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -57,19 +57,6 @@ class Level:
     views: tuple[int, ...]
 
 
-def _certain(code: Code) -> frozenset[int]:
-    """The buffers that are used whatever branches are taken."""
-
-    def steps(among: Iterable[Step]) -> Iterator[Step]:
-        for step in among:
-            yield step
-            if isinstance(step, Loop):
-                yield from steps(step.body)
-
-    reached = {n for step in steps(code.steps) for n in arena.used(step) if n is not None}
-    return frozenset(reached | {port.buffer for port in (*code.inputs, *code.outputs)})
-
-
 class Binder:
     """Makes bindings, and keeps the latest ones.
 
@@ -84,7 +71,6 @@ class Binder:
         self._kept: dict[tuple[object, ...], Binding] = {}
         self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
-        self._certain = _certain(code)
         count = len(layout.levels)
         loose = [n for n, b in enumerate(code.buffers) if b.place in ("input", "output", "host")]
         self.slots = {n: 1 + count + k for k, n in enumerate(loose)}
@@ -101,8 +87,12 @@ class Binder:
             np.array(bases, np.int64),
             tuple(n for n in own if buffers[n].place == "arena" and n in self._lives),
             tuple(n for n in own if buffers[n].place == "output"),
-            tuple(n for n in own if buffers[n].place == "view" and buffers[n].dtype not in OBJECTS),
+            tuple(n for n in own if self._is_checked(buffers[n])),
         )
+
+    @staticmethod
+    def _is_checked(buffer: Buffer) -> bool:
+        return buffer.place == "view" and buffer.dtype not in OBJECTS and not buffer.tentative
 
     def _base(self, root: int | None) -> int:
         if root is None or self._code.buffers[root].place == "constant":
@@ -164,17 +154,13 @@ class Binder:
         return places, start + more
 
     def _check_view(self, number: int, symbols: Mapping[str, int]) -> None:
-        """Raise ``InputError`` where a view is not of the size of what it views, or goes beyond.
-
-        What only a branch uses, which may not be taken, is only kept from going beyond.
-        """
+        """Raise ``InputError`` where a view is not of the size of what it views, or goes beyond."""
         view = self._code.buffers[number]
         if view.of is None or self._code.buffers[view.of].shape is None:
             return
         size, whole = self.bytes(number, symbols), self.bytes(view.of, symbols)
         start = evaluate(view.offset or 0, symbols)
-        differs = view.offset is None and size != whole and number in self._certain
-        if not 0 <= start <= whole - size or differs:
+        if not 0 <= start <= whole - size or (view.offset is None and size != whole):
             before, after = self.shape(view.of, symbols), self.shape(number, symbols)
             raise InputError(
                 f"with {dict(symbols)} a tensor of the shape {list(before)} would be taken for one "

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from time import perf_counter_ns
 from typing import Any
 
@@ -245,6 +246,9 @@ class Program:
                 raise InputError(
                     f"output {name!r} can be written into numpy arrays that are not read-only, and nothing else"
                 )
+        for (one, a), (other, b) in combinations(out.items(), 2):
+            if np.may_share_memory(a, b) and np.shares_memory(a, b):
+                raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
         arrays, symbols = self._signature.accept(inputs)
         binding = self._binder.bind(0, symbols, {})
         level = set(self._binder.levels[0].outputs)
@@ -257,7 +261,7 @@ class Program:
             if self._layout.ages[n] == 0 and self.code.buffers[n].shape is not None:
                 self._check_out(name, array, self._binder.shape(n, binding.symbols), dtype)
             flags = array.flags
-            others = [a for a in (*arrays.values(), *direct.values()) if isinstance(a, np.ndarray)]
+            others = [a for a in arrays.values() if isinstance(a, np.ndarray)]
             safe = flags.c_contiguous and flags.aligned and not any(np.may_share_memory(array, a) for a in others)
             if n in level and safe:
                 direct[n] = array

@@ -37,7 +37,8 @@ class Buffer:
     - ``constant``: an array of ``Code.constants``.
     - ``arena``: memory of the program, shared by buffers that do not live at once; the runtime plans it for each
       binding of the symbols unless ``offset`` gives the bytes from the arena's start.
-    - ``view``: memory of the buffer ``of``, from the byte ``offset`` on (0 where None).
+    - ``view``: memory of the buffer ``of``, from the byte ``offset`` on (0 where None). It is of the size of what it
+      views, which is seen to before anything runs; where it is ``tentative``, by steps before those that use it.
     - ``host``: the array that a ``Host`` step returned; a shape that is None is any. Strings (dtype ``"string"``) and
       other Python objects (dtype ``"object"``: sequences, optionals) live only in inputs, constants and here.
     """
@@ -47,6 +48,7 @@ class Buffer:
     place: Place
     of: int | None = None
     offset: Size | None = None
+    tentative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

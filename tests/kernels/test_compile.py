@@ -1,5 +1,6 @@
 import ctypes
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -203,6 +204,30 @@ def test_a_worker_that_dies_takes_one_kernel_with_it(folder: Path) -> None:
     ):
         compile_kernels([scaled(1), deadly, scaled(2), scaled(3)], jobs=1)
     assert len(list(folder.glob("*.o"))) == 3
+
+
+def test_an_interrupt_ends_the_workers_at_once_and_is_told_once(folder: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys; from graphopt.kernels.compile import compile_kernels; from graphopt.kernels.kernel import Kernel\n"
+        "slow = 'import pathlib, time\\ntime.sleep(20)\\npathlib.Path({!r}).touch()\\n'.format(sys.argv[1])\n"
+        "quick = 'def kernel(a, lo, hi):\\n    return 0\\n'\n"
+        "kernels = [Kernel(quick, ('float32',)), *(Kernel(slow + '#' * n, ('float32',)) for n in range(2))]\n"
+        "compile_kernels(kernels, jobs=3, listener=lambda *_: print('one', flush=True))"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "ended")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "one\n"
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, said = running.communicate()
+    assert running.returncode == -signal.SIGINT
+    assert said.count("Traceback") == 1
+    assert not (tmp_path / "ended").exists()
 
 
 def test_a_kernel_without_a_docstring_has_a_title() -> None:

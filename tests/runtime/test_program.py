@@ -71,6 +71,18 @@ def test_arrays_to_write_into_are_checked(out: Any, message: str) -> None:
         Program(chain(), threads=1)([x(3)], out=out)
 
 
+def test_two_outputs_do_not_go_into_the_same_array() -> None:
+    buffers = [floats("input", "n", 2), floats("output", "n", 2), floats("output", "n", 2)]
+    calls = [Call(NUMBERS[ADD], (Ref(0), Ref(k), Ref(k + 1)), ("*", "n", 2)) for k in (0, 1)]  # 2 a, then 3 a
+    program = Program(code(buffers, calls, {"a": 0}, {"b": 1, "c": 2}), threads=1)
+    whole = np.zeros((3, 4), np.float32)
+    for b, c in ((whole[:, :2], whole[:, :2]), (whole[:, :2], whole[:, 1:3])):
+        with pytest.raises(InputError, match="the arrays for the outputs 'b' and 'c' share memory"):
+            program([np.ones((3, 2), np.float32)], out={"b": b, "c": c})
+    program([np.ones((3, 2), np.float32)], out={"b": whole[:, ::2], "c": whole[:, 1::2]})
+    assert whole.tolist() == [[2, 3, 2, 3]] * 3
+
+
 def two() -> Program:
     buffers = [floats("input", "n", 2), floats("input", "n", 2), floats("output", "n", 2)]
     call = Call(NUMBERS[ADD], (Ref(0), Ref(1), Ref(2)), ("*", "n", 2))

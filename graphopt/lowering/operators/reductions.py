@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Reduced, Reduction, Tensor, compute
+from graphopt.lowering.compute import Reduced, Reduction, Requirement, Tensor, compute
 from graphopt.lowering.expressions import (
     INDEX,
     Const,
@@ -21,6 +21,7 @@ from graphopt.lowering.expressions import (
 )
 from graphopt.lowering.loops import Buffer, Stmt, Store
 from graphopt.lowering.operators.elements import integer, is_float, label, wide, widened
+from graphopt.lowering.operators.indices import required
 from graphopt.lowering.operators.operation import Operation, Table
 
 At = Callable[..., Expr]
@@ -164,7 +165,14 @@ def _log_sum_exp(op: Operation) -> Tensor:
 # -- where the largest or smallest stands
 
 
-def position(x: Tensor, axis: int, largest: bool = True, last: bool = False, keepdims: bool = False) -> Tensor:
+def position(
+    x: Tensor,
+    axis: int,
+    largest: bool = True,
+    last: bool = False,
+    keepdims: bool = False,
+    requirements: Sequence[Requirement] = (),
+) -> Tensor:
     """The index along an axis of the first (or last) element that is largest (or smallest); NaN is beyond all.
 
     First the element is found, then where it stands, for both can be done in many lanes at once.
@@ -188,14 +196,16 @@ def position(x: Tensor, axis: int, largest: bool = True, last: bool = False, kee
         nowhere = const(-1, inner) if last else t.highest(inner)
         return (t.max if last else t.min)(select(found, cast(step.var, inner), nowhere), step)
 
-    place = compute(shape, remaining, name="place")
+    place = compute(shape, remaining, name="place", requirements=requirements)
     return compute(shape, lambda *at: cast(place[at], INDEX), name="position") if is_short else place
 
 
 def _arg(op: Operation) -> Tensor:
     x = op.input(0)
     axis, keepdims = normalized(integer(op, "axis"), x.rank), bool(integer(op, "keepdims"))
-    return position(x, axis, op.op == "ArgMax", bool(integer(op, "select_last_index")), keepdims)
+    size = x.shape[axis]
+    is_any = required(size > 0, f"{op.op}: an axis of size 0 has no largest or smallest element")
+    return position(x, axis, op.op == "ArgMax", bool(integer(op, "select_last_index")), keepdims, is_any)
 
 
 def _hardmax(op: Operation) -> Tensor:
