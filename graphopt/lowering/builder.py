@@ -15,11 +15,12 @@ from graphopt.ir import ops
 from graphopt.ir.added import added, output_types
 from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.constants import Array, Constant
+from graphopt.ir.dtypes import CODES
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Header, Node, Origin, Value
 from graphopt.ir.infer import infer, infer_in_graph, infer_node
 from graphopt.ir.infer_nests import NEST
-from graphopt.ir.types import Size, Symbol, TensorType, Type, symbol
+from graphopt.ir.types import Size, Symbol, TensorType, Type, symbol, symbols
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Tensor
 from graphopt.lowering.expressions import Expr, Var
@@ -69,7 +70,7 @@ class GraphBuilder:
         """An input of the graph. A size is a number, or a name for one that is open."""
         if name in self.graph.names.values():
             raise UsageError(f"there is an input {name!r} already")
-        type = TensorType(dtype, tuple(map(_size, shape)))
+        type = _type(dtype, shape)
         value = self.graph.add_input(name, type)
         self._facts[value] = fact_of_type(type)
         return value
@@ -155,7 +156,9 @@ class GraphBuilder:
             if tensor.dtype not in DTYPES:
                 raise UsageError(f"a tensor function cannot take this: kernels do not compute with {tensor.dtype}")
         found = function(*given)
-        tensors = (found,) if isinstance(found, Tensor) else tuple(found)
+        tensors = tuple(found) if isinstance(found, list | tuple) else (found,)
+        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+            raise UsageError(f"a tensor function gives tensors that compute makes, not {found!r}")
         if any(t.stage is None for t in tensors):
             raise UsageError("a tensor function has to compute what it gives, and may not give back what it takes")
         wanted = name or (function.__name__ if function.__name__.isidentifier() else "compute")
@@ -321,7 +324,13 @@ class GraphBuilder:
             raise UsageError("a call without inputs needs an out_dtype")
         one = self.type(first).dtype if dtype is None and first is not None else dtype
         dtypes = [one] * len(shapes) if isinstance(one, str) else list(one or ())
-        return [TensorType(d, tuple(map(_size, s))) for d, s in zip(dtypes, shapes, strict=True)]
+        if len(dtypes) != len(shapes):
+            raise UsageError(f"there are {len(shapes)} shapes of outputs, and {len(dtypes)} dtypes")
+        types = [_type(d, s) for d, s in zip(dtypes, shapes, strict=True)]
+        known = {n for f in self._facts.values() for s in f.shape or () for n in symbols(s)}
+        for name in sorted(n for t in types for s in fact_of_type(t).shape or () for n in symbols(s) if n not in known):
+            raise UsageError(f"nothing tells the size {name!r}: the graph has {', '.join(sorted(known)) or 'no names'}")
+        return types
 
 
 class _NamedSizes(Sizes):
@@ -347,7 +356,18 @@ def _number_of_outputs(name: str, outputs: Callable[..., Any], types: Sequence[T
         raise UsageError(f"{name}: {error}") from None
 
 
+def _type(dtype: str, shape: Shape) -> TensorType:
+    """A type that a user gives; UsageError where it is none."""
+    if dtype not in CODES:
+        raise UsageError(f"no dtype is called {dtype!r}: there are {', '.join(sorted(CODES))}")
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise UsageError(f"a shape is a sequence of sizes, as in ('n', 64), not {shape!r}")
+    return TensorType(dtype, tuple(map(_size, shape)))
+
+
 def _size(size: Size | str) -> Size:
+    if isinstance(size, int) and size < 0:
+        raise UsageError(f"a size is 0 or more, not {size}; a name stands for one that is open")
     return symbol(size) if isinstance(size, str) else size
 
 

@@ -157,11 +157,16 @@ def compute(
     if isinstance(made, Reduction):
         (tensor,) = _reduced(shape, axes, made, (name,), requirements)
         return tensor
-    value = as_expr(made, dtype or INDEX)
+    value = as_expr(made, dtype or _plain_dtype(made))
     if dtype is not None and value.dtype != dtype:
         raise TypeError(f"{name}: its elements are {value.dtype}, not {dtype}")
     stage = Elements(axes, (value,), tuple(requirements))
     return _tensor(name, shape, value.dtype, stage, 0, next(_fresh))
+
+
+def _plain_dtype(value: Operand) -> str:
+    """The dtype that a number of Python's has where nobody says."""
+    return "bool" if isinstance(value, bool) else "float32" if isinstance(value, float) else INDEX
 
 
 def compute_several(

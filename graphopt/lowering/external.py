@@ -29,13 +29,15 @@ def register(
     may become one, and one whose results nobody reads is dropped; with ``effects`` each call is made, in order.
     ``outputs`` gives the types of the outputs from those of the inputs (``TensorType``) and attributes by name; without
     it, graphs have to declare them. Without a function, this is a decorator. A name can be registered anew,
-    which models compiled before do not see. Raises UsageError for a name without a domain.
+    which models compiled before do not see. Raises UsageError for a name without a domain, and for what is no function.
     """
     external = External(name, effects)
     if "" in external.op.split("::"):
         raise UsageError(f"a function is registered by a domain and a name, as in 'env.linear', not {name!r}")
 
     def registered(function: F) -> F:
+        if not callable(function):
+            raise UsageError(f"{name} is to be a function, and {function!r} cannot be called")
         add(external.op, Added(outputs, function, effects))
         return function
 

@@ -194,8 +194,16 @@ class State:
                     if self._code.buffers[n].place == "host":
                         shape = self._binder.shape(n, self.symbols)
                         self._keep(n, np.empty(shape, self._dtype(n)))
-                function(*given, *(self.view(n) for n in step.outputs))
                 results: Sequence[Any] = [self.view(n) for n in step.outputs]
+                found = function(*given, *results)
+                if (
+                    results
+                    and isinstance(found, np.ndarray)
+                    and not any(np.may_share_memory(found, r) for r in results)
+                ):
+                    raise ExecutionError(
+                        f"{_title(step)} gave an array, and is expected to fill the last of those that it is given"
+                    )
             else:
                 found = function(*given)
                 results = found if isinstance(found, tuple) else (found,)

@@ -213,6 +213,12 @@ def build(text: str) -> None:
         ("b.bind_params({'q': 1})", "no input 'q' to bind: there are x"),
         ("b.bind_params({'x': np.ones((2, 3), np.float32)})", r"'x' is float32\[n, 16\], and the array for it is"),
         ("b.build()", "has no output"),
+        ("b.input('z', 'floaty')", "no dtype is called 'floaty': there are bfloat16, bool"),
+        ("b.input('z', 'float32', (-2,))", "a size is 0 or more, not -2"),
+        ("b.input('z', 'float32', 'n')", r"a shape is a sequence of sizes, as in \('n', 64\), not 'n'"),
+        ("b.emit_compute(lambda x: None, [x])", "gives tensors that compute makes, not None"),
+        ("b.call('test.linear', [x], out_shape=('q',))", "nothing tells the size 'q': the graph has n$"),
+        ("b.call('test.linear', [x], out_shape=[(1,), (2,)], out_dtype=['bool'])", "2 shapes of outputs, and 1 dtype"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, said: str) -> None:
@@ -220,6 +226,15 @@ def test_what_makes_no_sense_is_refused(text: str, said: str) -> None:
         build(text)
     assert isinstance(caught.value, UsageError | InvalidModelError)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(1.5, "float32"), (2, "int64"), (True, "bool")])
+def test_numbers_of_python_have_a_dtype_where_nobody_says(number: float, dtype: str) -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", "float32", (2,))
+    builder.output("y", builder.emit_compute(lambda x: te.compute((2,), lambda i: number), [x]))
+    assert graphopt.compile(builder.build())(floats(2))["y"].tolist() == [number, number]
+    assert builder.type(builder.graph.outputs[0]).dtype == dtype
 
 
 def test_what_was_refused_leaves_nothing_behind() -> None:

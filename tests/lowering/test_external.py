@@ -167,6 +167,19 @@ def test_types_that_cannot_be_told_are_refused(outputs: Callable[..., Any]) -> N
         compiled(FLOATS + "y = test::mistyped(x)\nreturn y")
 
 
+def test_what_returns_an_array_did_not_fill_one(x: np.ndarray) -> None:
+    register("test.returned", lambda x, out: -x, outputs=first)
+    with pytest.raises(ExecutionError, match="gave an array, and is expected to fill the last of those"):
+        compiled(FLOATS + "y = test::returned(x)\nreturn y")(x)
+    register("test.filled", lambda x, out: np.negative(x, out=out), outputs=first)  # which gives out itself
+    np.testing.assert_array_equal(compiled(FLOATS + "y = test::filled(x)\nreturn y")(x)["y"], -x)
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(UsageError, match="test.three is to be a function, and 3 cannot be called"):
+        register("test.three", 3)  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("name", ["linear", "env.", ".linear", ""])
 def test_a_name_has_a_domain(name: str) -> None:
     with pytest.raises(UsageError, match="a domain and a name"):

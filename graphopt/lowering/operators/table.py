@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 
+from graphopt.errors import UsageError
 from graphopt.ir.added import Added, Outputs, add
 from graphopt.lowering.compute import Tensor
 from graphopt.lowering.operators.operation import DTYPES, NARROW, Lowering, NotLowered, Operation, held
@@ -99,7 +100,12 @@ def describe(operation: Operation) -> tuple[Tensor, ...]:
         if fact is not None and fact.dtype not in DTYPES and (coded is None or fact.dtype not in NARROW):
             raise NotLowered(f"value {k} of {operation.op} is {fact.dtype or fact.type}")
     made = (coded or function)(operation)
-    tensors = (made,) if isinstance(made, Tensor) else tuple(made)
+    tensors = tuple(made) if isinstance(made, list | tuple) else (made,)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise UsageError(
+                f"what lowers {operation.op} gives {tensor!r}, and a tensor that compute makes is expected"
+            )
     for tensor, fact in zip(tensors, operation.outputs, strict=False):
         if tensor.dtype != held(fact.dtype or "") or (fact.rank is not None and tensor.rank != fact.rank):
             raise AssertionError(f"{operation.op} makes {tensor.dtype} of rank {tensor.rank}, not {fact.type}")

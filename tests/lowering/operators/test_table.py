@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt.errors import UsageError
 from graphopt.ir.text import parse
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.operators.operation import NotLowered, Operation
@@ -33,6 +34,12 @@ def test_without_outputs_the_graph_declares_the_type() -> None:
 
     graph = parse("x: float32[n, 4]\ny: float32[n, 4] = my.ops::Twice(x)\nz = Neg(y)\nreturn z")
     np.testing.assert_array_equal(graphopt.compile(graph, strict=True)(X)["z"], -2 * X)
+
+
+def test_what_gives_no_tensor_is_named() -> None:
+    graphopt.lower("my.ops::Seven", outputs=lambda x: x)(lambda op: 7)  # type: ignore[arg-type,return-value]
+    with pytest.raises(UsageError, match="what lowers my.ops::Seven gives 7, and a tensor"):
+        graphopt.compile(parse("x: float32[n, 4]\ny = my.ops::Seven(x)\nreturn y"))
 
 
 def test_what_an_op_refuses_is_left_to_reference() -> None:
