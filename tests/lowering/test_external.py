@@ -176,7 +176,7 @@ def test_what_returns_an_array_did_not_fill_one(x: np.ndarray) -> None:
 
 
 def test_what_cannot_be_called_is_refused() -> None:
-    with pytest.raises(UsageError, match="test.three is to be a function, and 3 cannot be called"):
+    with pytest.raises(UsageError, match=r"test\.three is to be a function, and 3 cannot be called"):
         register("test.three", 3)  # type: ignore[call-overload]
 
 

@@ -38,7 +38,7 @@ def test_without_outputs_the_graph_declares_the_type() -> None:
 
 def test_what_gives_no_tensor_is_named() -> None:
     graphopt.lower("my.ops::Seven", outputs=lambda x: x)(lambda op: 7)  # type: ignore[arg-type,return-value]
-    with pytest.raises(UsageError, match="what lowers my.ops::Seven gives 7, and a tensor"):
+    with pytest.raises(UsageError, match=r"what lowers my\.ops::Seven gives 7, and a tensor"):
         graphopt.compile(parse("x: float32[n, 4]\ny = my.ops::Seven(x)\nreturn y"))
 
 
