@@ -4,7 +4,8 @@ One list of rules, tried in order on a nest as it was first written (a chain of 
 
 - *called*: a product of matrices that is worth a call of the library; what is done to the result follows by parts.
 - *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
-  element. A tile of results stays in registers while the reduction runs; the outer loops are parallel.
+  element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
+  images in blocks go row by row (``sliding``).
 - *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
   close; the rows are parallel.
 - *alone*: each block by itself: element by element, or a reduction along or across the vectors.
@@ -70,6 +71,7 @@ from graphopt.lowering.loops import (
     seq,
 )
 from graphopt.lowering.partition import interior
+from graphopt.lowering.sliding import Row, Sliding, sliding
 
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
@@ -402,9 +404,24 @@ class _Scheduler:
         """A contraction and what is done to its elements, several at a time; None where that does not pay."""
         if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
             return None
+        if (windows := sliding(first)) is not None:
+            return self.row_of_windows(windows, rest)
         first, rest = with_axes_redrawn(first, rest)
         plan = tile_plan(first, (rest or [first])[-1])
         return self.dots(first, rest) if plan is None else self.tile(first, rest, plan)
+
+    def row_of_windows(self, found: Sliding, rest: Sequence[Chain]) -> Stmt:
+        """Windows that slide along rows."""
+        row = Row(self, found, rest)
+        if rest:
+            self.gone.add(found.first.stores[0].buffer)
+        outer = [_Loop(self.var("i"), a.extent) for a in row.outer]
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            return row.at({a.var: at[loop.var] for a, loop in zip(row.outer, outer, strict=True)})
+
+        sizes = [found.along.extent, found.vector.extent, *(a.extent for a in found.first.reduced)]
+        return self.shared_out(outer, total_size(sizes), body)
 
     def dots(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
         """A contraction of operands that lie side by side along what is reduced: a few results at a time, each in

@@ -34,7 +34,7 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
         if axis.var not in variables(condition):
             continue
         assert isinstance(condition, Apply)
-        bounds = _solved(_positive(condition), axis.var, reduced)
+        bounds = _solved(positive(condition), axis.var, reduced)
         if bounds is None:
             return None
         first, end = max(first, bounds[0]), end if bounds[1] is None else min(end, bounds[1])
@@ -64,7 +64,7 @@ def _comparisons(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
-def _positive(condition: Apply) -> Polynomial:
+def positive(condition: Apply) -> Polynomial:
     """What is at least 0 just where the condition holds."""
     a, b = (polynomial(x) for x in condition.args)
     if condition.fn in ("lt", "le"):

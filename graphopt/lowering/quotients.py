@@ -11,14 +11,15 @@ from graphopt.lowering.expressions import INDEX, Apply, Expr, Load, Var, variabl
 from graphopt.lowering.loops import Block, For, If, Stmt, Store, inner, statements
 from graphopt.lowering.places import Place
 
-COSTLY = frozenset({"floordiv", "mod", "min", "max"})
+COSTLY = frozenset({"floordiv", "mod", "min", "max", "select"})
 SUMS = frozenset({"add", "sub", "mul", "neg"})
 Address: TypeAlias = Callable[[Load], Polynomial]
 """The number of an element, counted from its buffer's start."""
 
 
 def quotients(stmt: Stmt, place: Place, address: Address, bounds: Bounds) -> list[Expr]:
-    """The costly index arithmetic of a statement that is over variables from outside of it alone."""
+    """The costly index arithmetic of a statement that is over variables from outside of it alone,
+    parts before the whole that they are in."""
     own = frozenset(s.var for s in statements(stmt) if isinstance(s, For))
     found: dict[Expr, None] = {}
     for expr in _expressions(stmt, place):
@@ -60,8 +61,7 @@ def _atoms(total: Polynomial, own: frozenset[Var], bounds: Bounds) -> Iterator[E
         for atom in product:
             if not isinstance(atom, Apply) or atom.fn not in COSTLY:
                 continue
-            if not own & variables(atom) and not any(isinstance(e, Load) for e in walk(atom)):
-                yield atom
-                continue
             for arg in atom.args:
                 yield from _atoms(polynomial(arg, bounds), own, bounds)
+            if not own & variables(atom) and not any(isinstance(e, Load) for e in walk(atom)):
+                yield atom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.expressions import Var, apply, cast, maximum, select
+from graphopt.lowering.expressions import Expr, Var, apply, cast, maximum, select
 from graphopt.lowering.loops import Nest
 
 N = Var("n")
@@ -237,6 +237,46 @@ def any_convolution() -> Nest:
     return t.nest("any_convolution", [x, w], [t.compute((1, 2, 1, N, 16), element, name="y")], [N])
 
 
+def over_windows(
+    size: tuple[Expr | int, Expr | int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilations: tuple[int, int] = (1, 1),
+    largest: bool = False,
+) -> Nest:
+    """The largest of windows over an image in blocks, or a convolution of each channel, with a bias."""
+    (height, width), (down, across_) = size, strides
+    x, w = t.placeholder((1, 2, height, width, 16)), t.placeholder((2, *kernel, 16), name="w")
+    bias, steps = t.placeholder((2, 16), name="bias"), [t.reduce_axis(k) for k in kernel]
+    shape = [
+        (n + pads[k] + pads[k + 2] - (dilations[k] * (kernel[k] - 1) + 1)) // strides[k] + 1 for k, n in enumerate(size)
+    ]
+
+    def element(n: Var, c: Var, i: Var, j: Var, lane: Var) -> t.Reduction:
+        y = i * down + steps[0].var * dilations[0] - pads[0]
+        z = j * across_ + steps[1].var * dilations[1] - pads[1]
+        inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
+        if largest:
+            return t.max(select(inside, x[n, c, y, z, lane], t.lowest("float32")), *steps)
+        return t.sum(select(inside, x[n, c, y, z, lane], 0.0) * w[c, steps[0].var, steps[1].var, lane], *steps)
+
+    sizes = [n for n in dict.fromkeys(size) if isinstance(n, Var)]
+    made = t.compute((1, 2, *shape, 16), element, name="y")
+    if largest:
+        return t.nest("largest", [x], [made], sizes)
+    result = t.compute(made.shape, lambda n, c, *at: maximum(made[n, c, *at] + bias[c, at[-1]], 0.0), name="z")
+    return t.nest("depthwise", [x, w, bias], [result], sizes)
+
+
+def blocked_pool() -> Nest:
+    return over_windows((9, 25), (3, 3), (2, 2), (1, 1, 1, 1), largest=True)
+
+
+def any_depthwise() -> Nest:
+    return over_windows((N, N), (3, 3), pads=(1, 1, 1, 1))
+
+
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
@@ -257,8 +297,9 @@ FIXED: dict[str, Callable[[], Nest]] = {
         *(largest_of, small_product, product, few_rows, few_transposed_rows),
         *(transposed_product, pointwise_convolution, convolution, strided_pool, half, bytes_and_truths, scalar, empty),
         grouped_convolution,
+        blocked_pool,
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {
-    f.__name__: f for f in (rows_of_any_length, any_elements, any_matrices, any_across, any_convolution)
+    f.__name__: f for f in (rows_of_any_length, any_elements, any_matrices, any_across, any_convolution, any_depthwise)
 }
