@@ -44,11 +44,24 @@ def separated(nest: Nest) -> tuple[Nest, ...]:
 
 
 def divided(nest: Nest) -> tuple[Nest, ...]:
-    """The nest's statements as nests of their own where one of them is a parallel loop, else the nest itself."""
+    """The nest's parallel loops and what stands between them as nests of their own, else the nest itself.
+
+    What stands between two parallel loops stays together: it may hand on what is in registers.
+    """
     parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
-    if not any(isinstance(s, For) and s.kind == "parallel" for s in parts):
+    if not any(map(_is_parallel, parts)):
         return (nest,)
-    return _nests(nest, parts)
+    groups: list[list[Stmt]] = []
+    for part in parts:
+        if groups and not _is_parallel(part) and not _is_parallel(groups[-1][-1]):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return _nests(nest, [seq(*group) for group in groups])
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == "parallel"
 
 
 def _nests(nest: Nest, parts: Sequence[Stmt]) -> tuple[Nest, ...]:

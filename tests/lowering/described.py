@@ -210,6 +210,15 @@ def any_matrices() -> Nest:
     return t.nest("any_matrices", [x], [y], [N])
 
 
+def one_row_of_any_length() -> Nest:
+    """Between its parallel loops there are sums, each kept in registers from its init to its end."""
+    x, k, s = t.placeholder((N,)), t.reduce_axis(N), t.reduce_axis(N)
+    largest = t.compute((), lambda: t.max(x[k.var], k), name="largest")
+    total = t.compute((), lambda: t.sum(apply("exp", x[s.var] - largest[()]), s), name="total")
+    y = t.compute((N,), lambda i: x[i] - largest[()] - apply("log", total[()]), name="y")
+    return t.nest("one_row_of_any_length", [x], [y], [N])
+
+
 def grouped_convolution() -> Nest:
     x, w, b = t.placeholder((2, 12, 5, 9)), t.placeholder((15, 4), name="w"), t.placeholder((15,), name="b")
     k = t.reduce_axis(4)
@@ -301,5 +310,9 @@ FIXED: dict[str, Callable[[], Nest]] = {
     )
 }
 SYMBOLIC: dict[str, Callable[[], Nest]] = {
-    f.__name__: f for f in (rows_of_any_length, any_elements, any_matrices, any_across, any_convolution, any_depthwise)
+    f.__name__: f
+    for f in (
+        *(rows_of_any_length, one_row_of_any_length, any_elements, any_matrices, any_across),
+        *(any_convolution, any_depthwise),
+    )
 }
