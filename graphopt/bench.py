@@ -26,7 +26,7 @@ from graphopt.errors import (
 from graphopt.inputs import Given, draw, given, ranges, sizes
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.ir.types import TensorType, symbols
+from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
 from graphopt.progress import Event, Listener
 from graphopt.runtime.profile import Row, best_rows
 from graphopt.tolerance import error
@@ -121,12 +121,18 @@ def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, i
     """Elements for every input: those that are given, else (or for ``"random"``) random ones, at several sizes of open
     dimensions, the most promising first.
 
-    Raises UsageError for an input that the graph does not have, or of which nothing can be drawn.
+    Raises UsageError for an input or dimension that the graph does not have, and where nothing can be drawn.
     """
     names = [graph.names[v] for v in graph.inputs]
     for name in inputs:
         if name not in names:
             raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
+    types = (graph.types.get(v) for v in graph.inputs)
+    open_sizes = {n for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple) for n in _named(t.shape)}
+    for name in dims:
+        if name not in open_sizes:
+            there = ", ".join(sorted(open_sizes)) or "none"
+            raise UsageError(f"no dimension of an input is called {name!r}: there are {there}")
     known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
     for found in sizes(graph, {**_bound(graph, known), **dims}):
         try:
@@ -147,6 +153,11 @@ def accepted_feeds(candidates: Iterable[dict[str, Any]], run: Callable[[Feeds], 
             return feeds
     assert problem is not None
     raise problem
+
+
+def _named(shape: Iterable[Size]) -> Iterator[str]:
+    """The names of the open sizes in a shape that the model names."""
+    return (name for size in shape for name in symbols(size) if not is_anonymous(symbol(name)))
 
 
 def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.arrays import SUFFIX, read_array
+from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
@@ -63,7 +64,7 @@ def given(value: Given) -> Array | tuple[float, float]:
         return value
     text = str(value)
     low, dots, high = text.partition("..")
-    if dots and not text.endswith(".npy"):
+    if dots and not text.endswith(SUFFIX):
         try:
             bounds = float(low), float(high)
         except ValueError:
@@ -71,15 +72,9 @@ def given(value: Given) -> Array | tuple[float, float]:
         if not bounds[0] <= bounds[1]:
             raise UsageError(f"input range {text!r}: the low end is above the high end")
         return bounds
-    if not text.endswith(".npy"):
-        raise UsageError(f"input value {text!r}: expected a .npy file, or LOW..HIGH")
-    try:
-        array = np.load(text, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ReadError(f"{text}: cannot read it as a numpy array ({error}); write it with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        raise ReadError(f"{text}: holds several arrays; write one array with numpy.save")
-    return array
+    if not text.endswith(SUFFIX):
+        raise UsageError(f"input value {text!r}: expected a {SUFFIX} file, or LOW..HIGH")
+    return read_array(text)
 
 
 # -- ranges

@@ -22,7 +22,7 @@ from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
 from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.lowering.expand import expanded
-from graphopt.lowering.link import Linked, Part, link
+from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
 from graphopt.lowering.options import BY_RULE
@@ -79,12 +79,12 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     )
 
 
-def parts_of(model: Any, settings: Settings) -> tuple[Part, ...]:
-    """The calls that a model becomes, with their nests and kernels, none of which is compiled."""
+def linked_for(model: Any, settings: Settings) -> Linked:
+    """What a model becomes, with nests and kernels, none of which is compiled. UsageError where inputs decide it."""
     graph, _ = prepared(model, settings, Steps())
     facts = infer(graph)
     try:
-        return link(graph, facts, lower(graph, facts)).parts
+        return link(graph, facts, lower(graph, facts))
     except NeedsValues as needs:
         names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
         raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None

@@ -27,7 +27,8 @@ PARTS = {
     "kernels": {"runtime", "target"},
     "lowering": {"ir", "kernels", "progress", "runtime", "target", "tolerance"},
     "engines": {"ir"},
-    "inputs": {"ir"},
+    "arrays": set(),
+    "inputs": {"arrays", "ir"},
     "calibration": {"engines", "inputs", "ir", "rewrite", "target"},
     "compare": {"engines", "inputs", "ir", "tolerance"},
     "verify": {"inputs"},
@@ -109,6 +110,7 @@ PARTS = {
         "verify",
     },
     "cli": {
+        "arrays",
         "batch",
         "bench",
         "calibrate",
@@ -151,6 +153,7 @@ DOORS = {
     "networkx": {"ir.graph"},
     "numba": {"kernels"},
     "numpy": {
+        "arrays",
         "runtime",
         "proof",
         "bench",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,25 +55,25 @@ def run_model(
     """Compile a model, run it once, and print its outputs, or write them."""
     import numpy as np
 
-    from graphopt.bench import accepted_feeds, random_feeds
+    from graphopt.arrays import SUFFIX, read_array
     from graphopt.cli import files, progress
-    from graphopt.ir import onnx_io
     from graphopt.runtime.profile import write_trace
 
     given = values.inputs(input or ())
-    read = [Path(value) for value in given.values() if value.endswith(".npy")]
-    files.check_written({"-o": output, "--trace": trace}, [model, *read])
-    graph = onnx_io.load(model)
-    for value in graph.inputs:
-        name = graph.names[value]
-        if name not in given and "default" not in graph.producer(value).attrs:
-            raise UsageError(
-                f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random"
-            )
+    read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
+    files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
+    sizes, feeds = values.dims(dim or ()), {name: read_array(path) for name, path in read.items()}
+    candidates = None
+    if not feeds or len(feeds) < len(given) or sizes:  # else the model is not read where its program is kept
+        candidates = candidates_of(model, {**given, **feeds}, sizes)
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(model, quiet, threads=threads, strict=strict, listener=listener)
-        candidates = random_feeds(graph, given, values.dims(dim or ()))
-        feeds = accepted_feeds(({n: f[n] for n in given} for f in candidates), compiled)
+        if candidates is None and set(feeds) != set(compiled.input_names):
+            candidates = candidates_of(model, feeds, sizes)
+        if candidates is not None:
+            from graphopt.bench import accepted_feeds
+
+            feeds = accepted_feeds(candidates, compiled)
         outputs = compiled(feeds)
         rows = compiled.profile(feeds) if profile or trace else ()
     if output is not None:
@@ -177,17 +178,21 @@ def show_model(
     """Print the calls that a model becomes, or how one of its nodes is computed."""
     from graphopt.compilation import Settings
     from graphopt.lowering.script_print import show
-    from graphopt.pipeline import parts_of
+    from graphopt.pipeline import linked_for
 
-    parts = parts_of(model, Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ())))
+    linked = linked_for(model, Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ())))
+    parts = linked.parts
     if loops is None and source is None:
         show_parts(parts)
         return
     name = loops if loops is not None else source
     found = [p for p in parts if name in p.nodes]
     if not found:
-        known = sorted({n for p in parts for n in p.nodes})
-        raise UsageError(f"no kernel computes a node {name!r}; those that kernels compute are: {', '.join(known)}")
+        near = get_close_matches(name or "", sorted({n for p in parts for n in p.nodes}), 3)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        raise UsageError(f"no kernel computes a node {name!r}: {hint}graphopt show {model} lists those that kernels do")
+    if loops is not None and loops in linked.nests:
+        print(f"# before it is scheduled\n{show(linked.nests[loops])}\n# as it runs")
     for part in found:
         if source is not None:
             print(part.emitted.kernel.source)
@@ -195,6 +200,21 @@ def show_model(
             print(f"# {', '.join(part.nodes)}: a library's kernel")
         else:
             print(show(part.nest))
+
+
+def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
+    from graphopt.bench import random_feeds
+    from graphopt.ir import onnx_io
+
+    graph = onnx_io.load(model)
+    for value in graph.inputs:
+        name = graph.names[value]
+        if name not in given and "default" not in graph.producer(value).attrs:
+            raise UsageError(
+                f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random"
+            )
+    return ({name: feeds[name] for name in given} for feeds in random_feeds(graph, given, sizes))
 
 
 def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
@@ -301,16 +321,11 @@ def show_timings(timings: Sequence[Timing]) -> None:
 
 
 def show_parts(parts: Sequence[Part]) -> None:
-    """A line for each call."""
-    from rich.markup import escape
-    from rich.table import Table
-
+    """A line for each call; nodes, of which there may be many, come last."""
     from graphopt.cli import printable
-    from graphopt.cli.tables import console
 
-    table = Table("call", "nodes", "kernel", box=None, header_style="bold")
     kernels: dict[Any, int] = {}
+    print("call  kernel  nodes")
     for number, part in enumerate(parts):
-        kernel = kernels.setdefault(part.emitted.kernel, len(kernels))
-        table.add_row(str(number), escape(printable(", ".join(part.nodes))), f"k{kernel}")
-    console().print(table)
+        kernel = f"k{kernels.setdefault(part.emitted.kernel, len(kernels))}"
+        print(f"{number:<4}  {kernel:<6}  {printable(', '.join(part.nodes))}")

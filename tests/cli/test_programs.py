@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from graphopt.cli import run
+from graphopt.cli.programs import show_parts
 
 W = np.arange(12, dtype=np.float32).reshape(4, 3)
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -60,6 +64,9 @@ def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -
         (["--input", "x={long}"], "size 5 along axis 1"),
         (["--input", "x={flat}"], "float32[n, 4] is expected"),
         (["--input", "x={x}", "-o", "{x}"], "would overwrite"),
+        (["--input", "q={x}"], "nothing is given for the input 'x'"),
+        (["--input", "x={x}", "--input", "q={x}"], "no input 'q'"),
+        (["--input", "x={x}", "--dim", "m=2"], "no dimension of an input is called 'm': there are n"),
     ],
 )
 def test_run_refuses_what_does_not_fit(
@@ -133,13 +140,37 @@ def test_compile(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", model]) == 0
-    assert "the relu" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[:1] == ["call  kernel  nodes"]
     assert run(["show", model, "--loops", "the relu"]) == 0
-    assert "@program" in capsys.readouterr().out
+    before, _, after = capsys.readouterr().out.partition("# as it runs\n")
+    assert before.startswith("# before it is scheduled\n@program")
+    assert after.startswith("@program")
+    assert before.partition("\n")[2] != after
     assert run(["show", model, "--source", "the relu"]) == 0
     assert "def kernel(" in capsys.readouterr().out
     assert run(["show", model, "--loops", "nowhere"]) == 2
-    assert "those that kernels compute are" in capsys.readouterr().err
+    assert f"no kernel computes a node 'nowhere': graphopt show {model} lists" in capsys.readouterr().err
+    assert run(["show", model, "--loops", "the relo"]) == 2
+    assert "did you mean 'the relu'?" in capsys.readouterr().err
+
+
+def test_a_call_of_many_nodes_is_one_line_without_padding(capsys: pytest.CaptureFixture[str]) -> None:
+    emitted = SimpleNamespace(kernel="source")
+    many = SimpleNamespace(nodes=tuple(f"node_{k}" for k in range(500)), emitted=emitted)
+    show_parts([many, SimpleNamespace(nodes=("last",), emitted=emitted)])  # type: ignore[list-item]
+    assert capsys.readouterr().out.splitlines()[1:] == [f"0     k0      {', '.join(many.nodes)}", "1     k0      last"]
+
+
+def test_a_second_run_on_files_imports_nothing_heavy(model: str, tmp_path: Path) -> None:
+    given = f"x={tmp_path / 'x.npy'}"
+    assert run(["run", model, "--input", given, "-q"]) == 0
+    program = (
+        f"import sys; from graphopt.cli import run; code = run(['run', {model!r}, '--input', {given!r}, '-q']); "
+        "print(code, *sys.modules)"
+    )
+    code, *modules = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert code == "0"
+    assert not {"onnx", "onnx_ir", "egglog", "networkx", "scipy", "numba", "graphopt.ir"} & set(modules)
 
 
 def test_a_roofline(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

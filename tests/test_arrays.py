@@ -1,0 +1,29 @@
+"""Arrays are read from files, and what is no such file is told in one line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.arrays import read_array
+from graphopt.errors import ReadError
+
+
+def test_an_array_is_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    assert np.array_equal(read_array(tmp_path / "a.npy"), np.arange(3))
+
+
+def test_what_is_no_array_is_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", np.arange(3), np.arange(2))
+    (tmp_path / "two.npz").rename(tmp_path / "two.npy")
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "empty.npy").touch()
+    for name, said in (
+        ("missing", "cannot read: No such file or directory$"),
+        ("two", "holds several arrays"),
+        ("text", "write it with numpy.save"),
+        ("empty", "write it with numpy.save"),
+    ):
+        with pytest.raises(ReadError, match=said):
+            read_array(tmp_path / f"{name}.npy")
