@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphopt.compile import CompiledModel, ReferenceWarning, compile
+from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +35,9 @@ def is_compatible(model: onnx.ModelProto, device: str = "CPU", **options: Any) -
 
 
 def prepare(model: onnx.ModelProto, device: str = "CPU", **options: Any) -> PreparedModel:
-    """The model compiled; ``options`` are those of ``graphopt.compile``."""
+    """The model compiled; ``options`` are those of ``graphopt.compile``. UsageError for a device that is no CPU."""
+    if not supports_device(device):
+        raise UsageError(f"programs run on the device CPU, not on {device!r}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReferenceWarning)
         return PreparedModel(compile(model, **options))

@@ -22,6 +22,7 @@ from onnx.backend.test.runner import Runner
 
 import graphopt.backend
 from graphopt.backend import PreparedModel
+from graphopt.errors import UsageError
 from graphopt.tolerance import error
 
 SHARE = 17
@@ -136,3 +137,9 @@ def test_programs_run_on_the_cpu() -> None:
     assert graphopt.backend.supports_device("CPU")
     assert graphopt.backend.supports_device("CPU:0")
     assert not graphopt.backend.supports_device("CUDA")
+
+
+def test_other_devices_are_refused() -> None:
+    graph = helper.make_graph([], "g", [], [])
+    with pytest.raises(UsageError, match="programs run on the device CPU, not on 'CUDA:1'"):
+        graphopt.backend.prepare(helper.make_model(graph), "CUDA:1")

@@ -12,7 +12,7 @@ from functools import wraps
 from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
 
-from graphopt.errors import ScheduleError
+from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering import (
     sampling,
     schedule_blocks,
@@ -92,6 +92,8 @@ class Schedule:
     """
 
     def __init__(self, nest: Nest, seed: int = 0) -> None:
+        if not isinstance(nest, Nest):
+            raise UsageError(f"a schedule is one of a nest, as a module holds it by name, not of {nest!r}")
         self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
         self.random = Random(seed)
         self._steps: list[Step] = []

@@ -112,7 +112,7 @@ def paths(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[tuple[Stmt, tupl
 
 def find_loop(nest: Nest, loop: AnyLoop) -> LoopSite:
     """The loop of that name; raises ScheduleError where there is none."""
-    name = loop if isinstance(loop, str) else loop.name
+    name = loop if isinstance(loop, str) else getattr(loop, "name", repr(loop))
     for stmt, above in paths(nest.body):
         if isinstance(stmt, For) and stmt.var.name == name:
             return LoopSite(stmt, above)

@@ -54,15 +54,21 @@ def nest_time(
     """What a run of the nest takes: ``repeat`` series of ``number`` runs, after one that is not counted.
 
     It is compiled as it is scheduled. ``sizes`` are what its sizes are, by name. Floats that it reads are random
-    numbers, integers 0. Raises UsageError where a size is missing, and CompilationError where it does not compile.
+    numbers, integers 0. Raises UsageError where a size is missing or is no size, and CompilationError where it does
+    not compile.
     """
     if number < 1 or repeat < 1:
         raise UsageError(f"{number} runs in {repeat} series are no measurement: both are to be 1 or more")
-    known: dict[Var, Size] = {}
+    given, known = dict(sizes or {}), dict[Var, Size]()
     for var in nest.sizes:
-        if var.name not in (sizes or {}):
-            raise UsageError(f"{nest.name} has the size {var.name}: say what it is, as in sizes={{{var.name!r}: 64}}")
-        known[var] = (sizes or {})[var.name]
+        if var.name not in given:
+            raise UsageError(f"{nest.name} has the size {var.name}: say what it is, as in time({var.name}=64)")
+        size = known[var] = given.pop(var.name)
+        if not isinstance(size, int) or size < 0:
+            raise UsageError(f"{var.name} is a size of {nest.name}, a number from 0 on, and not {size!r}")
+    if given:
+        there = ", ".join(var.name for var in nest.sizes) or "none"
+        raise UsageError(f"{nest.name} has no size {', '.join(given)}: its sizes are {there}")
     with _program(nest, known, number, threads) as program:
         arrays = {p.name: _array(program, p) for p in program.code.inputs}
         out = {p.name: _array(program, p) for p in program.code.outputs}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphopt.errors import ScheduleError
+from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.schedule import Draw, Schedule
 from graphopt.lowering.script import read
 from graphopt.lowering.sites import BlockRef, LoopRef
@@ -109,3 +109,8 @@ def test_arguments_that_a_trace_cannot_keep_are_refused(s: Schedule) -> None:
 
 def test_show_is_the_script(s: Schedule) -> None:
     assert read(s.show()) == s.nest
+
+
+def test_a_schedule_is_one_of_a_nest() -> None:
+    with pytest.raises(UsageError, match="a schedule is one of a nest, as a module holds it by name, not of 3"):
+        Schedule(3)  # type: ignore[arg-type]

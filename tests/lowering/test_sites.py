@@ -65,6 +65,8 @@ def test_a_name_is_that_of_a_block_or_else_of_a_loop() -> None:
     assert find_place(NEST, "j").stmt == find_loop(NEST, LoopRef("j")).stmt
     with pytest.raises(ScheduleError, match="there is no loop Q"):
         find_place(NEST, "Q")
+    with pytest.raises(ScheduleError, match="there is no loop 3; the loops are "):
+        find_loop(NEST, 3)  # type: ignore[arg-type]
     assert get_loop(NEST, INLINE.name) == INLINE
 
 

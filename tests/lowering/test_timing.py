@@ -44,6 +44,11 @@ def test_sizes_are_given_by_name() -> None:
     assert large.best > 10 * small.best
     with pytest.raises(UsageError, match=r"has the size n: say what it is"):
         nest.time()
+    with pytest.raises(UsageError, match=r"neg has no size m: its sizes are n$"):
+        nest.time(n=8, m=3)
+    for wrong in (-1, "8"):
+        with pytest.raises(UsageError, match=f"a number from 0 on, and not {wrong!r}"):
+            nest.time(n=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no measurement"):
         nest.time(0, n=8)
 
