@@ -39,7 +39,7 @@ def _split(first: Chain, rest: tuple[Chain, ...]) -> tuple[Chain, tuple[Chain, .
         width = _group_width(first.block, axis)
         if width is not None and isinstance(axis.extent, Const):
             parts = (Const(int(axis.extent.value) // width), Const(width))
-            first, *others = (_with_axis_split(c, place, parts) for c in (first, *rest))
+            first, *others = (with_axis_split(c, place, parts) for c in (first, *rest))
             return _split(first, tuple(others))
     return first, rest
 
@@ -58,12 +58,13 @@ def _group_width(block: Block, axis: Axis) -> int | None:
     return None
 
 
-def _with_axis_split(chain: Chain, place: int, parts: tuple[Const, Const]) -> Chain:
+def with_axis_split(chain: Chain, place: int, parts: tuple[Const, Const]) -> Chain:
+    """The chain with two axes in place of the spatial one of that number: they count it in the parts' sizes."""
     axis = chain.spatial[place]
     outer, inner = (Axis(Var(f"{axis.var.name}{s}"), n, "spatial") for s, n in zip("gk", parts, strict=True))
     groups = [[a] for a in chain.axes]
     groups[chain.axes.index(axis)] = [outer, inner]
-    return _redrawn(chain, [a for g in groups for a in g], {axis.var: outer.var * parts[1] + inner.var})
+    return redrawn(chain, [a for g in groups for a in g], {axis.var: outer.var * parts[1] + inner.var})
 
 
 def _merged(first: Chain, rest: tuple[Chain, ...]) -> tuple[Chain, tuple[Chain, ...]]:
@@ -97,10 +98,10 @@ def _with_axes_merged(chain: Chain, cuts: Sequence[int]) -> Chain:
         whole = Axis(Var("".join(a.var.name for a in group)), total_size([a.extent for a in group]), "spatial")
         axes.append(whole)
         values.update(taken_apart(whole.var, group))
-    return _redrawn(chain, [*axes, *chain.reduced], values)
+    return redrawn(chain, [*axes, *chain.reduced], values)
 
 
-def _redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> Chain:
+def redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> Chain:
     """The chain on other axes; ``values`` says what those were that it does not have any more."""
     bounds = {a.var: int(a.extent.value) for a in axes if isinstance(a.extent, Const)}
 

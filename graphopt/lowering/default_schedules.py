@@ -52,6 +52,7 @@ from graphopt.lowering.chain_facts import (
 )
 from graphopt.lowering.chains import Chain, chains, exchange
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
+from graphopt.lowering.granules import in_granules
 from graphopt.lowering.library import Product, is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Axis,
@@ -180,6 +181,9 @@ class _Scheduler:
         turned = turning(chain, groups)
         if turned is not None:
             return self.turned(chain, groups, turned, bound, shared)
+        if len(groups[-1]) == 1 and (pieces := in_granules(chain)) is not None:
+            in_one = len(pieces.axes) == len(chain.axes)
+            return self.elements(pieces, bound, shared) if in_one else self.granules(pieces, bound, shared)
         last = loops[-1]
         extent = last.extent.value if isinstance(last.extent, Const) else None
         if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
@@ -202,6 +206,24 @@ class _Scheduler:
         if shared:
             return self.shared_out(loops[:-1], last.extent, row)
         return _wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
+
+    def granules(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt:
+        """Element by element, the last two axes being pieces of a vector and the lanes of a piece."""
+        free = [a for a in chain.axes if a.var not in bound]
+        pieces, lanes = (_Loop(self.var("q"), a.extent) for a in free[-2:])
+        groups = collapsed(chain, free[:-2])
+        loops = [_Loop(self.var("i"), total_size([a.extent for a in group])) for group in groups]
+
+        def block(at: Mapping[Var, Expr]) -> Stmt:
+            values = {**bound, free[-2].var: pieces.var, free[-1].var: lanes.var}
+            for loop, group in zip(loops, groups, strict=True):
+                values.update(taken_apart(at[loop.var], group))
+            inner = chain.with_values([values[a.var] for a in chain.axes])
+            return _wrapped([replace(pieces, kind="unrolled"), replace(lanes, kind="vectorized")], inner)
+
+        if shared:
+            return self.shared_out(loops, pieces.extent * lanes.extent, block)
+        return _wrapped(loops, block({a.var: a.var for a in loops}))
 
     def turned(
         self, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr], shared: bool

@@ -286,6 +286,23 @@ def any_depthwise() -> Nest:
     return over_windows((N, N), (3, 3), pads=(1, 1, 1, 1))
 
 
+def joined_in_blocks(first: int = 24, second: int = 24, block: int = 16) -> Nest:
+    """Two images in blocks, the second of which is enlarged and made larger, as one image in blocks."""
+    blocks = lambda channels: -(-channels // block)  # noqa: E731
+    x = t.placeholder((blocks(first), N * 2, block))
+    y = t.placeholder((blocks(second), N, block), name="y")
+
+    def element(b: Var, i: Var, lane: Var) -> object:
+        channel = b * block + lane
+        behind = channel - first
+        right = y[behind // block, i // 2, behind % block] * 3.0
+        both = select(channel < first, x[channel // block, i, channel % block], right)
+        return select(channel < first + second, both, 0.0)
+
+    z = t.compute((blocks(first + second), N * 2, block), element, name="z")  # type: ignore[arg-type]
+    return t.nest("joined_in_blocks", [x, y], [z], [N])
+
+
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
@@ -313,6 +330,6 @@ SYMBOLIC: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(rows_of_any_length, one_row_of_any_length, any_elements, any_matrices, any_across),
-        *(any_convolution, any_depthwise),
+        *(any_convolution, any_depthwise, joined_in_blocks),
     )
 }
