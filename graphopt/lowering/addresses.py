@@ -64,7 +64,7 @@ class Polynomial:
 
         def place(product: Product) -> tuple[int, str]:
             deepest = max((rank.get(v, -1) for atom in product for v in variables(atom)), default=-1)
-            return (deepest if product else len(rank), " ".join(map(_text, product)))
+            return (deepest if product else len(rank), by_text(product))
 
         total: Expr = Const(0)
         for product in sorted(self.terms, key=place):
@@ -87,6 +87,12 @@ def _text(atom: Expr) -> str:
     return repr(atom)
 
 
+@lru_cache(1 << 14)
+def by_text(product: Product) -> str:
+    """What products are ordered by."""
+    return " ".join(map(_text, product))
+
+
 class _Bounds(dict[Var, int]):
     """Bounds that results are remembered for."""
 
@@ -99,6 +105,11 @@ class _Bounds(dict[Var, int]):
 def polynomial(expr: Expr, bounds: Bounds | None = None) -> Polynomial:
     """The index expression as a polynomial, divisions worked out as far as the bounds allow."""
     return _whole(expr, bounds if isinstance(bounds, _Bounds) else _Bounds(bounds or {}))
+
+
+def gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
+    """The sum with ``(f // n) * n * c + (f % n) * c`` written as ``f * c``."""
+    return _gathered(p, _Bounds(bounds))
 
 
 @lru_cache(1 << 14)

@@ -31,6 +31,7 @@ from graphopt.lowering.expressions import (
     equal,
     variables,
 )
+from graphopt.lowering.index_names import IndexNames, Key
 from graphopt.lowering.intrinsics import find_intrinsic, implementation, sides
 from graphopt.lowering.loops import (
     TRUE,
@@ -48,8 +49,8 @@ from graphopt.lowering.loops import (
 )
 from graphopt.lowering.occurrences import eager, private
 from graphopt.lowering.places import Place
-from graphopt.lowering.quotients import quotients
-from graphopt.lowering.spelling import ATOM, Lanes, Speller, Text
+from graphopt.lowering.spelling import Speller
+from graphopt.lowering.texts import ATOM, Lanes, Text
 from graphopt.lowering.vector_loops import VectorLoops
 from graphopt.lowering.vocabulary import TAKEN, imports
 
@@ -82,7 +83,9 @@ def emit(nest: Nest) -> Emitted:
     stacked: set[Buffer] = set()
     while True:
         try:
-            return Writer(nest, stacked).emitted()
+            first = Writer(nest, stacked)
+            first.emitted()
+            return Writer(nest, stacked, first.spell.names.used_once()).emitted()
         except _NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
             stacked.add(need.buffer)
 
@@ -95,7 +98,7 @@ class _NeedsMemory(Exception):  # noqa: N818  not an error
 class Writer:
     """Writes one kernel."""
 
-    def __init__(self, nest: Nest, stacked: set[Buffer]) -> None:
+    def __init__(self, nest: Nest, stacked: set[Buffer], plain: frozenset[tuple[int, Key]] = frozenset()) -> None:
         self.nest, self.stacked = nest, stacked
         self.lines: list[str] = []
         self.depth = 1
@@ -106,7 +109,8 @@ class Writer:
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
         self.private = private(nest)
-        self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order)
+        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain)
+        self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
         self.vectors = VectorLoops(self)
 
     # ------------------------------------------------------------------ the whole
@@ -124,13 +128,12 @@ class Writer:
         body, extent = nest.body, Const(1)
         place = Place({})
         parallel = isinstance(body, For) and body.kind == "parallel"
-        with self.steady(body, place):
-            if isinstance(body, For) and parallel:
-                extent = body.extent  # type: ignore[assignment]
-                self.loop(body.var, extent, "lo, hi", body.body, place)
-            else:
-                self.line("for _ in range(lo, hi):")
-                self.indented(body, place)
+        if isinstance(body, For) and parallel:
+            extent = body.extent  # type: ignore[assignment]
+            self.loop(body.var, extent, "lo, hi", body.body, place)
+        else:
+            self.line("for _ in range(lo, hi):")
+            self.indented(body, place)
         self.line("return 0")
         params = [self.name(b) for b in buffers] + [v.name for v in nest.sizes]
         header = [f'"""{nest.name}"""', *self.header(), ""]
@@ -164,12 +167,19 @@ class Writer:
             self.names[buffer] = buffer.name + ("_" if buffer.name in TAKEN or iskeyword(buffer.name) else "")
         return self.names[buffer]
 
+    def value(self, expr: Expr) -> Text:
+        """The expression as source, for one element."""
+        return self.spell.value(expr)
+
+    def applied(self, expr: Apply) -> Text:
+        """A function of its arguments as source, for one element."""
+        return self.spell.applied(expr, None)
+
     def indented(self, stmt: Stmt, place: Place) -> None:
         """The statement one level in; what is known there is forgotten behind it."""
         kept, self.depth = dict(self.spell.known), self.depth + 1
-        before = len(self.lines)
         self.write(stmt, place)
-        if len(self.lines) == before:
+        if self.lines[-1].endswith(":"):
             self.line("pass")
         self.depth -= 1
         self.spell.known = kept
@@ -178,27 +188,18 @@ class Writer:
         """A loop of source over ``range(steps)``."""
         if isinstance(extent, Const):
             self.bounds[var] = int(extent.value)
-        self.order.append(var)
-        self.line(f"for {var.name} in range({steps}):")
-        self.depth += 1
-        with self.steady(body, place):
-            self.depth -= 1
+        with self.iterating(var, steps):
             self.indented(body, place)
-        self.order.remove(var)
         self.bounds.pop(var, None)
 
     @contextmanager
-    def steady(self, stmt: Stmt, place: Place) -> Iterator[None]:
-        """Within it, costly index arithmetic that is the same all through the statement has a name."""
-        before = dict(self.spell.held)
-        for expr in quotients(stmt, place, self.spell.address, self.bounds):
-            if expr not in self.spell.held:
-                text = self.spell.value(expr).text
-                name = self.fresh("d")
-                self.line(f"{name} = {text}")
-                self.spell.held[expr] = Text(name)
-        yield
-        self.spell.held = before
+    def iterating(self, var: Var, steps: str) -> Iterator[None]:
+        """Within it, lines are the body of a loop over ``range(steps)``."""
+        self.line(f"for {var.name} in range({steps}):")
+        self.order.append(var)
+        with self.spell.names.loop(var, self.depth + 1):
+            yield
+        self.order.remove(var)
 
     # ------------------------------------------------------------------ statements
 
@@ -299,7 +300,7 @@ class Writer:
 
     def index(self, place: Polynomial) -> str:
         """An address as source."""
-        return self.spell.value(place.expr(self.order)).text
+        return self.spell.names.sum(place).text
 
     def branch(self, stmt: If, place: Place) -> None:
         """A branch; where the condition differs between lanes, both sides, masked."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graphopt.lowering.expressions import Expr, Var, rewrite
-from graphopt.lowering.spelling import Lanes
+from graphopt.lowering.texts import Lanes
 
 Env: TypeAlias = Mapping[Var, Expr]
 

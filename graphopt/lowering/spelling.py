@@ -6,40 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 
-from graphopt.lowering.addresses import Bounds, Polynomial, polynomial
+from graphopt.lowering.addresses import Bounds, Polynomial, gathered, polynomial
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.index_names import IndexNames
 from graphopt.lowering.loops import Buffer
+from graphopt.lowering.texts import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.vocabulary import HALVES, MATH, NARROW, OPERATORS, VECTORS
 
-ATOM, UNARY, CHOICE = 9, 8, -1
 STRIDES = (-1, 2, 3, 4)
 """Distances of elements that are read as whole vectors, of which the rest is dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """That a loop is done ``count`` iterations at once: ``var`` is ``base`` plus the lane's number.
-
-    ``mask`` names the lanes that count, where not all do; ``guard`` those of them in which what is being read may be.
-    """
-
-    var: Var
-    base: Expr
-    count: int
-    mask: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Source of an expression, how tightly its outermost operator binds, and whether it is a vector."""
-
-    text: str
-    level: int = ATOM
-    wide: bool = False
-
-    def within(self, level: int) -> str:
-        """The source, in parentheses where it binds less tightly than that."""
-        return self.text if self.level >= level else f"({self.text})"
 
 
 @dataclass
@@ -53,6 +28,7 @@ class Speller:
     fresh: Callable[[str], str]
     bounds: Bounds
     order: list[Var]
+    names: IndexNames
     used: set[str] = field(default_factory=set)
     """The names that the source takes from elsewhere: functions and dtypes."""
     shared: set[Expr] = field(default_factory=set)
@@ -104,11 +80,20 @@ class Speller:
             case Load():
                 return self.load(expr, lanes)
             case Apply():
-                if expr.dtype == INDEX and expr.fn in ("add", "sub", "mul", "floordiv", "mod"):
-                    tidied = polynomial(expr, self.bounds).expr(self.order)
-                    return self.applied(tidied, lanes) if isinstance(tidied, Apply) else self.value(tidied, lanes)
-                return self.applied(expr, lanes)
+                return self.indexed(expr, lanes) if expr.dtype == INDEX else self.applied(expr, lanes)
         raise AssertionError(expr)
+
+    def indexed(self, expr: Apply, lanes: Lanes | None) -> Text:
+        """A function of integers, which may be a part of an index."""
+        is_sum = expr.fn in ("add", "sub", "mul", "floordiv", "mod")
+        if lanes is None or (lanes.var not in variables(expr) and self.names.is_steady(expr)):
+            if is_sum:
+                return self.names.sum(polynomial(expr, self.bounds))
+            return self.names.atom(expr)
+        if not is_sum:
+            return self.applied(expr, lanes)
+        tidied = polynomial(expr, self.bounds).expr(self.order)
+        return self.applied(tidied, lanes) if isinstance(tidied, Apply) else self.value(tidied, lanes)
 
     def constant(self, const: Const) -> Text:
         """A number of its dtype."""
@@ -138,7 +123,7 @@ class Speller:
         total = Polynomial({})
         for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
             total += polynomial(index, self.bounds) * polynomial(stride, self.bounds)
-        return polynomial(total.expr(self.order), self.bounds)
+        return gathered(total, self.bounds)
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """An element, or one for each lane."""
@@ -148,7 +133,7 @@ class Speller:
             return found
         p, dtype = self.name(load.buffer), load.dtype
         if lanes is None or not _varies(place, lanes.var):
-            at = self.value(place.expr(self.order)).text
+            at = self.names.sum(place).text
             if lanes is not None and lanes.mask is not None and self.lazy:
                 zero = f"{self.use('uint16') if dtype in HALVES else self.use(_stored(dtype))}(0)"
                 text = Text(f"{p}[{at}] if {self.use('reduce_or')}({lanes.mask}) else {zero}", CHOICE)
@@ -177,7 +162,7 @@ class Speller:
         if parts is None or parts[0].number != 1:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds)
-        return self.value(first.expr(self.order)).text
+        return self.names.sum(first).text
 
     def stride(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
         """How far apart the lanes lie, where whole vectors cover them, and the address of the first."""
@@ -185,7 +170,7 @@ class Speller:
         if parts is None or parts[0].number not in STRIDES:
             return None
         first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
-        return parts[0].number, self.value(first.expr(self.order)).text
+        return parts[0].number, self.names.sum(first).text
 
     def repeated(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
         """How many neighbouring lanes are of one element, where each of the next ones is, and the address of the
@@ -205,7 +190,7 @@ class Speller:
             return None
         first = Apply("floordiv", ((base + rest).expr(self.order), atom.args[1]), INDEX)
         others = Polynomial({p: t for p, t in place.terms.items() if p != wide[0]})
-        return times, self.value((others + Polynomial({(first,): 1})).expr(self.order)).text
+        return times, self.names.sum(others + Polynomial({(first,): 1})).text
 
     def loaded(self, text: Text, dtype: str) -> Text:
         """What was read, as the type that it is computed in."""
@@ -230,7 +215,7 @@ class Speller:
         kept = self.stored(value, dtype)
         if lanes is None or not _varies(place, lanes.var):
             assert not value.wide, "lanes that all write one element"
-            self.line(f"{p}[{self.value(place.expr(self.order)).text}] = {kept}")
+            self.line(f"{p}[{self.names.sum(place).text}] = {kept}")
             return
         if not value.wide:
             kept = f"{self.use('splat')}({kept}, {lanes.count})"

@@ -16,7 +16,7 @@ from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variabl
 from graphopt.lowering.loops import For, Store, statements
 from graphopt.lowering.occurrences import invariant
 from graphopt.lowering.places import Place
-from graphopt.lowering.spelling import ATOM, Lanes, Text
+from graphopt.lowering.texts import ATOM, Lanes, Text
 
 if TYPE_CHECKING:
     from graphopt.lowering.emit import Writer
@@ -86,18 +86,14 @@ class VectorLoops:
         chosen = [self.identities(accumulators, lanes) for _ in range(many)]
         begin = self.rounded(extent, many * lanes)
         if many > 1:
-            self.writer.order.append(loop.var)
-            self.writer.line(f"for {loop.var.name} in range(0, {begin}, {many * lanes}):")
-            for k, own in enumerate(chosen):
-                self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), own)
-            self.writer.order.remove(loop.var)
+            with self.writer.iterating(loop.var, f"0, {begin}, {many * lanes}"):
+                for k, own in enumerate(chosen):
+                    self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), own)
             self.joined(chosen)
         whole = self.rounded(extent, lanes)
         if number is None or (number >= lanes and (many == 1 or whole != begin)):
-            self.writer.order.append(loop.var)
-            self.writer.line(f"for {loop.var.name} in range({begin if many > 1 else 0}, {whole}, {lanes}):")
-            self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
-            self.writer.order.remove(loop.var)
+            with self.writer.iterating(loop.var, f"{begin if many > 1 else 0}, {whole}, {lanes}"):
+                self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
         left = 0 if number is None else number % lanes
         if left.bit_count() == 1 and not accumulators and not self.writer.private.get(loop.var):  # a shorter vector
             base = Const(int(whole))

@@ -1,0 +1,169 @@
+"""Index arithmetic as kernel source: what the steps of a loop share is computed once, before its first step.
+
+An index is a sum of terms. Those over the variables of outer loops are summed up where the last of these variables is
+known, and have a name from there on; so a tile written out in full adds a number to the same name in each of its
+lines. Compilers could find that out by themselves at a much higher price, except for divisions, which they do not move
+out of branches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+from graphopt.lowering.addresses import Polynomial, Product, by_text
+from graphopt.lowering.expressions import Apply, Expr, Load, Var, walk
+from graphopt.lowering.texts import ATOM, PRODUCT, SUM, Text
+
+Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
+"""What has a name: an atom, or the terms of a sum."""
+Spell: TypeAlias = Callable[[Expr], Text]
+"""Source of an expression."""
+
+
+@dataclass
+class Level:
+    """A loop that is being written (at first the function): where the next line of its head goes, and what has names
+    there."""
+
+    number: int
+    line: int
+    depth: int
+    names: dict[Key, str] = field(default_factory=dict)
+
+
+class IndexNames:
+    """Spells indices, and writes lines that name parts of them into the heads of the loops around.
+
+    ``plain`` are those that need no name, each with the number of its loop: as found by ``used_once`` when the same
+    kernel was written before. ``value`` spells what is no index arithmetic, ``applied`` a function of its arguments.
+    """
+
+    def __init__(
+        self,
+        lines: list[str],
+        fresh: Callable[[str], str],
+        value: Spell,
+        applied: Callable[[Apply], Text],
+        sizes: Sequence[Var],
+        plain: frozenset[tuple[int, Key]],
+    ) -> None:
+        self.lines, self.fresh, self.value, self.applied, self.plain = lines, fresh, value, applied, plain
+        self.levels = [Level(0, 0, 1)]
+        self.opened = 1
+        self.of_var = dict.fromkeys(sizes, 0)
+        self.uses: Counter[tuple[int, Key]] = Counter()
+        self.outside: set[tuple[int, Key]] = set()
+        """Divisions and the like that are used in loops within the one that they belong to."""
+
+    @contextmanager
+    def loop(self, var: Var, depth: int) -> Iterator[None]:
+        """Within it, the lines behind the last one are the body of a loop over ``var``."""
+        self.levels.append(Level(self.opened, len(self.lines), depth))
+        self.of_var[var] = len(self.levels) - 1
+        self.opened += 1
+        yield
+        self.levels.pop()
+        del self.of_var[var]
+
+    def used_once(self) -> frozenset[tuple[int, Key]]:
+        """What has a name for nothing: one line uses it, and it is cheap or does not leave a loop."""
+        return frozenset(use for use, n in self.uses.items() if n == 1 and use not in self.outside)
+
+    def is_steady(self, expr: Expr) -> bool:
+        """Whether an expression is over variables of loops and sizes alone."""
+        return self.level(_free(expr)) is not None
+
+    def level(self, free: frozenset[Var] | None) -> int | None:
+        """The innermost loop whose variable is among these; None where one is of no loop."""
+        if free is None:
+            return None
+        found = [self.of_var.get(v) for v in free]
+        return None if None in found else max((n for n in found if n is not None), default=0)
+
+    def sum(self, place: Polynomial) -> Text:
+        """The sum as source."""
+        steady: dict[int, dict[Product, int]] = {}
+        rest: dict[Product, int] = {}
+        for product in sorted(place.terms, key=by_text):
+            level = self.level(_free_of(product)) if product else None
+            (rest if level is None else steady.setdefault(level, {}))[product] = place.terms[product]
+        constant = rest.pop((), None)
+        if constant is not None:
+            rest[()] = constant
+        first = self.prefix([(level, steady[level]) for level in sorted(steady)])
+        return self.joined(first, rest) if rest or first is None else first
+
+    def prefix(self, parts: Sequence[tuple[int, dict[Product, int]]]) -> Text | None:
+        """The terms of some loops, outermost first, as a name that belongs to the innermost one of them."""
+        if not parts:
+            return None
+        level, own = parts[-1]
+        only = next(iter(own)) if len(parts) == 1 and len(own) == 1 else ()
+        if len(only) == 1 and own[only] == 1:
+            return self.atom(only[0])
+        key = frozenset(term for _, terms in parts for term in terms.items())
+        return self.named(level, key, lambda: self.joined(self.prefix(parts[:-1]), own))
+
+    def atom(self, atom: Expr) -> Text:
+        """A factor: a variable, or what is no sum."""
+        level = self.level(_free(atom))
+        if not isinstance(atom, Apply):
+            return self.value(atom)
+        if level is None:
+            return self.applied(atom)
+        if level < len(self.levels) - 1:
+            self.outside.add((self.levels[level].number, atom))
+        return self.named(level, atom, lambda: self.applied(atom))
+
+    def named(self, level: int, key: Key, make: Callable[[], Text]) -> Text:
+        """The name of what ``make`` spells, or its source where it needs none."""
+        at = self.levels[level]
+        self.uses[at.number, key] += 1
+        if key in at.names:
+            return Text(at.names[key])
+        text = make()
+        if (at.number, key) in self.plain:
+            return text
+        name = at.names[key] = self.fresh("p")
+        self.lines.insert(at.line, "    " * at.depth + f"{name} = {text.text}")
+        for inner in self.levels[level:]:
+            inner.line += 1
+        return Text(name)
+
+    def joined(self, first: Text | None, terms: dict[Product, int]) -> Text:
+        """The sum of what stands before and the terms."""
+        text = first
+        for product, times in sorted(terms.items(), key=lambda term: not term[0] or term[1] < 0):
+            term = self.term(product, abs(times))
+            if text is None:
+                text = term if times > 0 else Text(f"-{term.within(PRODUCT)}", PRODUCT)
+            else:
+                text = Text(f"{text.within(SUM)} {'+' if times > 0 else '-'} {term.within(PRODUCT)}", SUM)
+        return text or Text("0")
+
+    def term(self, product: Product, times: int) -> Text:
+        """A product, so many times."""
+        if not product:
+            return Text(str(times))
+        text = self.atom(product[0])
+        for factor in [self.atom(a).within(ATOM) for a in product[1:]] + [str(times)] * (times != 1):
+            text = Text(f"{text.within(PRODUCT)} * {factor}", PRODUCT)
+        return text
+
+
+@lru_cache(1 << 14)
+def _free(expr: Expr) -> frozenset[Var] | None:
+    """The variables of an expression; None where it reads memory."""
+    parts = list(walk(expr))
+    return None if any(isinstance(e, Load) for e in parts) else frozenset(e for e in parts if isinstance(e, Var))
+
+
+@lru_cache(1 << 14)
+def _free_of(product: Product) -> frozenset[Var] | None:
+    found = [_free(atom) for atom in product]
+    return None if None in found else frozenset().union(*(f for f in found if f is not None))
