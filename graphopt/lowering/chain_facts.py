@@ -347,8 +347,6 @@ def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
     )
     if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
         return None
-    if any(axis.extent == Const(0) for axis in first.spatial):
-        return None
     own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
     wide = [a for a in own if a.varies(vector.var)]
     if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):

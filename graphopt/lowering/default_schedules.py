@@ -87,7 +87,7 @@ ROW_BYTES: Final = 1 << 17
 def scheduled(nest: Nest) -> Nest:
     """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row."""
     found = chains(nest)
-    if found is None:
+    if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
         return nest
     return _Scheduler(nest).scheduled(found)
 

@@ -42,12 +42,18 @@ def test_products_worth_a_call_go_to_the_library() -> None:
     assert [c.intrinsic for c in calls] == ["gemm_nt_float32"]
 
 
-@pytest.mark.parametrize("shape", [(0, 16), (5, 0)])
-def test_of_nothing_no_tiles_are_made(shape: tuple[int, int]) -> None:
-    a, b = t.placeholder((shape[0], 8)), t.placeholder((8, shape[1]), name="y")
-    k = t.reduce_axis(8)
-    product = t.compute(shape, lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), name="z")
+@pytest.mark.parametrize("sizes", [(0, 8, 16), (5, 8, 0), (0, 0, 0)])
+def test_products_of_nothing_are_left_as_they_are(sizes: tuple[int, int, int]) -> None:
+    m, depth, n = sizes
+    a, b, k = t.placeholder((m, depth)), t.placeholder((depth, n), name="y"), t.reduce_axis(depth)
+    product = t.compute((m, n), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), name="z")
     nest = t.nest("nothing", [a, b], [product])
+    check(nest, scheduled(nest))
+
+
+def test_slices_of_nothing_are_left_as_they_are() -> None:
+    x = t.placeholder((4, 2, 3, 1))
+    nest = t.nest("nothing", [x], [t.compute((4, 2, 3, 0), lambda i, j, k, m: x[i, j, k, m + 1], name="slice")])
     check(nest, scheduled(nest))
 
 
