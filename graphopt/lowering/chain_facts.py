@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Final
@@ -12,14 +12,13 @@ from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.chains import Access, Chain
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, minimum, variables, walk
+from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, variables, walk
 from graphopt.lowering.library import Product
 from graphopt.lowering.loops import (
     Axis,
     Block,
     Buffer,
     Nest,
-    Seq,
     Stmt,
     Store,
     accesses,
@@ -39,35 +38,6 @@ NEAR: Final = (1, 2, 3, 4)
 """Distances of elements that are read as whole vectors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """Loads that lie side by side along the group of axes number ``rows_at``, and the tile in which to turn them."""
-
-    loads: tuple[Load, ...]
-    rows_at: int
-    rows: int
-    columns: int
-
-
-def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
-    """What is to be turned over in an element-wise block over groups of axes, the last of which is vectorized."""
-    last = groups[-1][-1]
-    far = [a for a in chain.accesses if not a.is_write and not _is_near(a, last)]
-    if not far or any(not _is_near(a, last) for a in chain.accesses if a.is_write):
-        return None
-    places = {k for k, group in enumerate(groups[:-1]) if all(_is_step(a, group[-1]) for a in far)}
-    certain = set(_certain(chain.block.body))
-    found = tuple(Load(a.buffer, a.indices) for a in far)
-    if not places or not certain.issuperset(found):
-        return None
-    place = max(places)
-    rows, columns = (known_size([a.extent for a in groups[k]]) for k in (place, -1))
-    if rows is None or columns is None or rows < 4 or columns < 4:
-        return None
-    most = min(lanes_of(a.buffer.dtype) for a in chain.accesses)
-    return Turned(found, place, *(min(1 << (n.bit_length() - 1), most) for n in (rows, columns)))
-
-
 def with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]]:
     """The groups of an element-wise block, that one last along which vectors pay: not a short one, as the colours of an
     image's points are, where another is read side by side."""
@@ -77,35 +47,21 @@ def with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]
     read = [a for a in chain.accesses if not a.is_write and a.varies(groups[-1][-1].var)]
     for k, group in enumerate(groups[:-1]):
         wide = known_size([a.extent for a in group])
-        if read and (wide is None or wide >= 16) and all(_is_step(a, group[-1]) for a in read):
+        if read and (wide is None or wide >= 16) and all(is_step(a, group[-1]) for a in read):
             return [*groups[:k], *groups[k + 1 :], group]
     return groups
 
 
-def _is_near(access: Access, axis: Axis) -> bool:
+def is_near(access: Access, axis: Axis) -> bool:
     """Whether a vector along the axis is read in few pieces, or is one element."""
     stride = access.stride(axis.var)
     return stride is not None and stride.number in (0, *NEAR)
 
 
-def _is_step(access: Access, axis: Axis) -> bool:
+def is_step(access: Access, axis: Axis) -> bool:
+    """Whether neighbours along the axis lie side by side."""
     stride = access.stride(axis.var)
     return stride is not None and stride.number == 1
-
-
-def _certain(stmt: Stmt) -> Iterator[Expr]:
-    """The loads that a block's statements carry out whatever holds."""
-
-    def parts(expr: Expr) -> Iterator[Expr]:
-        if isinstance(expr, Load):
-            yield expr
-        elif isinstance(expr, Apply):
-            for arg in expr.args[:1] if expr.fn == "select" else expr.args:
-                yield from parts(arg)
-
-    for s in stmt.stmts if isinstance(stmt, Seq) else (stmt,):
-        if isinstance(s, Store):
-            yield from parts(s.value)
 
 
 def tile_start(at: Expr, extent: Expr, width: int) -> Expr:

@@ -25,7 +25,6 @@ from typing import Final
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.chain_axes import with_axes_redrawn
 from graphopt.lowering.chain_facts import (
-    Turned,
     at_point,
     bytes_of,
     collapsed,
@@ -45,17 +44,18 @@ from graphopt.lowering.chain_facts import (
     tile_plan,
     tile_start,
     total_size,
-    turning,
     vector_of,
     with_buffers,
     with_vectors_last,
 )
 from graphopt.lowering.chains import Chain, chains, exchange
-from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
+from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
 from graphopt.lowering.granules import in_granules
 from graphopt.lowering.library import Product, is_worth_a_call, product_of
 from graphopt.lowering.loops import (
+    TRUE,
     Axis,
+    Block,
     Buffer,
     For,
     If,
@@ -73,6 +73,7 @@ from graphopt.lowering.loops import (
 )
 from graphopt.lowering.partition import interior
 from graphopt.lowering.sliding import Row, Sliding, sliding
+from graphopt.lowering.turning import Turned, turning, with_lanes_apart
 
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
@@ -178,9 +179,8 @@ class _Scheduler:
                 values.update(taken_apart(at[loop.var], group))
             return chain.with_values([values[a.var] for a in chain.axes])
 
-        turned = turning(chain, groups)
-        if turned is not None:
-            return self.turned(chain, groups, turned, bound, shared)
+        if (turned := self.turned_over(chain, bound, shared)) is not None:
+            return turned
         if len(groups[-1]) == 1 and (pieces := in_granules(chain)) is not None:
             in_one = len(pieces.axes) == len(chain.axes)
             return self.elements(pieces, bound, shared) if in_one else self.granules(pieces, bound, shared)
@@ -225,11 +225,20 @@ class _Scheduler:
             return self.shared_out(loops, pieces.extent * lanes.extent, block)
         return _wrapped(loops, block({a.var: a.var for a in loops}))
 
+    def turned_over(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt | None:
+        """Element by element in tiles that are turned over, where that pays."""
+        for made, exists in ((chain, TRUE), with_lanes_apart(chain, bound.keys())):
+            groups = with_vectors_last(made, collapsed(made, [a for a in made.axes if a.var not in bound]))
+            if (turned := turning(made, groups)) is not None:
+                return self.turned(made, groups, turned, bound, shared, exists)
+        return None
+
     def turned(
-        self, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr], shared: bool
-    ) -> Stmt:
+        self, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr], shared: bool,
+        exists: Expr,
+    ) -> Stmt:  # fmt: skip
         """Element by element in tiles: what lies side by side along another axis than the results do is read along that
-        axis, and turned over on the stack."""
+        axis, and turned over on the stack. A result is there where ``exists`` says so."""
         sizes = {len(groups) - 1: turned.columns, turned.rows_at: turned.rows}
         extents = [total_size([a.extent for a in group]) for group in groups]
         loops = [
@@ -238,38 +247,49 @@ class _Scheduler:
         ]
         shape = (Const(turned.rows), Const(turned.columns))
         kept = {load: self.local(load.buffer.name, shape, load.dtype) for load in turned.loads}
-
-        def values_at(starts: Sequence[Expr]) -> dict[Var, Expr]:
-            values = dict(bound)
-            for start, group in zip(starts, groups, strict=True):
-                values.update(taken_apart(start, group))
-            return values
+        open_ = [k for k in sizes if known_size([extents[k]]) is None]
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
             starts = [tile_start(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
 
-            def place(row: Expr, column: Expr) -> dict[Var, Expr]:
-                here = list(starts)
+            def place(row: Expr, column: Expr, first: Sequence[Expr] = starts) -> dict[Var, Expr]:
+                values, here = dict(bound), list(first)
                 here[turned.rows_at] = here[turned.rows_at] + row
                 here[-1] = here[-1] + column
-                return values_at(here)
+                for start, group in zip(here, groups, strict=True):
+                    values.update(taken_apart(start, group))
+                return values
+
+            def results(block: Block, rows: _Loop, columns: _Loop, where: Mapping[Var, Expr]) -> Stmt:
+                inner = _wrapped([columns], replace(block, values=tuple(where[a.var] for a in chain.axes)))
+                there = substitute(exists, where)
+                return _wrapped([rows], inner if there == TRUE else If(there, inner))
 
             parts: list[Stmt] = []
             for load, tile in kept.items():
                 raw = self.local(load.buffer.name, shape[::-1], load.dtype)
                 column, row = _Loop(self.var("q"), shape[1], "unrolled"), _Loop(self.var("c"), shape[0], "vectorized")
-                read = substitute(load, place(row.var, column.var))
-                parts.append(_wrapped([column, row], Store(raw, (column.var, row.var), read)))
+                where = place(row.var, column.var)
+                read = _wrapped([row], Store(raw, (column.var, row.var), substitute(load, where)))
+                guard = substitute(turned.loads[load], where)
+                parts.append(_wrapped([column], read if guard == TRUE else If(guard, read)))
                 sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (tile, raw)]
                 name = f"transpose_{turned.rows}x{turned.columns}_{load.dtype}"
                 parts.append(Invoke(name, (*sides, *shape)))
             row, column = _Loop(self.var("q"), shape[0], "unrolled"), _Loop(self.var("c"), shape[1], "vectorized")
-            where = place(row.var, column.var)
             tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
             block = replace(chain.block, body=map_expressions(chain.block.body, tiles.get))
             read_, written = accesses(block)
-            block = replace(block, reads=read_, writes=written, values=tuple(where[a.var] for a in chain.axes))
-            return seq(*parts, _wrapped([row, column], block))
+            block = replace(block, reads=read_, writes=written)
+            whole = seq(*parts, results(block, row, column, place(row.var, column.var)))
+            if not open_:
+                return whole
+            # where an axis is shorter than its tile, the elements are done one by one
+            ends = [minimum(extents[k], n) if k in open_ else Const(n) for k, n in sizes.items()]
+            column, row = _Loop(self.var("c"), ends[0], "vectorized"), _Loop(self.var("q"), ends[1])
+            starts = [maximum(start, 0) if k in open_ else start for k, start in enumerate(starts)]
+            plain = results(chain.block, row, column, place(row.var, column.var, starts))
+            return If(conjunction(*(extents[k] >= sizes[k] for k in open_)), whole, plain)
 
         if shared:
             return self.shared_out(loops, Const(turned.rows * turned.columns), body)

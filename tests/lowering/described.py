@@ -303,6 +303,26 @@ def joined_in_blocks(first: int = 24, second: int = 24, block: int = 16) -> Nest
     return t.nest("joined_in_blocks", [x, y], [z], [N])
 
 
+def any_turned() -> Nest:
+    x = t.placeholder((N + 2, N))
+    return t.nest("any_turned", [x], [t.compute((N, N + 2), lambda i, j: x[j, i] * 2.0, name="y")], [N])
+
+
+def into_blocks(channels: int = 24) -> Nest:
+    x, blocks = t.placeholder((channels, N)), -(-channels // 16)
+
+    def element(b: Var, i: Var, lane: Var) -> object:
+        return select(b * 16 + lane < channels, x[b * 16 + lane, i], 0.0)
+
+    return t.nest("into_blocks", [x], [t.compute((blocks, N, 16), element, name="y")], [N])  # type: ignore[arg-type]
+
+
+def out_of_blocks(channels: int = 24) -> Nest:
+    x, y = t.placeholder((-(-channels // 16), N, 16)), t.placeholder((channels, N), name="y")
+    z = t.compute((channels, N), lambda c, i: x[c // 16, i, c % 16] + y[c, i], name="z")
+    return t.nest("out_of_blocks", [x, y], [z], [N])
+
+
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
@@ -330,6 +350,6 @@ SYMBOLIC: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(rows_of_any_length, one_row_of_any_length, any_elements, any_matrices, any_across),
-        *(any_convolution, any_depthwise, joined_in_blocks),
+        *(any_convolution, any_depthwise, joined_in_blocks, any_turned, into_blocks, out_of_blocks),
     )
 }

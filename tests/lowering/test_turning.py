@@ -1,0 +1,30 @@
+import pytest
+
+from graphopt.lowering.default_schedules import scheduled
+from graphopt.lowering.loops import Invoke, Nest, statements
+from tests.lowering.described import any_turned, into_blocks, joined_in_blocks, out_of_blocks
+from tests.lowering.native import check
+
+
+def turns(nest: Nest) -> int:
+    return sum(isinstance(s, Invoke) for s in statements(nest.body))
+
+
+@pytest.mark.parametrize("channels", [24, 32, 8])
+def test_images_enter_and_leave_blocks_in_squares(channels: int) -> None:
+    for nest in (into_blocks(channels), out_of_blocks(channels)):
+        made = scheduled(nest)
+        assert turns(made) == 1
+        for size in (0, 1, 15, 16, 50):
+            check(nest, made, [size])
+
+
+def test_matrices_of_any_size_are_turned_over() -> None:
+    made = scheduled(any_turned())
+    assert turns(made) == 1
+    for size in (0, 3, 14, 15, 16, 33):
+        check(any_turned(), made, [size])
+
+
+def test_what_lies_side_by_side_is_not_turned() -> None:
+    assert turns(scheduled(joined_in_blocks())) == 0
