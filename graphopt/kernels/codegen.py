@@ -19,7 +19,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu_options import FastMathOptions
 
 from graphopt.errors import CompilationError
-from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.kernel import SHARED, SIZE, Kernel
+from graphopt.kernels.shared import shared_module
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined
 
@@ -44,14 +45,14 @@ class _Library(CPUCodeLibrary):
 
 
 def object_code(kernel: Kernel, place: Path) -> bytes:
-    """The ELF file of a kernel, whose one exported function is ``int32 entry(int64* args, int64 lo, int64 hi)``.
+    """The ELF file of a kernel, whose one exported function is ``int32 entry(int64* args, int64 lo, int64 hi)``, or of
+    shared code, with the function of that name.
 
     ``place`` is the file that the source is in, for messages. Raises whatever numba and LLVM raise, and
     ``CompilationError`` where the code would need Python when it runs.
     """
     with global_compiler_lock:
-        module = _optimized(_lowered(kernel, _function(kernel.source, place)))
-        code: bytes = _machine().emit_object(module)
+        code: bytes = _machine().emit_object(_module(kernel, place))
     python = [name for name in undefined(code) if name.startswith(_PYTHON)]
     if python:
         raise CompilationError(
@@ -63,8 +64,15 @@ def object_code(kernel: Kernel, place: Path) -> bytes:
 def assembly(kernel: Kernel, place: Path) -> str:
     """The same code for people to read."""
     with global_compiler_lock:
-        text: str = _machine().emit_assembly(_optimized(_lowered(kernel, _function(kernel.source, place))))
+        text: str = _machine().emit_assembly(_module(kernel, place))
     return text
+
+
+def _module(kernel: Kernel, place: Path) -> Any:
+    """LLVM's module of the kernel, optimized."""
+    if kernel.params == (SHARED,):
+        return _optimized(llvm.parse_assembly(str(shared_module(kernel.source))), kernel.source)
+    return _optimized(_lowered(kernel, _function(kernel.source, place)), ENTRY)
 
 
 def _function(source: str, place: Path) -> Any:
@@ -125,11 +133,10 @@ def _entry(context: Any, described: Any, kernel: Kernel) -> ir.Module:
     return module
 
 
-def _optimized(module: Any) -> Any:
+def _optimized(module: Any, name: str) -> Any:
+    """The module, optimized as a whole, of which only the function of that name is seen from outside."""
     for number, value in enumerate([*module.functions, *module.global_variables]):
-        if (
-            not value.is_declaration and value.name != ENTRY
-        ):  # what is not used is dropped; names do not tell runs apart
+        if not value.is_declaration and value.name != name:  # what is not used is dropped; names do not tell runs apart
             value.linkage = llvm.Linkage.internal
             value.name = f"v{number}"
     module.name = "kernel"
@@ -142,6 +149,8 @@ def _optimized(module: Any) -> Any:
 
 
 def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # without it LLVM ends the process where a kernel has inline assembly
     # on some processors with AVX-512 LLVM keeps to 256 bits unless it is told not to
     return llvm.Target.from_default_triple().create_target_machine(

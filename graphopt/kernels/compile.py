@@ -20,8 +20,9 @@ from typing import TypeAlias
 
 from graphopt.errors import CompilationError
 from graphopt.kernels import cache
-from graphopt.kernels.kernel import Kernel
+from graphopt.kernels.kernel import SHARED, Kernel
 from graphopt.runtime import cpu
+from graphopt.runtime.objects import SHARED_PREFIX, undefined
 from graphopt.runtime.table import DRIVER_PARAMS
 
 Listener: TypeAlias = Callable[[int, int], None]
@@ -40,6 +41,7 @@ def compile_kernels(
     kernels: Sequence[Kernel], *, jobs: int | None = None, listener: Listener | None = None
 ) -> list[bytes]:
     """The object code of each kernel: an ELF file with the function ``int32 entry(int64* args, int64 lo, int64 hi)``.
+    Behind them stands that of what they share.
 
     Equal kernels are compiled once. ``jobs`` is the number of processes, at most (None: one for each core; 0: none,
     everything is compiled here). Raises ``CompilationError`` for the first kernel that does not compile.
@@ -60,7 +62,9 @@ def compile_kernels(
                 raise CompilationError(
                     f"kernel {title(kernel)!r} does not compile: {problem}; its source is kept in {source}"
                 )
-    return [code for name in names if (code := found[name]) is not None]
+    made = [code for name in names if (code := found[name]) is not None]
+    shared = sorted({f for code in {*found.values()} if code for f in undefined(code) if f.startswith(SHARED_PREFIX)})
+    return made + (compile_kernels([Kernel(f, (SHARED,)) for f in shared], jobs=jobs) if shared else [])
 
 
 def native_driver() -> Kernel:

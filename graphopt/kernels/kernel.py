@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 SIZE = "size"
 """The parameter kind of an int64 scalar."""
+SHARED = "shared"
+"""The one parameter kind of code that is no kernel, but what kernels call: its source is its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
 - *called*: a product of matrices that is worth a call of the library; what is done to the result follows by parts.
+- *convolved*: a convolution by a function that sums a tile of results, over images in blocks of channels or into them.
 - *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
   element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
   images in blocks go row by row (``sliding``).
@@ -16,7 +17,7 @@ What none of them fits (procedures) stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import prod
@@ -49,9 +50,12 @@ from graphopt.lowering.chain_facts import (
     with_vectors_last,
 )
 from graphopt.lowering.chains import Chain, chains, exchange
+from graphopt.lowering.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
 from graphopt.lowering.granules import in_granules
 from graphopt.lowering.library import Product, is_worth_a_call, product_of
+from graphopt.lowering.loop_nests import Loop as _Loop
+from graphopt.lowering.loop_nests import wrapped as _wrapped
 from graphopt.lowering.loops import (
     TRUE,
     Axis,
@@ -60,7 +64,6 @@ from graphopt.lowering.loops import (
     For,
     If,
     Invoke,
-    LoopKind,
     Nest,
     Range,
     Region,
@@ -91,21 +94,6 @@ def scheduled(nest: Nest) -> Nest:
     if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
         return nest
     return _Scheduler(nest).scheduled(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop to be written: its variable, how often it runs, and how."""
-
-    var: Var
-    extent: Expr
-    kind: LoopKind = "serial"
-
-
-def _wrapped(loops: Sequence[_Loop], body: Stmt) -> Stmt:
-    for loop in reversed(loops):
-        body = For(loop.var, loop.extent, body, loop.kind)
-    return body
 
 
 class _Scheduler:
@@ -439,7 +427,13 @@ class _Scheduler:
         before, first, rest = found[:place], found[place], found[place + 1 :]
         if not all(is_follower(c, first, self.nest) for c in rest):
             return None
-        made = self.contraction(first, rest)
+        made: Stmt | None
+        if found_ := convolution_of(first, [*before, *rest]):
+            self.gone |= found_.unneeded
+            before = [c for c in before if not found_.unneeded & {s.buffer for s in c.stores}]
+            made = convolved(self, found_, first, rest)
+        else:
+            made = self.contraction(first, rest)
         return None if made is None else seq(*(self.alone(c) for c in before), made)
 
     def contraction(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:

@@ -291,9 +291,9 @@ class Writer:
                 if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
                     raise _NeedsMemory(arg.buffer)
                 start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
-                first = sides(arg, len(param.shape))[0]
-                stride = arg.buffer.row_major[first]
-                args += [self.name(arg.buffer), self.index(self.spell.address(start)), self.spell.value(stride).text]
+                strides = [arg.buffer.row_major[k] for k in sides(arg, len(param.shape))[:-1]]
+                args += [self.name(arg.buffer), self.index(self.spell.address(start))]
+                args += [self.spell.value(stride).text for stride in strides]
             else:
                 args.append(self.spell.value(place.of(arg)).text)
         self.line(f"{self.spell.library(str(intrinsic.function))}({', '.join(args)})")

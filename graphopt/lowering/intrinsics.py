@@ -39,7 +39,7 @@ class TensorIntrin:
     """A tensor intrinsic: ``implementation`` does what ``description`` says, on the same parameters.
 
     ``function`` is the dotted name of a kernels function that does it, where there is one: it takes a pointer, the
-    first element and the stride of the first side for each matrix, and the sizes as they are.
+    first element and the strides of all sides but the last for each array, and the sizes as they are.
     """
 
     name: str
@@ -70,7 +70,7 @@ def find_intrinsic(name: str) -> TensorIntrin:
         return _registered[name]
     for pattern, family in FAMILIES.items():
         if found := re.fullmatch(pattern, name):
-            return family(*(int(g) if g.isdigit() else g for g in found.groups()))
+            return family(*(int(g) if g and g.isdigit() else g for g in found.groups()))
     known = ", ".join([*sorted(_registered), "product_<rows>x<columns>_<float32 or float64>"])
     raise ScheduleError(f"there is no intrinsic {name}; there are {known}")
 
@@ -155,10 +155,56 @@ def {name}(
     return TensorIntrin(name, description, description, "graphopt.kernels.transposes.transpose")
 
 
+@lru_cache(maxsize=64)
+def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> TensorIntrin:
+    """``C`` is a tile of a convolution's results, in blocks of channels: some neighbouring pixels of one row.
+
+    ``A`` is an image in blocks of channels, or plain, of which a result reads rows from the first one on and columns
+    from ``start - before`` on; columns that it does not have are zeros, and only the kernel's columns from ``low`` up
+    to ``high`` are sure to meet none of them. Where it is flat, all pixels of the image are one row.
+    """
+    axes, last = range(rank), rank - 1
+    name = f"convolve_{form}{flat or ''}_{rank}d_{dtype}"
+    kernels, sides = [f"kernel_{k}" for k in axes], [f"side_{k}" for k in axes]
+    inner = ["size"] if form == "blocked" else []
+    sizes = ["blocks", "most", "w", "lanes", "channels", *kernels, *sides, *inner, "start", "before", "step"]
+    sizes += [*(f"dilation_{k}" for k in axes), "low", "high"]
+    steps, m = [f"v{n}" for n in ("channel", *(f"k{k}" for k in axes))], ["vm"] if inner else []
+    column = f"start + vp * step + vk{last} * dilation_{last} - before"
+    places = [*(f"vk{k} * dilation_{k}" for k in axes[:-1]), column]
+    inside = f"{column} >= 0 and {column} < side_{last}"
+    if flat:
+        behind = [" * ".join(["1", *sides[k + 1 :]]) for k in axes]
+        places = [f"({column}) // ({b}) % {s}" for b, s in zip(behind, sides, strict=True)]
+        inside = "True"
+    names = ", ".join(["vq", "vp", "vl", *steps, *m])
+    loops = ", ".join(n[1:] for n in ("vq", "vp", "vl", *steps, *m))
+    element = f"A[{', '.join([steps[0], *places, *m])}]"
+    value = element if flat else f"select({inside}, {element}, 0.0)"
+    description = read(f"""\
+@program
+def {name}(
+    C: Buffer[(blocks, most, lanes), "{dtype}"], A: Buffer[({", ".join(["channels", *sides, *inner])}), "{dtype}"],
+    B: Buffer[({", ".join(["blocks", "channels", *kernels, *inner, "lanes"])}), "{dtype}"],
+    {", ".join(f"{n}: size" for n in sizes)},
+):
+    for q, p, l in grid(blocks, w, lanes):
+        with block("start"):
+            vq, vp, vl = axis.remap("SSS", [q, p, l])
+            C[vq, vp, vl] = 0.0
+    for {loops} in grid(blocks, w, lanes, channels, {", ".join([*kernels, *inner])}):
+        with block("convolution"):
+            {names} = axis.remap("SSS{"R" * (1 + rank + len(inner))}", [{loops}])
+            C[vq, vp, vl] = C[vq, vp, vl] + {value} * B[{", ".join(["vq", *steps, *m, "vl"])}]
+""")
+    return TensorIntrin(name, description, description, f"graphopt.kernels.convolution.convolve_{form}_{rank}d")
+
+
 FAMILIES: Mapping[str, Family] = {
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
     r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
+    r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""
 

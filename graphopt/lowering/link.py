@@ -22,7 +22,7 @@ from graphopt.lowering.expressions import Apply, Var, const, walk
 from graphopt.lowering.given import Called, Placed, inputs_of
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.loops import Buffer as NestBuffer
-from graphopt.lowering.loops import Nest, Store, blocks, inner, statements
+from graphopt.lowering.loops import Invoke, Nest, Store, blocks, inner, statements
 from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
 from graphopt.lowering.operators.indices import equally_many
@@ -170,7 +170,8 @@ class Linker:
     ) -> Iterator[Call]:
         """The calls that do what a nest says."""
         for made, emitted in self.emit(nest, is_ready):
-            yield self.call(emitted, buffers, sizes, label, nodes, made)
+            counted = nest if any(isinstance(s, Invoke) for s in statements(made.body)) else made
+            yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
 
     def call(
         self,
@@ -180,8 +181,10 @@ class Linker:
         label: str,
         nodes: tuple[str, ...],
         made: Nest | None,
+        counted: Nest | None = None,
     ) -> Call:
-        """One call of a kernel; buffers that are not known yet are scratch memory."""
+        """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
+        ``counted``: functions that a scheduled nest calls do not show theirs."""
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
@@ -196,7 +199,7 @@ class Linker:
             emitted.parallel,
             label,
             nodes,
-            0 if made is None else flops(made, sizes),
+            0 if counted is None else flops(counted, sizes),
             total(*moved),
             emitted.messages,
         )

@@ -53,13 +53,14 @@ def _conditions(block: Block) -> Iterator[Expr]:
         for whole in expressions(stmt):
             for part in walk(whole):
                 if isinstance(part, Apply) and part.fn == "select":
-                    yield from _comparisons(part.args[0])
+                    yield from comparisons(part.args[0])
 
 
-def _comparisons(condition: Expr) -> Iterator[Expr]:
+def comparisons(condition: Expr) -> Iterator[Apply]:
+    """The comparisons of indices that are to hold together."""
     if isinstance(condition, Apply) and condition.fn == "and":
         for arg in condition.args:
-            yield from _comparisons(arg)
+            yield from comparisons(arg)
     elif isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX:
         yield condition
 

@@ -1,8 +1,9 @@
 """Object code in memory: an ELF loader of our own, for what a compiler gives for one kernel.
 
-An object is a relocatable ELF file for x86-64 that defines the function ``entry``. All objects of a
-program share one mapping: code and constants, which are read-only once they are in place, and behind them
-what is writable. Functions outside are called through stubs in the mapping, since they may be too far away.
+An object is a relocatable ELF file for x86-64 that defines the function ``entry``, or one by another name, which other
+objects call. All objects of a program share one mapping: code and constants, which are read-only once they are in
+place, and behind them what is writable. Functions outside are called through stubs in the mapping, since they may be
+too far away.
 The numbers are those of the System V ABI, AMD64 supplement.
 """
 
@@ -19,6 +20,8 @@ from graphopt.errors import ReadError
 from graphopt.runtime import libraries
 
 ENTRY = "entry"
+SHARED_PREFIX = "graphopt_"
+"""How names of functions begin that an object has for others."""
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -28,7 +31,7 @@ _RELOCATION = struct.Struct("<QQq")
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _INIT_ARRAYS, _REL = 1, 2, 4, 8, (14, 15, 16), 9
 _WRITE, _ALLOC, _TLS_FLAG = 1, 2, 0x400
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
-_WEAK = 2
+_GLOBAL, _WEAK = 1, 2
 
 _NONE, _R64, _PC32, _PLT32, _R32, _R32S, _PC64 = 0, 1, 2, 4, 10, 11, 24
 _GOT = (9, 41, 42)
@@ -62,7 +65,12 @@ class _Symbol:
     section: int
     value: int
     size: int
-    is_weak: bool
+    binding: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other objects may use it."""
+        return self.binding == _GLOBAL and self.section != _UNDEFINED and self.name.startswith(SHARED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +98,18 @@ class _Layout:
     slots: dict[str | tuple[int, int], int] = field(default_factory=dict)
     """Addresses in memory: of functions outside by name, of symbols by object and number."""
     stubs: dict[str, int] = field(default_factory=dict)
+    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What objects have for others, by object and number."""
     fixed: int = 0
     """Bytes that become read-only; what follows stays writable."""
     size: int = 0
 
 
 class Image:
-    """Objects that were loaded; ``entries`` are the addresses of their ``entry``, valid as long as the image lives."""
+    """Objects that were loaded; ``entries`` are the addresses of their ``entry``, valid as long as the image lives.
+
+    Objects without one are there for others.
+    """
 
     __slots__ = ("_memory", "_pin", "entries", "size")
 
@@ -114,7 +127,8 @@ class Image:
         _fill(self._memory, start, read, layout)
         if layout.fixed:
             _protect(start, layout.fixed)
-        self.entries = tuple(start + _entry(o, n, layout) for n, o in enumerate(read))
+        found = (_entry(o, n, layout) for n, o in enumerate(read))
+        self.entries = tuple(start + place for place in found if place is not None)
 
 
 def undefined(code: bytes) -> tuple[str, ...]:
@@ -169,7 +183,7 @@ def _symbols(sections: tuple[_Section, ...]) -> tuple[_Symbol, ...]:
             raise ValueError("a symbol lies outside of its section")
         if section == _COMMON and size > 1 << 31:
             raise ValueError(f"a symbol has {size} bytes")
-        found.append(_Symbol(_name(text, name), section, value, size, info >> 4 == _WEAK))
+        found.append(_Symbol(_name(text, name), section, value, size, info >> 4))
     return tuple(found)
 
 
@@ -211,13 +225,15 @@ def _laid_out(objects: Sequence[_Object]) -> _Layout:
     layout = _Layout()
     _place_sections(objects, layout, writable=False)
     for number, o in enumerate(objects):
+        layout.shared |= {s.name: (number, n) for n, s in enumerate(o.symbols) if s.is_shared}
+    for number, o in enumerate(objects):
         for r in o.relocations:
-            symbol = o.symbols[r.symbol]
-            outside = symbol.section == _UNDEFINED
+            home = _home(objects, layout, number, r)
+            outside = isinstance(home, str)
             if r.kind in _GOT or (outside and r.kind == _PLT32):
-                layout.slots.setdefault(symbol.name if outside else (number, r.symbol), 0)
-            if outside and r.kind == _PLT32:
-                layout.stubs.setdefault(symbol.name, 0)
+                layout.slots.setdefault(home, 0)
+            if isinstance(home, str) and r.kind == _PLT32:
+                layout.stubs.setdefault(home, 0)
     layout.size = _up(layout.size, 64)
     for name in layout.stubs:
         layout.stubs[name], layout.size = layout.size, layout.size + _STUB
@@ -231,6 +247,12 @@ def _laid_out(objects: Sequence[_Object]) -> _Layout:
                 layout.places[number, -n] = _up(layout.size, _alignment(symbol.value))
                 layout.size = layout.places[number, -n] + symbol.size
     return layout
+
+
+def _home(objects: Sequence[_Object], layout: _Layout, number: int, r: _Relocation) -> str | tuple[int, int]:
+    """The object and number of the symbol that is meant, or the name of one that no object has."""
+    symbol = objects[number].symbols[r.symbol]
+    return layout.shared.get(symbol.name, symbol.name) if symbol.section == _UNDEFINED else (number, r.symbol)
 
 
 def _place_sections(objects: Sequence[_Object], layout: _Layout, writable: bool) -> None:
@@ -264,19 +286,18 @@ def _relocate(
     memory: mmap.mmap, start: int, objects: Sequence[_Object], layout: _Layout, number: int, r: _Relocation
 ) -> None:
     """Write one address, or the distance to it, into the mapping."""
-    symbol = objects[number].symbols[r.symbol]
-    outside = symbol.section == _UNDEFINED
+    symbol, home = objects[number].symbols[r.symbol], _home(objects, layout, number, r)
     place = layout.places[number, r.section] + r.offset
     if r.kind == _NONE:
         return
     if r.kind in _GOT:
-        target = start + layout.slots[symbol.name if outside else (number, r.symbol)]
-    elif outside and r.kind == _PLT32:
-        target = start + layout.stubs[symbol.name]
-    elif outside:
-        target = 0 if symbol.is_weak else libraries.address(symbol.name)
+        target = start + layout.slots[home]
+    elif not isinstance(home, str):
+        target = _value(objects, home, start, layout)
+    elif r.kind == _PLT32:
+        target = start + layout.stubs[home]
     else:
-        target = _value(objects, (number, r.symbol), start, layout)
+        target = 0 if symbol.binding == _WEAK else libraries.address(home)
     value = target + r.addend
     if r.kind in (_PC32, _PLT32, _PC64, *_GOT):
         value -= start + place
@@ -307,10 +328,13 @@ def _value(objects: Sequence[_Object], key: tuple[int, int], start: int, layout:
     return start + place + symbol.value
 
 
-def _entry(o: _Object, number: int, layout: _Layout) -> int:
+def _entry(o: _Object, number: int, layout: _Layout) -> int | None:
+    """Where an object's ``entry`` is; None for one that is there for others."""
     for symbol in o.symbols:
         if symbol.name == ENTRY and (number, symbol.section) in layout.places:
             return layout.places[number, symbol.section] + symbol.value
+    if any(place[0] == number for place in layout.shared.values()):
+        return None
     raise ReadError(f"object {number} is no kernel: it has no function {ENTRY!r}")
 
 

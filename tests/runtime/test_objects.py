@@ -1,14 +1,17 @@
 import ctypes
 import struct
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llvmlite.binding import Target, parse_assembly
 
 from graphopt.errors import ReadError
+from graphopt.kernels.codegen import object_code
 from graphopt.kernels.compile import compile_kernels
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import libraries
@@ -28,6 +31,20 @@ def kernel(a, b, lo, hi):
     ("float64", "float64"),
 )
 WEIGHTS = np.array([1.5, -2.0, 3.25, 0.0, 7.0, 11.0, 13.0, 17.0])
+
+OTHER = """
+from llvmlite import ir
+from numba import float64 as real
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+@intrinsic
+def other(typingctx, x):
+    def generate(context, builder, signature, args):
+        kind = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "graphopt_erf"), args)
+    return real(real), generate
+"""
 
 PRODUCT = Kernel(
     '''"""c = a b, by BLAS"""
@@ -100,6 +117,26 @@ def test_a_function_that_no_library_has_is_named() -> None:
     other = code.replace(b"\0erf\0", b"\0erg\0")
     with pytest.raises(ReadError, match="compiled code calls 'erg', which neither C's libraries nor BLAS have"):
         Image([other])
+
+
+def twice() -> bytes:
+    """An object that has a function for others."""
+    text = "define double @graphopt_erf(double %x) {\n  %y = fadd double %x, %x\n  ret double %y\n}"
+    code: bytes = Target.from_default_triple().create_target_machine(reloc="pic").emit_object(parse_assembly(text))
+    return code
+
+
+def test_objects_call_what_others_have_for_them(tmp_path: Path) -> None:
+    source = TABLE.source.replace("from math import erf", OTHER).replace("erf(a[i])", "other(a[i])")
+    code = object_code(Kernel(source, TABLE.params), tmp_path / "kernel.py")
+    with pytest.raises(ReadError, match="compiled code calls 'graphopt_erf'"):
+        Image([code])
+    a, b = np.linspace(-1, 1, 20), np.zeros(20)
+    for objects_ in ([code, twice()], [twice(), code]):
+        image = Image(objects_)
+        assert len(image.entries) == 1
+        assert call(image.entries[0], a, b, hi=20) == 0
+        np.testing.assert_array_equal(b, 2 * a + WEIGHTS[np.arange(20) % 8])
 
 
 def test_an_object_without_an_entry_is_no_kernel() -> None:

@@ -1,0 +1,21 @@
+"""Code that many kernels call, and that is compiled once for all of them: its name says what it is made for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphopt.errors import CompilationError
+from graphopt.kernels import convolution
+
+FAMILIES: Mapping[str, Callable[..., Any]] = {convolution.PATTERN: convolution.convolution}
+"""What names are made up of, and what makes the module of LLVM that has the function of that name."""
+
+
+def shared_module(name: str) -> Any:
+    """The module with the function of that name. Raises CompilationError where there is none."""
+    for pattern, family in FAMILIES.items():
+        if found := re.fullmatch(pattern, name):
+            return family(*(int(g) if g.isdigit() else g for g in found.groups()))
+    raise CompilationError(f"no kernels share the code {name!r}")

@@ -1,0 +1,25 @@
+"""Code that kernels share is made by its name."""
+
+import pytest
+
+from graphopt.errors import CompilationError
+from graphopt.kernels.compile import compile_kernels
+from graphopt.kernels.convolution import Form
+from graphopt.kernels.kernel import SHARED, Kernel
+from graphopt.kernels.shared import shared_module
+from graphopt.runtime.objects import Image
+
+
+def test_a_name_says_what_the_code_is_made_for() -> None:
+    form = Form("float32", 1, 16, 2, 3, 2)
+    assert shared_module(form.name).get_global(form.name).name == form.name
+
+
+@pytest.mark.parametrize("name", ["graphopt_nothing", "graphopt_convolve_float32_16x16_2x14"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(CompilationError, match=f"no kernels share the code '{name}'"):
+        shared_module(name)
+
+
+def test_it_is_there_for_others_and_no_kernel() -> None:
+    assert Image(compile_kernels([Kernel(Form("float32", 1, 16, 1, 1, 1).name, (SHARED,))])).entries == ()
