@@ -112,6 +112,25 @@ def test_of_nothing_there_is_no_largest(op: str) -> None:
         made(floats(3, 0))
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "Conv(x, float32[4, 3, 1, 1]{0.5, ...}, b, kernel_shape=[1, 1])",
+        "ConvTranspose(x, float32[3, 4, 2, 2]{0.5, ...}, b, kernel_shape=[2, 2])",
+        "ConvTranspose(x, float32[3, 4, 2, 2]{0.5, ...}, b, kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])",
+        "BatchNormalization(Concat(x, y, axis=1), b, b, b, b)",
+        "InstanceNormalization(Concat(x, y, axis=1), b, b)",
+    ],
+)
+def test_numbers_of_channels_that_do_not_fit_are_refused(op: str) -> None:
+    made = compiled(f"x: float32[1, c, 3, 3] y: float32[1, 1, 3, 3] b: float32[m] z = {op} w = Neg(y) return z, w")
+    y = floats(1, 1, 3, 3)
+    assert np.isfinite(made(np.abs(floats(1, 3, 3, 3)), y, np.ones(4, np.float32))["z"]).all()
+    for c, m in ((3, 1), (2, 4)):
+        with pytest.raises(ExecutionError, match="sizes of its inputs do not agree"):
+            made(floats(1, c, 3, 3), y, np.ones(m, np.float32))
+
+
 @pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
 def test_elements_that_do_not_fill_a_shape_are_refused(shape: str) -> None:
     made = compiled(f"x: float32[a, b] y = Relu(Reshape(x, {shape})) return y")

@@ -8,6 +8,7 @@ from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
 from graphopt.lowering.operators.elements import integer, label, wide, widened
+from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import rounded
 from graphopt.lowering.operators.windows import Windows, image, integers, padded, windows
@@ -36,7 +37,8 @@ def convolution(op: Operation, x: Tensor, w: Tensor) -> Tensor:
 
     if Const(0) in w.shape[1:]:
         raise NotLowered(f"{op.op} over an empty window")
-    return compute(shape, element, name=label(op))
+    fits = matching(op, (x.shape[1], w.shape[0]), (w.shape[1] * group, shape[1]))
+    return compute(shape, element, name=label(op), requirements=fits)
 
 
 def with_bias(op: Operation, total: Tensor, k: int) -> Tensor:
@@ -49,7 +51,7 @@ def with_bias(op: Operation, total: Tensor, k: int) -> Tensor:
     def element(n: Expr, o: Expr, *at: Expr) -> Expr:
         return cast(total[(n, o, *at)] + cast(widened(bias[o]), total.dtype), dtype)
 
-    return compute(total.shape, element, name="biased")
+    return compute(total.shape, element, name="biased", requirements=matching(op, bias.shape, total.shape[1:2]))
 
 
 def _conv_transpose(op: Operation) -> Tensor:
@@ -90,7 +92,8 @@ def _by_phases(op: Operation, where: Windows) -> Tensor:
             weight = select(conjunction(*beyond), weight, const(0, w.dtype))
         return t.sum(cast(widened(whole[(n, c, *met)]), inner) * cast(widened(weight), inner), channel, *turns)
 
-    parts = compute((*shape[:2], *(Const(s) for s in strides), *counts), element, name="phases")
+    spread = (*shape[:2], *(Const(s) for s in strides), *counts)
+    parts = compute(spread, element, name="phases", requirements=matching(op, x.shape[1:2], w.shape[:1]))
 
     def result(n: Expr, o: Expr, *at: Expr) -> Expr:
         places = [i + b for i, b in zip(at, where.before, strict=True)]
@@ -121,7 +124,8 @@ def _scattered(op: Operation, where: Windows) -> Tensor:
         weight = cast(widened(w[(c, o if group == 1 else o % share, *(s.var for s in steps))]), inner)
         return t.sum(select(conjunction(*inside), value * weight, const(0, inner)), channel, *steps)
 
-    return with_bias(op, compute(shape, element, name=label(op)), 2)
+    fits = matching(op, x.shape[1:2], w.shape[:1])
+    return with_bias(op, compute(shape, element, name=label(op), requirements=fits), 2)
 
 
 def _transposed(op: Operation, size: Sequence[Expr], kernel: Sequence[Expr], output: Sequence[Expr]) -> Windows:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.compute import Requirement, Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, as_expr, cast, equal, select
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
 from graphopt.lowering.operators.elementwise import power
+from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.reductions import At, count, normalized, over, without
 
@@ -55,7 +56,7 @@ def _batch(op: Operation) -> Sequence[Tensor]:
         scale, shift, center, spread = (cast(p[at[1]], inner) for p in (op.input(1), op.input(2), mean, variance))
         return cast((element(*at) - center) * (scale / apply("sqrt", spread + epsilon)) + shift, dtype)
 
-    y = compute(x.shape, normal, dtype, label(op))
+    y = compute(x.shape, normal, dtype, label(op), _by_channel(op, (1, 2, 3, 4)))
     if not training:
         return [y]
     momentum = number(op, "momentum")
@@ -78,6 +79,11 @@ def _scaled(op: Operation, value: Expr, channel: Expr) -> Expr:
     return value * scale + shift
 
 
+def _by_channel(op: Operation, inputs: Sequence[int]) -> list[Requirement]:
+    """That inputs hold a number for each channel."""
+    return [r for k in inputs for r in matching(op, op.input(k).shape, op.input(0).shape[1:2])]
+
+
 def _instance(op: Operation) -> Tensor:
     x, dtype = op.input(0), op.dtype()
 
@@ -90,7 +96,7 @@ def _instance(op: Operation) -> Tensor:
     def normal(*at: Expr) -> Expr:
         return cast(_scaled(op, (element(*at) - mean[at[:2]]) * inverse[at[:2]], at[1]), dtype)
 
-    return compute(x.shape, normal, dtype, label(op))
+    return compute(x.shape, normal, dtype, label(op), _by_channel(op, (1, 2)))
 
 
 def _group(op: Operation) -> Tensor:
@@ -109,7 +115,7 @@ def _group(op: Operation) -> Tensor:
         row = (at[0], at[1] // within)
         return cast(_scaled(op, (widened(x[at]) - mean[row]) * inverse[row], at[1]), dtype)
 
-    return compute(x.shape, normal, dtype, label(op))
+    return compute(x.shape, normal, dtype, label(op), _by_channel(op, (1, 2)))
 
 
 def _mean_variance(op: Operation) -> Tensor:
