@@ -19,6 +19,23 @@ Array = npt.NDArray[Any]
 
 SMALL = 64
 """Constants of at most this many elements are compared by their elements."""
+ALIGNMENT = 64
+"""Bytes of the widest vectors, which are read in one step where their address is a multiple of it."""
+
+
+def aligned(array: Array) -> Array:
+    """An array that was computed, row-major, in memory from which whole vectors are read in one step.
+
+    The array itself where it is so already, is small, or shares its memory with another as it is.
+    """
+    is_whole = array.flags.c_contiguous and (array.base is not None or array.ctypes.data % ALIGNMENT == 0)
+    if is_whole or array.dtype.kind in "OUS" or array.size <= SMALL:
+        return array
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    skip = -memory.ctypes.data % ALIGNMENT
+    made: Array = memory[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
 
 
 class Constant:

@@ -19,7 +19,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops, rounds
 from graphopt.ir.added import Filling, added
 from graphopt.ir.bounds import fact_of
-from graphopt.ir.constants import BITS, Array, Constant
+from graphopt.ir.constants import BITS, Array, Constant, aligned
 from graphopt.ir.contrib_meaning import MEANINGS
 from graphopt.ir.corrections import CORRECTIONS
 from graphopt.ir.facts import Fact
@@ -83,7 +83,7 @@ def _as_constant(op: str, array: object, fact: Fact) -> Constant:
         or any(isinstance(n, int) and n != m for n, m in zip(fact.shape, array.shape, strict=True))
     ):
         raise EvaluationError(f"the reference implementation of {op} gives the shape {list(array.shape)}")
-    return Constant.of(array, dtype)
+    return Constant.of(aligned(array), dtype)
 
 
 # -- what is not computed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.ir.constants import SMALL, Array, Constant
+from graphopt.ir.constants import ALIGNMENT, SMALL, Array, Constant, aligned
 
 
 def test_elements_are_read_only_when_asked_for() -> None:
@@ -53,3 +53,18 @@ def test_strings_are_constants_too() -> None:
     constant = Constant.of(np.array(["ab", "c"], dtype=object))
     assert constant.dtype == "string"
     assert constant == Constant.of(np.array(["ab", "c"], dtype=object))
+
+
+def test_computed_elements_lie_where_vectors_read_them_in_one_step() -> None:
+    whole = np.arange(3000, dtype=np.float32)
+    for array in (whole.reshape(30, 100).T, np.array(whole[1:]), np.array(whole[2:])):
+        made = aligned(array)
+        assert made.flags.c_contiguous
+        assert made.ctypes.data % ALIGNMENT == 0
+        np.testing.assert_array_equal(made, array)
+
+
+def test_elements_that_another_array_holds_are_not_written_twice() -> None:
+    part = np.arange(3000, dtype=np.float32)[1:]
+    assert aligned(part) is part
+    assert aligned(words := np.array(["a"] * 100)) is words
