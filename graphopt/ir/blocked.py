@@ -4,7 +4,8 @@ A blocked image is ``[N, ceil(C/size), *spatial, size]``: neighbours in memory a
 pixel, as vectors want them. Lanes beyond the last channel are zeros where an image was blocked, and
 whatever an op makes of them after that. Weights come in three forms: ``blocked`` for blocked images
 ``[O/s, I/s, *kernel, s (input), s (output)]``, ``plain`` for images of few channels that are not
-blocked ``[O/s, I, *kernel, s]``, and ``depthwise`` ``[C/s, *kernel, s]``. A bias is ``[O/s, s]``.
+blocked ``[O/s, I, *kernel, s]``, and ``depthwise`` ``[C/s, *kernel, s]``. A bias is ``[O/s, s]``. The windows of a
+transposed convolution do not overlap: its strides are their sizes.
 """
 
 from __future__ import annotations
@@ -91,6 +92,14 @@ def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     return (blocked(y, size),)
 
 
+def _conv_transpose(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
+    image, weights, *bias = _inputs(x)
+    plain = np.swapaxes(unpacked(weights, "blocked"), 0, 1)
+    window: Any = {"kernel_shape": plain.shape[2:], "strides": plain.shape[2:]}
+    (y,) = apply("ConvTranspose", [unblocked(image), plain, *(b.reshape(-1) for b in bias)], **window)
+    return (blocked(y, weights.shape[-1]),)
+
+
 def _pool(op: str) -> Meaning:
     def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         (image,) = _inputs(x)
@@ -106,6 +115,7 @@ MEANINGS: dict[str, Meaning] = {
     "graphopt::BlockWeights": _block_weights,
     "graphopt::BlockedAveragePool": _pool("AveragePool"),
     "graphopt::BlockedConv": _conv,
+    "graphopt::BlockedConvTranspose": _conv_transpose,
     "graphopt::BlockedMaxPool": _pool("MaxPool"),
     "graphopt::Unblock": _unblock,
 }

@@ -175,6 +175,7 @@ CONTRIB: dict[str, Contrib] = {
     "graphopt::BlockWeights": Contrib("W", "Y", {"size": 16, "form": "blocked"}, _FLOATS),
     "graphopt::BlockedAveragePool": Contrib("X", "Y", {**_WINDOW, "count_include_pad": 0}, _FLOATS),
     "graphopt::BlockedConv": Contrib("X W B?", "Y", {**_CONV, "form": "blocked"}, _FLOATS),
+    "graphopt::BlockedConvTranspose": Contrib("X W B?", "Y", {}, _FLOATS),
     "graphopt::BlockedMaxPool": Contrib("X", "Y", _WINDOW, _FLOATS),
     "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
     "SimplifiedLayerNormalization": Contrib(

@@ -78,6 +78,17 @@ def _conv(call: Call) -> Types:
     return [call.tensor((x[0], w[0], *windows(call, spatial, w[before:-after]), w[-1]))]
 
 
+def _conv_transpose(call: Call) -> Types:
+    x, w = call.shape(0), call.shape(1)
+    if x is None or w is None:
+        return [None]
+    if len(x) < 4 or len(w) != len(x) + 1:
+        raise ValueError(f"blocked weights {spell(w)} do not fit an image {spell(x)}")
+    agree(x[1], w[1], "the blocks of the image and of the weights")
+    agree(x[-1], w[-1], "the sizes of blocks")
+    return [call.tensor((x[0], w[0], *(n * k for n, k in zip(x[2:-1], w[2:-2], strict=True)), w[-1]))]
+
+
 def _pool(call: Call) -> Types:
     x, kernel = call.shape(0), call.integers("kernel_shape")
     if x is None or kernel is None:
@@ -90,6 +101,7 @@ BLOCKED: dict[str, Inference] = {
     "graphopt::BlockWeights": _block_weights,
     "graphopt::BlockedAveragePool": _pool,
     "graphopt::BlockedConv": _conv,
+    "graphopt::BlockedConvTranspose": _conv_transpose,
     "graphopt::BlockedMaxPool": _pool,
     "graphopt::Unblock": _unblock,
 }

@@ -177,6 +177,8 @@ def conv_transpose(call: Call) -> Types:
         return [call.tensor((x[0], channels, *given[-n:]))]
     strides, dilations = call.integers("strides") or (1,) * n, call.integers("dilations") or (1,) * n
     pads, extra = call.integers("pads") or (0,) * (2 * n), call.integers("output_padding") or (0,) * n
+    if any(len(steps) != n for steps in (strides, dilations, extra)) or len(pads) != 2 * n:
+        raise ValueError(f"strides, dilations or pads do not fit {n} spatial axes")
     same_size = call.text("auto_pad").startswith("SAME")
     spatial: list[Size] = []
     for i, size in enumerate(x[2:]):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from graphopt.lowering.addresses import tidy
+from graphopt.lowering.addresses import polynomial, tidy
 from graphopt.lowering.chain_facts import collapsed, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, walk
@@ -31,6 +32,23 @@ from graphopt.lowering.loops import (
 def with_axes_redrawn(first: Chain, rest: Sequence[Chain]) -> tuple[Chain, tuple[Chain, ...]]:
     """A contraction and what is done to each of its elements, on the spatial axes that suit it."""
     return _merged(*_split(first, tuple(rest)))
+
+
+def following(chain: Chain, first: Chain) -> Chain:
+    """The element-wise block on the axes of the first, where it reads what that makes at quotients and rests of its own
+    (as depth that becomes space); else as it is."""
+    made = first.stores[0].buffer
+    read = [a.indices for a in chain.accesses if a.buffer == made]
+    if len(chain.axes) >= len(first.spatial) or len(set(read)) != 1 or len(read[0]) != len(first.spatial):
+        return chain
+    for place, (outer, inner) in enumerate(pairwise(first.spatial)):
+        number, rest = read[0][place : place + 2]
+        if not isinstance(inner.extent, Const) or not isinstance(number, Apply):
+            continue
+        axis = next((a for a in chain.axes if (a.var // inner.extent, a.var % inner.extent) == (number, rest)), None)
+        if axis is not None and polynomial(axis.extent) == polynomial(outer.extent * inner.extent):
+            return following(with_axis_split(chain, chain.axes.index(axis), (outer.extent, inner.extent)), first)
+    return chain
 
 
 def _split(first: Chain, rest: tuple[Chain, ...]) -> tuple[Chain, tuple[Chain, ...]]:
@@ -58,7 +76,7 @@ def _group_width(block: Block, axis: Axis) -> int | None:
     return None
 
 
-def with_axis_split(chain: Chain, place: int, parts: tuple[Const, Const]) -> Chain:
+def with_axis_split(chain: Chain, place: int, parts: tuple[Expr, Expr]) -> Chain:
     """The chain with two axes in place of the spatial one of that number: they count it in the parts' sizes."""
     axis = chain.spatial[place]
     outer, inner = (Axis(Var(f"{axis.var.name}{s}"), n, "spatial") for s, n in zip("gk", parts, strict=True))

@@ -236,18 +236,18 @@ def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
     return start, step
 
 
-def is_follower(chain: Chain, first: Chain, nest: Nest) -> bool:
-    """Whether a block does something to each element of the first by itself."""
+def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = None) -> bool:
+    """Whether a block does something to each element of the first by itself. ``written`` is the block on the
+    axes of its own results, where ``chain`` has others."""
     made = first.stores[0].buffer
     if chain.block.init is not None or made not in nest.allocs:
         return False
     if [a.extent for a in chain.axes] != [a.extent for a in first.spatial]:
         return False
-    return all(
-        len(a.indices) == len(chain.axes) and all(map(_is_at, a.indices, chain.axes))
-        for a in chain.accesses
-        if a.buffer == made or a.is_write
-    )
+    own = chain if written is None else written
+    read = [(a.indices, chain.axes) for a in chain.accesses if a.buffer == made]
+    stored = [(a.indices, own.axes) for a in own.accesses if a.is_write]
+    return all(len(at) == len(axes) and all(map(_is_at, at, axes)) for at, axes in (*read, *stored))
 
 
 def _is_at(index: Expr, axis: Axis) -> bool:

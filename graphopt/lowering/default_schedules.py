@@ -24,7 +24,7 @@ from math import prod
 from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
-from graphopt.lowering.chain_axes import with_axes_redrawn
+from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import (
     at_point,
     bytes_of,
@@ -424,8 +424,10 @@ class _Scheduler:
         place = next((k for k, c in enumerate(found) if c.block.init is not None), None)
         if place is None:
             return None
-        before, first, rest = found[:place], found[place], found[place + 1 :]
-        if not all(is_follower(c, first, self.nest) for c in rest):
+        before, first = found[:place], found[place]
+        rest = [following(c, first) for c in found[place + 1 :]]
+        written = zip(rest, found[place + 1 :], strict=True)
+        if not all(is_follower(c, first, self.nest, own) for c, own in written):
             return None
         made: Stmt | None
         if found_ := convolution_of(first, [*before, *rest]):

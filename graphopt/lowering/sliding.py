@@ -62,7 +62,7 @@ def sliding(first: Chain) -> Sliding | None:
     along = next((a for a in first.spatial[-2::-1] if a.extent != Const(1)), None)
     if along is None or not any(a.varies(along.var) for a in read):
         return None
-    if any(a.varies(along.var) and not a.varies(vector.var) for a in read):  # a number that all lanes share
+    if any(not a.varies(vector.var) for a in read):  # a number that all lanes share, which is worth keeping
         return None
     clip = clipped(first)
     if clip is None or any(clip.moves(a, vector) for a in first.reduced):

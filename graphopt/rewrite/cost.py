@@ -37,7 +37,7 @@ PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
-    "graphopt::BlockedConv "
+    "graphopt::BlockedConv graphopt::BlockedConvTranspose "
     "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
@@ -307,6 +307,8 @@ class CostModel:
             return 2.0 * steps * sum(map(self.elements, inputs[1:3])), 1.0, "recurrent"
         if name == "BlockedConv":  # lanes that fill up blocks are computed like others
             return 2.0 * out * product(b[1:-1]), 1.0, self._kind_of_blocked(attrs)
+        if name == "BlockedConvTranspose":
+            return 2.0 * out * product((*b[1:2], *b[-2:-1])), 1.0, self._kind_of_blocked(attrs)
         kind = self._kind_of_convolution(a, b)
         if name == "ConvTranspose":
             return 2.0 * product(a) * product(b[1:]), 1.0, kind

@@ -120,3 +120,13 @@ def test_what_does_not_fit_is_refused(op: str, shapes: Sequence[tuple[int, ...]]
 
 TRIED = frozenset(MEANINGS)
 """The ops that the tests above cover."""
+
+
+def test_transposed_convolutions_whose_windows_do_not_overlap() -> None:
+    x, w, bias = image(2, 20, 3, 4), image(20, 18, 2, 3), image(18)
+    packed_weights = packed(np.swapaxes(w, 0, 1), 16, "blocked")
+    filled = np.pad(bias, (0, 14)).reshape(2, 16)
+    y = compute("graphopt::BlockedConvTranspose", blocked(x, 16), packed_weights, filled)
+    plain = compute("ConvTranspose", x, w, bias, kernel_shape=(2, 3), strides=(2, 3))
+    assert np.allclose(unblocked(y)[:, :18], plain, atol=1e-4)
+    assert not unblocked(y)[:, 18:].any()

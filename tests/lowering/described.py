@@ -323,6 +323,19 @@ def out_of_blocks(channels: int = 24) -> Nest:
     return t.nest("out_of_blocks", [x, y], [z], [N])
 
 
+def depth_to_space() -> Nest:
+    """A product for each point, whose results are spread out over space, above zero."""
+    x, w = t.placeholder((N, N, 5)), t.placeholder((2, 3, 5, 16), name="w")
+    k = t.reduce_axis(5)
+
+    def element(i: Var, p: Var, j: Var, q: Var, lane: Var) -> t.Reduction:
+        return t.sum(x[i, j, k.var] * w[p, q, k.var, lane], k)
+
+    y = t.compute((N, 2, N, 3, 16), element, name="y")
+    z = t.compute((N * 2, N * 3, 16), lambda i, j, lane: maximum(y[i // 2, i % 2, j // 3, j % 3, lane], 0.0), name="z")
+    return t.nest("depth_to_space", [x, w], [z], [N])
+
+
 FIXED: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
@@ -350,6 +363,6 @@ SYMBOLIC: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(rows_of_any_length, one_row_of_any_length, any_elements, any_matrices, any_across),
-        *(any_convolution, any_depthwise, joined_in_blocks, any_turned, into_blocks, out_of_blocks),
+        *(any_convolution, any_depthwise, joined_in_blocks, any_turned, into_blocks, out_of_blocks, depth_to_space),
     )
 }

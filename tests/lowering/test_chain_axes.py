@@ -1,8 +1,8 @@
-from graphopt.lowering.chain_axes import with_axes_redrawn
+from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.expressions import Const
 from graphopt.lowering.loops import Nest
-from tests.lowering.described import FIXED, SYMBOLIC
+from tests.lowering.described import FIXED, SYMBOLIC, depth_to_space
 
 
 def chains_of(nest: Nest) -> tuple[Chain, ...]:
@@ -34,3 +34,12 @@ def test_axes_stay_that_conditions_use() -> None:
 def test_sizes_that_are_not_known_are_no_hindrance() -> None:
     first, *rest = chains_of(SYMBOLIC["any_across"]())
     assert with_axes_redrawn(first, rest) == (first, tuple(rest))
+
+
+def test_what_becomes_space_is_followed_on_the_axes_of_the_depth() -> None:
+    first, last = chains_of(depth_to_space())
+    drawn = following(last, first)
+    assert [a.extent for a in drawn.axes] == [a.extent for a in first.spatial]
+    assert following(first, first) is first
+    (flat, *others) = chains_of(FIXED["grouped_convolution"]())
+    assert [following(c, flat) for c in others] == others

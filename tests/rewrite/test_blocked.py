@@ -24,6 +24,8 @@ x: float32[1, 32, 12, 12]
 w1: float32[{c}, 32, 3, 3]
 w2: float32[{c}, 1, 3, 3]
 w3: float32[{c}, {c}, 1, 1]
+w4: float32[{c}, {c}, 2, 3]
+b4: float32[{c}]
 b: float32[{c}]
 {scale}a = Conv(x, w1, b, pads=[1, 1, 1, 1])
 """
@@ -37,6 +39,8 @@ BODIES = {
     "hard swish": "p = Add(a, 3.0)\nq = Clip(p, 0.0, 6.0)\nm = Mul(a, q)\nd = Div(m, 6.0)\ny = Conv(d, w3)",
     "swish": "s = Sigmoid(a)\nm = Mul(a, s)\ny = Conv(m, w3)",
     "resize": "z = Resize(a, _, [1.0, 1.0, 2.0, 2.0])\ny = Conv(z, w2, b, group={c})",
+    "depth to space": "u = ConvTranspose(a, w4, b4, kernel_shape=[2, 3], strides=[2, 3])\nr = Relu(u)\n"
+    "y = Conv(r, w3, b)",
     "edges": 'p = Pad(a, [0, 0, 1, 1, 0, 0, 1, 1], mode="reflect")\ny = Conv(p, w3)',
     "channels": "m = Mul(a, t)\nn = Add(m, t)\nr = Relu(n)\ny = Conv(r, w3)",
 }

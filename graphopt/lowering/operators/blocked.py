@@ -92,6 +92,27 @@ def _conv(op: Operation) -> Tensor:
     return compute(shape, lambda *at: total[at] + bias[at[1], at[-1]], name="biased")
 
 
+def _conv_transpose(op: Operation) -> Tensor:
+    """Each point of the image makes a window of its own, each place in a window being an axis until the end."""
+    x, w, shape = op.input(0), op.input(1), op.shape()
+    kernel = w.shape[2:-2]
+    parts = [n for pair in zip(x.shape[2:-1], kernel, strict=True) for n in pair]
+
+    def element(n: Expr, block: Expr, *at: Expr) -> t.Reduction:
+        depth, inner = t.reduce_axis(w.shape[1]), t.reduce_axis(w.shape[-2])
+        value = x[(n, depth.var, *at[:-1:2], inner.var)]
+        return t.sum(value * w[(block, depth.var, *at[1:-1:2], inner.var, at[-1])], depth, inner)
+
+    total = compute((*shape[:2], *parts, shape[-1]), element, name="windows")
+
+    def result(n: Expr, block: Expr, *at: Expr) -> Expr:
+        places = [e for i, k in zip(at[:-1], kernel, strict=True) for e in (i // k, i % k)]
+        value = total[(n, block, *places, at[-1])]
+        return value + op.input(2)[block, at[-1]] if op.has(2) else value
+
+    return compute(shape, result, name="spread")
+
+
 def _windows(op: Operation, x: Tensor) -> Windows:
     kernel = tuple(Const(k) for k in integers(op, "kernel_shape", ()))
     if len(kernel) != x.rank - 3:
@@ -130,6 +151,7 @@ TABLE: Table = {
     "graphopt::Unblock": _unblock,
     "graphopt::BlockWeights": _block_weights,
     "graphopt::BlockedConv": _conv,
+    "graphopt::BlockedConvTranspose": _conv_transpose,
     "graphopt::BlockedMaxPool": _max_pool,
     "graphopt::BlockedAveragePool": _average_pool,
 }

@@ -51,6 +51,13 @@ def block_weights(s: Sample) -> list[Want]:
     return [Want((_channels(s, wanted[0]), deep, *kernel))]
 
 
+def blocked_conv_transpose(s: Sample) -> list[Want]:
+    """An image, packed weights and a packed bias; the windows do not overlap."""
+    outer, deep, image = s.number(1, 2), s.number(1, 2), (s.number(2, 3), s.number(2, 3))
+    weights = (outer, deep, s.number(1, 2), 2, SIZE, SIZE)
+    return [Want((s.size(), deep, *image, SIZE)), Want(weights), Want((outer, SIZE))][: len(s.inputs)]
+
+
 def blocked_conv(s: Sample) -> list[Want]:
     """An image, packed weights and a packed bias."""
     form = s.attr("form", "blocked", lambda: s.pick(FORMS))

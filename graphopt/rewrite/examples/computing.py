@@ -213,15 +213,21 @@ def conv(s: Sample) -> list[Want]:
 
 
 def conv_transpose(s: Sample) -> list[Want]:
-    """An image, a kernel and a bias, the other way round."""
-    n = s.pick((1, 2, 2))
-    kernel = tuple(s.pick((1, 2, 3)) for _ in range(n))
-    s.attr("strides", None, lambda: tuple(s.pick((1, 1, 2)) for _ in range(n)))
-    s.attr("pads", None, lambda: None)
+    """An image, a kernel and a bias, the other way round; often windows that do not overlap, of many channels."""
+    bound, weights = s.bound(0), s.bound(1) if len(s.inputs) > 1 else None
+    n = len(bound or weights or (1,) * s.pick((3, 4, 4))) - 2
+    if n < 1:
+        raise Misfit("a convolution needs a spatial axis")
+    kernel = weights[2:] if weights else tuple(s.pick((1, 2, 3)) for _ in range(n))
+    s.attr("kernel_shape", None, lambda: kernel)
+    s.attr("strides", None, lambda: kernel if s.chance(0.5) else tuple(s.pick((1, 1, 2)) for _ in range(n)))
+    s.attr("pads", None, lambda: s.pick((None, (0,) * (2 * n))))
     group = s.attr("group", 1, lambda: s.pick((1, 1, 2)))
-    channels, filters = group * s.number(1, 2), group * s.number(1, 2)
-    image = (s.size(), channels, *(s.number(2, 4) for _ in range(n)))
-    return [Want(image), Want((channels, filters // group, *kernel)), Want((filters,))][: len(s.inputs)]
+    most = 17 if group == 1 and s.chance(0.5) else 2
+    channels, filters = (group * s.number(1, most) for _ in range(2))
+    image = bound or (s.size(), weights[0] if weights else channels, *(s.number(2, 4) for _ in range(n)))
+    each = weights or (image[1], filters // group, *kernel)
+    return [Want(image), Want(each), Want((each[1] * group,))][: len(s.inputs)]
 
 
 def pool(s: Sample) -> list[Want]:

@@ -7,7 +7,7 @@ thrown away and drawn again.
 
 from __future__ import annotations
 
-from graphopt.rewrite.examples.blocks import block, block_weights, blocked_conv, unblock
+from graphopt.rewrite.examples.blocks import block, block_weights, blocked_conv, blocked_conv_transpose, unblock
 from graphopt.rewrite.examples.computing import (
     along_axis,
     attention,
@@ -88,6 +88,7 @@ SAMPLERS: dict[str, Sampler] = {
     "Clip": clip, "Cast": cast, "CastLike": cast_like, "PRelu": slope, "LeakyRelu": leaky, "HardSigmoid": leaky,
     "Elu": leaky, "Selu": leaky, "Swish": leaky, "ThresholdedRelu": leaky, "Dropout": dropout,
     "Block": block, "Unblock": unblock, "BlockWeights": block_weights, "BlockedConv": blocked_conv,
+    "BlockedConvTranspose": blocked_conv_transpose,
     "QuantizeLinear": quantize, "DequantizeLinear": quantize, "SequenceAt": sequence_at, "Range": range_,
 }  # fmt: skip
 """How ops are drawn that need more than operands of one shape."""

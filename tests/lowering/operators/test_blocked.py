@@ -45,3 +45,11 @@ def test_pools(pads: tuple[int, ...], ceil_mode: int) -> None:
     agree("graphopt::BlockedMaxPool", [image], **given)
     for counts in (0, 1):
         agree("graphopt::BlockedAveragePool", [image], count_include_pad=counts, **given)
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 3), (2,), (2, 1, 2)])
+def test_transposed_convolutions_whose_windows_do_not_overlap(kernel: tuple[int, ...]) -> None:
+    image = array(2, 2, *(n + 2 for n in range(len(kernel))), 16)
+    weights, bias = array(3, 2, *kernel, 16, 16), array(3, 16)
+    agree("graphopt::BlockedConvTranspose", [image, weights, bias])
+    agree("graphopt::BlockedConvTranspose", [image, weights])
