@@ -13,12 +13,12 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import compiler, registry, types
-from numba.core.codegen import CPUCodeLibrary, get_host_cpu_features
+from numba.core import types
+from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.cpu_options import FastMathOptions
 
 from graphopt.errors import CompilationError
+from graphopt.kernels.front_end import lowered
 from graphopt.kernels.kernel import SHARED, SIZE, Kernel
 from graphopt.kernels.shared import shared_module
 from graphopt.runtime.dtypes import STORAGE
@@ -29,19 +29,6 @@ _STORAGE = {"bool": "uint8", "float16": "uint16"}
 
 _PYTHON = ("Py", "_Py", "NRT_", "numba_")
 """How functions begin that are there only within Python."""
-
-
-class _Library(CPUCodeLibrary):
-    """Modules as they were lowered, linked and neither optimized nor compiled."""
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
 
 
 def object_code(kernel: Kernel, place: Path) -> bytes:
@@ -84,28 +71,9 @@ def _function(source: str, place: Path) -> Any:
 
 def _lowered(kernel: Kernel, function: Any) -> Any:
     """LLVM's module of the function, of all that it calls, and of its entry."""
-    target = registry.cpu_target
-    target.typing_context.refresh()
-    target.target_context.refresh()
-    flags: Any = compiler.Flags()
-    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"
-    flags.fastmath = FastMathOptions({"contract"})
-    library = _Library(target.target_context.codegen(), "kernel")
-    found = compiler.compile_extra(
-        target.typing_context,
-        target.target_context,
-        function,
-        (*(_type(p) for p in kernel.params), types.int64, types.int64),
-        types.int32,
-        flags,
-        {},
-        library=library,
-    )
-    if not library._finalized:
-        library.finalize()
+    library, described, context = lowered(function, (*(_type(p) for p in kernel.params), types.int64, types.int64))
     module = library._final_module
-    module.link_in(llvm.parse_assembly(str(_entry(target.target_context, found.fndesc, kernel))))
+    module.link_in(llvm.parse_assembly(str(_entry(context, described, kernel))))
     return module
 
 

@@ -1,0 +1,98 @@
+"""numba's front end for kernels: from a function of Python to LLVM's language, by the passes that kernels need.
+
+Kernels are loops, branches and calls over numbers, pointers and vectors, and each of their variables has one type. So
+nothing is inlined, rewritten or brought to single assignment before types are inferred; and how a call is typed is
+found out once for equal arguments, since a tile written out in full makes the same call many times.
+"""
+# mypy: allow-untyped-calls, disable-error-code="misc, no-untyped-def"
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba.core import compiler, registry, types
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler_machinery import PassManager
+from numba.core.cpu_options import FastMathOptions
+from numba.core.typed_passes import IRLegalization, NativeLowering, NoPythonBackend, NopythonTypeInference
+from numba.core.typing.context import Context
+from numba.core.untyped_passes import FixupArgs, IRProcessing, TranslateByteCode
+
+PASSES = (
+    (TranslateByteCode, "analyze bytecode"),
+    (FixupArgs, "fix up arguments"),
+    (IRProcessing, "process IR"),
+    (NopythonTypeInference, "infer types"),
+    (IRLegalization, "legalize IR"),
+    (NativeLowering, "lower"),
+    (NoPythonBackend, "finish"),
+)
+
+
+class Library(CPUCodeLibrary):
+    """Modules as they were lowered, linked and neither optimized nor compiled."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class _Compiler(compiler.CompilerBase):
+    def define_pipelines(self) -> list[Any]:
+        manager = PassManager("kernel")
+        for each, name in PASSES:
+            manager.add_pass(each, name)
+        manager.finalize()
+        return [manager]
+
+
+class _Typing(Context):
+    """numba's own context of types, which remembers how calls were typed."""
+
+    def __init__(self) -> None:
+        self.__dict__ = registry.cpu_target.typing_context.__dict__
+        self.resolved: dict[Any, Any] = {}
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """The signature of a call; nothing where there is none."""
+        call = func, tuple(args)
+        if kws:
+            return super().resolve_function_type(func, args, kws)
+        if call not in self.resolved:
+            found = super().resolve_function_type(func, args, kws)
+            if found is None:
+                return None
+            self.resolved[call] = found
+        return self.resolved[call]
+
+
+@cache
+def context_of_types() -> _Typing:
+    """What types calls in this process."""
+    return _Typing()
+
+
+def lowered(function: Any, args: tuple[Any, ...]) -> tuple[Library, Any, Any]:
+    """The library that holds a function of such arguments and all that it calls, its description, and the context.
+
+    The function returns an int32. Raises whatever numba raises.
+    """
+    target = registry.cpu_target.target_context
+    target.refresh()
+    flags: Any = compiler.Flags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    flags.fastmath = FastMathOptions({"contract"})
+    library = Library(target.codegen(), "kernel")
+    found = compiler.compile_extra(
+        context_of_types(), target, function, args, types.int32, flags, {}, library=library, pipeline_class=_Compiler
+    )
+    if not library._finalized:
+        library.finalize()
+    return library, found.fndesc, target
