@@ -135,6 +135,10 @@ class _Scheduler:
         # an outermost size that is not known is taken for a batch of one, any other for many
         counts = [int(e.value) if isinstance(e, Const) else ITEMS if k else 1 for k, e in enumerate(extents)]
         cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
+        work = known_size([steps])
+        if cut == len(axes) and work is not None and 0 < work < CHUNK:
+            axes, body = self.chunked(axes, CHUNK // work, body)
+            cut = len(axes)
         item = self.var("t")
         values: dict[Var, Expr] = {}
         rest: Expr = Const(1)
@@ -144,6 +148,23 @@ class _Scheduler:
             rest = rest * axis.extent
         inner = _wrapped(axes[cut:], body({**{a.var: a.var for a in axes[cut:]}, **values}))
         return For(item, rest, inner, "parallel")
+
+    def chunked(
+        self, axes: Sequence[_Loop], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]
+    ) -> tuple[list[_Loop], Callable[[Mapping[Var, Expr]], Stmt]]:
+        """The loops with the last one in chunks of about a size, which makes finding out where one is worth while, and
+        the body in them."""
+        last, length = axes[-1], known_size([axes[-1].extent])
+        if length is not None:
+            size = -(-length // -(-max(length, 1) // size))
+        outer, step = _Loop(self.var("o"), (last.extent + (size - 1)) // size), self.var("i")
+
+        def inner(at: Mapping[Var, Expr]) -> Stmt:
+            start = at[outer.var] * size
+            part = body({**at, last.var: start + step})
+            return For(step, minimum(size, last.extent - start), part)
+
+        return [*axes[:-1], outer], inner
 
     # ------------------------------------------------------------------ one block
 
