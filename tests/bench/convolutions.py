@@ -91,14 +91,14 @@ def measured(layer: Layer) -> str:
     feeds = layer.feeds
     (want,) = peer.run(None, feeds)
     errors = [error(want, got) for m in models for got in m(feeds).values()]
-    spent, kernels, peak = [[float("inf")] * 3, [float("inf")] * 2, 0.0]
-    for turn in _turns():
+    spent, kernels, peak = [float("inf")] * 3, [float("inf")] * 2, measure().flops
+    for _ in _turns():
         for k, model in enumerate(models):
             row = max(model.profile(feeds), key=lambda row: row.flops)
             kernels[k] = min(kernels[k], row.seconds)
             spent[k] = min(spent[k], _seconds(model, feeds))
         spent[2] = min(spent[2], _seconds(lambda x: peer.run(None, x), feeds))
-        peak = max(peak, measure().flops) if turn % 16 == 0 else peak
+    peak = max(peak, measure().flops)
     shares = [row.flops / s / peak for s in kernels]
     ratios = [spent[2] / s for s in spent[:2]]
     numbers = "".join(f"{x:9.2f}" for x in (*shares, *ratios))
@@ -106,6 +106,7 @@ def measured(layer: Layer) -> str:
 
 
 def _turns() -> Iterator[int]:
+    """Turns of all engines, as long as time lasts."""
     turn, start = 0, perf_counter()
     while turn < 5 or perf_counter() - start < SECONDS:
         yield turn
