@@ -312,8 +312,8 @@ CPU = Target(
         PORTABLE.prices,
         node=0.3e-6,
         efficiency={
-            "matmul": 0.95, "pointwise": 0.95, "dense": 0.95, "narrow": 0.85, "grouped": 0.75, "depthwise": 0.45,
-            "recurrent": 0.30, "blocked dense": 0.97, "blocked narrow": 0.75, "blocked grouped": 0.97,
+            "matmul": 0.95, "pointwise": 0.80, "dense": 0.60, "narrow": 0.60, "grouped": 0.75, "depthwise": 0.45,
+            "recurrent": 0.30, "blocked dense": 0.97, "blocked narrow": 0.60, "blocked grouped": 0.97,
             "blocked depthwise": 0.38,
         },
         elements={
@@ -333,7 +333,7 @@ CPU = Target(
             **dict.fromkeys(ELEMENTWISE, 0.25),
             "Transpose": 1.5, "SpaceToDepth": 3.0, "MaxPool": 4.0, "AveragePool": 4.0,
             "graphopt::BlockedMaxPool": 1.7, "graphopt::BlockedAveragePool": 1.7,
-            "graphopt::Block": 2.0, "graphopt::Unblock": 4.0,
+            "graphopt::Block": 2.0, "graphopt::Unblock": 2.5,
         },
         span=0.0,
         matrix=0.1e-6,
