@@ -311,7 +311,8 @@ class CostModel:
             return 2.0 * out * product((*b[1:2], *b[-2:-1])), 1.0, self._kind_of_blocked(attrs)
         kind = self._kind_of_convolution(a, b)
         if name == "ConvTranspose":
-            return 2.0 * product(a) * product(b[1:]), 1.0, kind
+            waste = self._along_rows(attrs, outputs[0] if outputs else None, b)[0] if prices.short_rows else 1.0
+            return 2.0 * product(a) * product(b[1:]), waste, kind
         if prices.short_rows:
             waste, is_product = self._along_rows(attrs, outputs[0] if outputs else None, b)
             return 2.0 * out * product(b[1:]), waste, "pointwise" if is_product and kind == "dense" else kind
