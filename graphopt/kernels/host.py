@@ -16,6 +16,11 @@ def vector_bytes() -> int:
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
+def registers() -> int:
+    """How many registers there are for vectors."""
+    return 32 if vector_bytes() == 64 else 16
+
+
 def lanes(dtype: str) -> int:
     """How many elements of a dtype a vector holds; narrow ones are computed in no more lanes than single precision."""
     return vector_bytes() // _BYTES.get(dtype, 4)

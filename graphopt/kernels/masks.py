@@ -6,7 +6,6 @@ from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
-from numba.core import cgutils
 from numba.core.errors import TypingError
 
 from graphopt.kernels import halves, memory, values
@@ -107,7 +106,9 @@ def _stack(n: Any, dtype: Any) -> Any:
     size, kind = literal(n, "n"), dtype.instance_type
 
     def trace(n: Value, _: None) -> Value:
-        place = cgutils.alloca_once(n.builder, llvm.ArrayType(values.element(kind), size))  # type: ignore[no-untyped-call]
+        entry = llvm.IRBuilder(n.builder.function.entry_basic_block)
+        entry.position_at_start(n.builder.function.entry_basic_block)
+        place = entry.alloca(llvm.ArrayType(values.element(kind), size))  # numba's own way writes zeros to all of it
         place.align = 64
         return Value(n.builder, n.builder.bitcast(place, values.element(kind).as_pointer()), kind, 1)
 

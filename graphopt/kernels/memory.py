@@ -92,6 +92,12 @@ def _align(p: Pointer) -> Any:
     return llvm.Constant(llvm.IntType(32), p.align)
 
 
+def prefetch(p: Pointer) -> None:
+    """Has the memory at an address, which need not be there, brought near: into the second cache."""
+    flag = llvm.IntType(32)
+    values.call(p.builder, "llvm.prefetch.p0", llvm.VoidType(), [p.ir, flag(0), flag(2), flag(1)])
+
+
 def read_masked(p: Pointer, count: Value, lanes: int) -> Value:
     """The first ``count`` elements at an address, and zeros."""
     whole = llvm.VectorType(element(p.dtype), lanes)
@@ -110,6 +116,21 @@ def write_masked(p: Pointer, x: Value, count: Value) -> None:
     mask = first_lanes(count, width(p.dtype), x.lanes)
     name = f"llvm.masked.store.{values.suffix(ir.type)}.p0"
     values.call(p.builder, name, llvm.VoidType(), [ir, p.ir, _align(p), mask.ir])
+
+
+def read_where(p: Pointer, mask: Value) -> Value:
+    """The elements at an address for which the mask holds, and zeros."""
+    whole = llvm.VectorType(element(p.dtype), mask.lanes)
+    zeros = llvm.Constant(whole, [llvm.Constant(element(p.dtype), 0)] * mask.lanes)
+    name = f"llvm.masked.load.{values.suffix(whole)}.p0"
+    ir = values.call(p.builder, name, whole, [p.ir, _align(p), mask.ir, zeros])
+    return Value(p.builder, ir, p.dtype, mask.lanes)
+
+
+def write_where(p: Pointer, x: Value, mask: Value) -> None:
+    """Stores the lanes of a vector for which the mask holds."""
+    name = f"llvm.masked.store.{values.suffix(x.ir.type)}.p0"
+    values.call(p.builder, name, llvm.VoidType(), [x.ir, p.ir, _align(p), mask.ir])
 
 
 def _all_lanes(lanes: int) -> Any:

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphopt.errors import CompilationError
-from graphopt.kernels import convolution
+from graphopt.kernels import convolution, products
 
-FAMILIES: Mapping[str, Callable[..., Any]] = {convolution.PATTERN: convolution.convolution}
+FAMILIES: Mapping[str, Callable[..., Any]] = {
+    convolution.PATTERN: convolution.convolution,
+    products.PATTERN: products.product,
+}
 """What names are made up of, and what makes the module of LLVM that has the function of that name."""
 
 

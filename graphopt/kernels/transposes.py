@@ -31,13 +31,13 @@ def _transpose(c: Any, start_c: Any, ldc: Any, a: Any, start_a: Any, lda: Any, m
         c: Pointer, start_c: Value, ldc: Value, a: Pointer, start_a: Value, lda: Value, m: Value, n: Value
     ) -> None:
         read = [memory.read(a.at(start_a + lda * k), rows) for k in range(columns)]
-        for i, row in enumerate(_turned(read, rows, columns)):
+        for i, row in enumerate(turned(read, rows, columns)):
             memory.write(c.at(start_c + ldc * i), row)
 
     return types.none, trace
 
 
-def _turned(vectors: Sequence[Value], rows: int, columns: int) -> list[Value]:
+def turned(vectors: Sequence[Value], rows: int, columns: int) -> list[Value]:
     """The rows of the transpose of a matrix, given by its rows.
 
     All elements in a row are numbered by the bits of (row, column). Merging the vectors of the first half with those of

@@ -13,7 +13,6 @@ from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.chains import Access, Chain
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, variables, walk
-from graphopt.lowering.library import Product
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -260,9 +259,8 @@ def is_longer(a: Axis, b: Axis) -> bool:
     return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
 
 
-def piece_of(product: Product, split: Axis) -> int:
+def piece_of(sizes: Sequence[Expr], split: Axis) -> int:
     """How much of an axis one call takes: few pieces, for each call arranges its operands anew."""
-    sizes = [a.extent for a in (product.m, product.n, product.k)]
     work, extent = known_size(sizes), known_size([split.extent])
     if extent is None:
         return 256

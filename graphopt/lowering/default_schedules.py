@@ -2,7 +2,8 @@
 
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
-- *called*: a product of matrices that is worth a call of the library; what is done to the result follows by parts.
+- *called*: a product of matrices that is worth a call, of BLAS or of our own kernel; what is done to the result follows
+  by parts.
 - *convolved*: a convolution by a function that sums a tile of results, over images in blocks of channels or into them.
 - *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
   element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
@@ -26,17 +27,16 @@ from typing import Final
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import (
+    UNKNOWN,
     at_point,
     bytes_of,
     collapsed,
     decomposed,
     is_follower,
     is_long,
-    is_longer,
     known_size,
     lies_along,
     made_from,
-    piece_of,
     scalar_first,
     shared_axes,
     shared_operands,
@@ -53,7 +53,7 @@ from graphopt.lowering.chains import Chain, chains, exchange
 from graphopt.lowering.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
 from graphopt.lowering.granules import in_granules
-from graphopt.lowering.library import Product, is_worth_a_call, product_of
+from graphopt.lowering.library import Product, called_product, pieces
 from graphopt.lowering.loop_nests import Loop as _Loop
 from graphopt.lowering.loop_nests import wrapped as _wrapped
 from graphopt.lowering.loops import (
@@ -388,10 +388,8 @@ class _Scheduler:
     def called(self, found: Sequence[Chain]) -> Stmt | None:
         """A product by the library, in pieces that can be shared out, each followed by what is done to its elements."""
         first, rest = found[0], found[1:]
-        if first.block.init is None or not all(is_follower(c, first, self.nest) for c in rest) or len(rest) > 1:
-            return None
-        product = product_of(first)
-        if product is None or not is_worth_a_call(product):
+        product = called_product(found, self.nest)
+        if product is None:
             return None
         made = first.stores[0].buffer
         target = made
@@ -400,24 +398,26 @@ class _Scheduler:
             if len(rest[0].stores) == 1 and store.buffer.dtype == made.dtype:
                 target = replace(store.buffer)
                 self.gone.add(made)
-        split, whole = (product.n, product.m) if is_longer(product.n, product.m) else (product.m, product.n)
-        step = piece_of(product, split)
-        outer = [_Loop(self.var("i"), a.extent) for a in first.spatial if a not in (split, whole)]
-        pieces = _Loop(self.var("o"), (split.extent + (step - 1)) // step)
+        steps = pieces(product)
+        others = [a for a in first.spatial if a not in (product.m, product.n)]
+        outer = {a: _Loop(self.var("i"), a.extent) for a in others}
+        outer |= {a: _Loop(self.var("o"), (a.extent + (step - 1)) // step) for a, step in steps.items()}
+
+        def part(axis: Axis, at: Mapping[Var, Expr]) -> Range:
+            if axis not in steps:
+                return Range(Const(0), axis.extent)
+            start = at[outer[axis].var] * steps[axis]
+            return Range(start, minimum(steps[axis], axis.extent - start))
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            others = [a for a in first.spatial if a not in (split, whole)]
-            values = {a.var: at[loop.var] for a, loop in zip(others, outer, strict=True)}
-            start = at[pieces.var] * step
-            part = Range(start, minimum(step, split.extent - start))
-            all_of = Range(Const(0), whole.extent)
-            rows, columns = (part, all_of) if split is product.m else (all_of, part)
+            values = {a.var: at[outer[a].var] for a in others}
+            rows, columns = part(product.m, at), part(product.n, at)
             single = {a.var: Const(0) for a in first.reduced}
             call = product.call(target, rows, columns, {**values, **single})
             return seq(call, *(self.piece(c, first, product, (rows, columns), values, target) for c in rest))
 
-        inner = total_size([minimum(step, split.extent), whole.extent, product.k.extent])
-        return self.shared_out([*outer, pieces], inner, body)
+        sizes = [minimum(steps.get(a, UNKNOWN), a.extent) for a in (product.m, product.n)]
+        return self.shared_out([*outer.values()], total_size([*sizes, product.k.extent]), body)
 
     def piece(
         self, chain: Chain, first: Chain, product: Product, part: tuple[Range, Range], values: Mapping[Var, Expr],

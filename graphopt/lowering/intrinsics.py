@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
+from graphopt.kernels.product_form import panel
 from graphopt.lowering.dataflow import with_names
 from graphopt.lowering.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops import (
@@ -138,6 +139,33 @@ def gemm_{a}{b}_{dtype}(
     return TensorIntrin(f"gemm_{a}{b}_{dtype}", description, description, f"graphopt.kernels.blas.gemm_{a}{b}")
 
 
+@lru_cache(maxsize=16)
+def own_product(a: str, b: str, dtype: str) -> TensorIntrin:
+    """``C = op(A) @ op(B)`` by a kernel of our own; an operand marked ``t`` is given transposed, one marked ``p`` in
+    panels of neighbouring columns."""
+    if b != "p":
+        other = library_product(a, b, dtype)
+        return replace(other, name=f"product_{a}{b}_{dtype}", function=f"graphopt.kernels.products.product_{a}{b}")
+    width = panel(dtype)
+    left, first = ("(k, m)", "A[vp, vi]") if a == "t" else ("(m, k)", "A[vi, vp]")
+    description = read(f"""\
+@program
+def product_{a}p_{dtype}(
+    C: Buffer[(m, n), "{dtype}"], A: Buffer[{left}, "{dtype}"],
+    B: Buffer[((n + {width - 1}) // {width}, k, {width}), "{dtype}"], m: size, n: size, k: size,
+):
+    for i, j in grid(m, n):
+        with block("start"):
+            vi, vj = axis.remap("SS", [i, j])
+            C[vi, vj] = 0.0
+    for i, j, p in grid(m, n, k):
+        with block("product"):
+            vi, vj, vp = axis.remap("SSR", [i, j, p])
+            C[vi, vj] = C[vi, vj] + {first} * B[vj // {width}, vp, vj % {width}]
+""")
+    return TensorIntrin(description.name, description, description, f"graphopt.kernels.products.product_{a}p")
+
+
 @lru_cache(maxsize=64)
 def transpose_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
     """``C`` is ``A`` transposed: a tile that is turned over in registers. Rows and columns are powers of two."""
@@ -205,6 +233,7 @@ FAMILIES: Mapping[str, Family] = {
     r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
     r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
+    r"product_(n|t)(n|t|p)_(float32|float64)": own_product,
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""
 

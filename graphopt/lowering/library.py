@@ -1,15 +1,17 @@
-"""Products of matrices within nests, as calls of a library."""
+"""Products of matrices within nests, as calls of BLAS or of a kernel of our own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from graphopt.kernels.product_form import panel
 from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.chain_facts import is_follower, is_longer, piece_of
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
-from graphopt.lowering.loops import Axis, Buffer, Invoke, Range, Region
+from graphopt.lowering.loops import Axis, Buffer, Invoke, Nest, Range, Region
 
 SMALLEST = 1 << 15
 """Multiplications below which a call of the library costs more than it gains."""
@@ -42,6 +44,19 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Panels:
+    """A second operand ``[ceil(n / w), k, w]``, neighbouring columns of which lie together."""
+
+    load: Load
+
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
+        """Some columns of the matrix, of which the first starts a panel."""
+        width = self.load.buffer.shape[-1]
+        panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
+        return Region(self.load.buffer, (panels, rows, Range(Const(0), width)))
+
+
+@dataclass(frozen=True)
 class Product:
     """``C = A @ B`` for each point of the other axes: the axes of its rows, columns and steps."""
 
@@ -49,7 +64,7 @@ class Product:
     n: Axis
     k: Axis
     a: Matrix
-    b: Matrix
+    b: Matrix | Panels
     c: Matrix
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
@@ -60,9 +75,10 @@ class Product:
         steps = Range(Const(0), self.k.extent)
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
-        ways = "".join("t" if x.is_transposed else "n" for x in (self.a, self.b))
+        ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         sizes = (rows.extent, columns.extent, self.k.extent)
-        return Invoke(f"gemm_{ways}_{target.dtype}", (c, a, b, *sizes))
+        name = "product" if isinstance(self.b, Panels) else "gemm"
+        return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
 
 
 def product_of(chain: Chain) -> Product | None:
@@ -88,8 +104,8 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
         for m in _axes_of(chain, a, b):
-            for n in _axes_of(chain, b, a):
-                matrices = (_matrix(a, m, k), _matrix(b, k, n), _matrix(own, m, n))
+            for n in _axes_of(chain, b, a) or _panelled(chain, b, k):
+                matrices = (_matrix(a, m, k), _matrix(b, k, n) or Panels(b), _matrix(own, m, n))
                 if all(matrices) and matrices[2] is not None and not matrices[2].is_transposed:
                     assert matrices[0] is not None
                     assert matrices[1] is not None
@@ -104,8 +120,20 @@ def _axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
     return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
 
 
+def _panelled(chain: Chain, load: Load, k: Axis) -> list[Axis]:
+    """The axis of the columns of an operand in panels."""
+    width = load.buffer.shape[-1] if load.buffer.shape else Const(1)
+    return [n for n in chain.spatial if load.indices == (n.var // width, k.var, n.var % width)]
+
+
+def known(axis: Axis) -> int | None:
+    """The extent of an axis; None where it is not known."""
+    return int(axis.extent.value) if isinstance(axis.extent, Const) else None
+
+
 def _extent(axis: Axis) -> int:
-    return int(axis.extent.value) if isinstance(axis.extent, Const) else 1 << 40
+    found = known(axis)
+    return 1 << 40 if found is None else found
 
 
 def _place(load: Load, var: Var) -> int | None:
@@ -128,7 +156,51 @@ def _matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
     return Matrix(load, r, c) if strides[max(r, c)] == Const(1) else None
 
 
+def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> Product | None:
+    """The product that the chains of a nest are, with what is done to its elements, where a call may compute it;
+    ``large``: where it is worth one."""
+    first, rest = found[0], found[1:]
+    if first.block.init is None or len(rest) > 1 or not all(is_follower(c, first, nest) for c in rest):
+        return None
+    product = product_of(first)
+    return None if product is None or (large and not is_worth_a_call(product)) else product
+
+
 def is_worth_a_call(product: Product) -> bool:
-    """Whether the library is faster than a loop of our own; where a size is not known, it is taken to be large."""
+    """Whether a call is faster than a loop of our own; where a size is not known, it is taken to be large."""
+    if isinstance(product.b, Panels):
+        return True
     sizes = [_extent(a) for a in (product.m, product.n, product.k)]
     return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4 and sizes[0] > FEW
+
+
+# ------------------------------------------------------------------ pieces
+
+LARGE = 1 << 21
+"""Multiplications of a product from which on it is computed in pieces."""
+ROWS, COLUMNS = 48, 384
+"""The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
+NEAR = 1 << 17
+"""Elements of a piece that stay in the second cache until they are read again."""
+OPEN = 128
+"""Rows of a piece where it is not known how many there are."""
+
+
+def pieces(product: Product) -> dict[Axis, int]:
+    """How many rows and columns of a product are computed at once."""
+    if isinstance(product.b, Panels):
+        return _panel_pieces(product)
+    split = product.n if is_longer(product.n, product.m) else product.m
+    return {split: piece_of([a.extent for a in (product.m, product.n, product.k)], split)}
+
+
+def _panel_pieces(product: Product) -> dict[Axis, int]:
+    m, (n, k) = known(product.m), (known(a) or 1 for a in (product.n, product.k))
+    width = panel(product.c.load.buffer.dtype)
+    work = n * k * (OPEN if m is None else m)
+    wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
+    down = 1 if m is None else max(min(wanted, m // ROWS), 1)
+    rows = OPEN if m is None else -(-m // down)
+    across = max(min(-(-wanted // down), n // COLUMNS), -(-rows * n // NEAR), 1)
+    columns = -(-n // across // width) * width
+    return {product.m: rows, product.n: columns}

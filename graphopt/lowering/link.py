@@ -30,6 +30,7 @@ from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
 from graphopt.lowering.options import BY_RULE, Options
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
+from graphopt.lowering.weights import Laid
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Buffer, Call, Host, Place, Port, Ref, Step
 
@@ -122,6 +123,7 @@ class Linker:
         self.buffers: list[Buffer] = []
         self.constants: dict[int, Array] = {}
         self.held: dict[Constant, int] = {}
+        self.arranged: dict[tuple[Constant, bool], int] = {}
         self.kernels: dict[Kernel, int] = {}
         self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Emitted], ...]] = {}
         self.functions: dict[str, Function] = {}
@@ -150,6 +152,15 @@ class Linker:
             self.held[constant] = self.buffer(fact, "constant")
             self.constants[self.held[constant]] = np.require(constant.array, requirements=["C", "A"])
         return self.held[constant]
+
+    def laid(self, constant: Constant, laid: Laid) -> int:
+        """The number of the buffer that holds a constant laid out for a nest."""
+        key = constant, laid.is_transposed
+        if key not in self.arranged:
+            array = laid.array(constant.array)
+            self.arranged[key] = self.add(Buffer(constant.dtype, array.shape, "constant"))
+            self.constants[self.arranged[key]] = array
+        return self.arranged[key]
 
     def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Emitted], ...]:
         """The kernels of a nest, scheduled already or not; equal nests are scheduled and written once."""
@@ -233,10 +244,14 @@ class Scope:
     def number(self, value: Value) -> int:
         """The number of the buffer that holds a value."""
         if value not in self.numbers:
-            constant = self.graph.constant_of(value) or self.facts[value].constant
+            constant = self.constant_of(value)
             assert constant is not None, f"{value} is read before it is computed"
             self.numbers[value] = self.linker.constant(constant, self.facts[value])
         return self.numbers[value]
+
+    def constant_of(self, value: Value) -> Constant | None:
+        """What a value always is; None where it is computed."""
+        return self.graph.constant_of(value) or self.facts[value].constant
 
     def made(self, value: Value, place: Place) -> int:
         """The number of the buffer that a value is written to."""
@@ -293,13 +308,22 @@ class Scope:
     def nest(self, group: Group) -> Iterator[Step]:
         """The calls that compute a group."""
         written = write(self.graph, self.facts, group)
-        numbers = [*map(self.number, written.inputs), *(self.made(v, "arena") for v in written.outputs)]
-        buffers = dict(zip(written.nest.buffers, numbers, strict=True))
         names = zip(written.nest.sizes, written.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
         nodes = tuple(name_of(self.graph, m.node) for m in group.members)
         label = "+".join(m.node.op for m in group.members)
-        yield from self.by_hand_or_rule(written.nest, False, buffers, sizes, label, nodes)
+        reads = dict(zip(written.nest.buffers, written.inputs, strict=False))
+        constants = {b: c for b, v in reads.items() if (c := self.constant_of(v)) is not None}
+        laid = None if self.linker.options.is_by_hand(nodes) else self.linker.options.lay(written.nest, constants)
+        numbers = [
+            self.linker.laid(constants[b], laid) if laid is not None and b == laid.plain else self.number(v)
+            for b, v in reads.items()
+        ]
+        numbers += [self.made(v, "arena") for v in written.outputs]
+        nest = written.nest if laid is None else laid.nest
+        buffers = dict(zip(nest.buffers, numbers, strict=True))
+        yield from self.by_hand_or_rule(nest, False, buffers, sizes, label, nodes)
+        self.linker.fused.update(dict.fromkeys(nodes, written.nest))  # by hand, it is scheduled with plain operands
 
     def placed(self, lowering: Placed) -> Iterator[Step]:
         """The calls of the program that a node brings."""

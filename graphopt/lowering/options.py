@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -11,8 +11,9 @@ from graphopt.ir.graph import Node
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.divide import separated
 from graphopt.lowering.groups import Decision, Group, Member, joins
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import Buffer, Nest
 from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.weights import Laid, laid_out
 from graphopt.lowering.wellformed import check
 
 ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
@@ -27,6 +28,11 @@ def by_rule(nest: Nest) -> Iterator[Nest]:
 def as_written(nest: Nest) -> Iterator[Nest]:
     """The nest in the loops that it was written in."""
     return iter((nest,))
+
+
+def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
+    """No constant is laid out anew."""
+    return
 
 
 def alone(member: Member, group: Group) -> bool:
@@ -45,9 +51,15 @@ class Options:
 
     fuse: Decision = joins
     schedule: Callable[[Nest], Iterator[Nest]] = by_rule
+    lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
+    """Which constants are laid out anew for a nest that is scheduled by rule."""
     takes: Callable[[Node], bool] = every_node
     """The nodes that become loops; others are left to the reference evaluator."""
     by_hand: Mapping[str, ByHand] = field(default_factory=dict)
+
+    def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
+        """Whether somebody schedules one of these nodes."""
+        return any(n in self.by_hand for n in nodes)
 
     def scheduled_by_hand(self, nest: Nest, nodes: tuple[str, ...]) -> Nest | None:
         """The nest of these nodes as somebody scheduled it; None where nobody did.

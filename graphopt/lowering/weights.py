@@ -1,0 +1,63 @@
+"""Constant operands of products, laid out ahead of time as the kernel of products reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from graphopt.ir.constants import Array
+from graphopt.kernels.product_form import in_panels, panel
+from graphopt.lowering.chains import chains
+from graphopt.lowering.expressions import Const, Expr, Load
+from graphopt.lowering.library import Matrix, called_product, known
+from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
+
+SMALLEST = 1 << 12
+"""Elements of an operand below which a tile of registers does as well with them as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A nest that reads an operand in panels: which of its buffers that is, and whether columns became rows for it."""
+
+    nest: Nest
+    plain: Buffer
+    is_transposed: bool
+
+    def array(self, plain: Array) -> Array:
+        """The operand as the nest reads it."""
+        return in_panels(plain.T if self.is_transposed else plain)
+
+
+def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
+    """The nest with the second operand of its product in panels, where it is one of the constants and that pays."""
+    found = chains(nest)
+    product = None if found is None else called_product(found, nest, large=False)
+    if found is None or product is None or not isinstance(product.b, Matrix):
+        return None
+    plain, is_transposed = product.b.load.buffer, product.b.is_transposed
+    sizes = [known(product.k), known(product.n)]
+    if plain not in constants or len(plain.shape) != 2 or None in sizes:
+        return None
+    k, n = (size or 0 for size in sizes)
+    if k < 4 or n < 4 or k * n < SMALLEST:
+        return None
+    width = panel(plain.dtype)
+    laid = replace(plain, shape=(Const(-(-n // width)), Const(k), Const(width)))
+
+    def load(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != plain:
+            return None
+        row, column = e.indices[::-1] if is_transposed else e.indices
+        return Load(laid, (column // width, row, column % width))
+
+    def block(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Block):
+            return None
+        read, written = accesses(s)
+        return replace(s, reads=read, writes=written)
+
+    params = tuple(laid if p == plain else p for p in nest.params)
+    return Laid(
+        replace(nest, params=params, body=mutate(map_expressions(nest.body, load), block)), plain, is_transposed
+    )
