@@ -37,7 +37,9 @@ from graphopt.lowering.loops import (
     Buffer,
     Check,
     For,
+    Invoke,
     Nest,
+    Region,
     Stmt,
     Store,
     accesses,
@@ -212,7 +214,8 @@ def procedure(
 ) -> tuple[Tensor, ...]:
     """Tensors (name, shape, dtype) that the statements ``build(*buffers)`` write, given buffers for them in order.
 
-    The statements may hold loops and stores without blocks; they run in order, on one thread.
+    The statements may hold loops and stores without blocks. They run in order, on one thread, unless they are one
+    parallel loop.
     """
     stage, number = Procedure(build, tuple(inputs), tuple(scratch)), next(_fresh)
     return tuple(_tensor(n, s, d, stage, k, number) for k, (n, s, d) in enumerate(outputs))
@@ -479,10 +482,13 @@ class _Writer:
         """The statement over plain buffers and the axes' own variables."""
         stmt = map_expressions(stmt, lambda e: variables.get(e) if isinstance(e, Var) else None)
         used = {e.buffer for e in loads(stmt)} | {s.buffer for s in statements(stmt) if isinstance(s, Store)}
+        called = (a for s in statements(stmt) if isinstance(s, Invoke) for a in s.args)
+        used |= {a.buffer for a in called if isinstance(a, Region)}
         return rename_buffers(stmt, {b: self.buffer(b) for b in sorted(used, key=lambda b: b.name)})
 
     def procedure(self, stage: Procedure, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> Stmt:
-        """The statements of a procedure in one block without axes, its loops named in order."""
+        """The statements of a procedure, its loops named in order: in one block without axes, unless they are one
+        parallel loop."""
         stmt = stage.build(*(outputs[port] for port in sorted(outputs)))
         used = [s.var for s in statements(stmt) if isinstance(s, For)]
         renamed = {v: Var(f"i{next(self.loops)}") for v in used}
@@ -491,7 +497,10 @@ class _Writer:
         def names(s: Stmt) -> Stmt | None:
             return replace(s, var=renamed[s.var]) if isinstance(s, For) else None
 
-        return Block(self.buffer(outputs[builtins.min(outputs)]).name, (), (), mutate(self.plain(stmt, renamed), names))
+        named = mutate(self.plain(stmt, renamed), names)
+        if isinstance(named, For) and named.kind == "parallel":
+            return named
+        return Block(self.buffer(outputs[builtins.min(outputs)]).name, (), (), named)
 
 
 def _together(targets: Sequence[Buffer], where: tuple[Var, ...], values: Sequence[Expr]) -> Stmt:

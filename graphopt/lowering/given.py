@@ -22,8 +22,8 @@ from graphopt.ir.text.show import show_type
 from graphopt.ir.types import Dim, Size, TensorType, symbol
 from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import find_intrinsic
-from graphopt.lowering.loops import BY_RULE, Buffer, Invoke, Nest, statements
+from graphopt.lowering.intrinsics import descriptions
+from graphopt.lowering.loops import BY_RULE, Buffer, Nest
 from graphopt.lowering.operators.operation import DTYPES
 from graphopt.lowering.reference import name_of
 from graphopt.lowering.script import read, show
@@ -153,9 +153,8 @@ _OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
 def _interpreted(*arrays: Array, program: str, **types: str) -> None:
     """The program run by the interpreter."""
     nest = _read(program)
-    names = {s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)}
     order = [b.name for b in (*inputs_of(nest), *nest.outputs)]
-    interpret(nest, dict(zip(order, arrays, strict=True)), intrinsics={n: find_intrinsic(n).description for n in names})
+    interpret(nest, dict(zip(order, arrays, strict=True)), intrinsics=descriptions(nest))
 
 
 # ------------------------------------------------------------------ the order of effects

@@ -241,6 +241,12 @@ FAMILIES: Mapping[str, Family] = {
 # ------------------------------------------------------------------ calls
 
 
+def descriptions(nest: Nest) -> dict[str, Nest]:
+    """What all that a program invokes means, by name: what the interpreter runs in its place."""
+    names = sorted({s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)})
+    return {name: find_intrinsic(name).description for name in names}
+
+
 def outputs_of(call: Invoke) -> frozenset[int]:
     """The places among the arguments of a call of what it writes."""
     description = find_intrinsic(call.intrinsic).description

@@ -19,8 +19,8 @@ import pytest
 from graphopt.errors import ScheduleError
 from graphopt.lowering import wellformed
 from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import find_intrinsic
-from graphopt.lowering.loops import Invoke, Nest, statements
+from graphopt.lowering.intrinsics import descriptions
+from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read, show, show_expr
 
@@ -60,16 +60,10 @@ def same_results(before: Nest, after: Nest, **sizes: int) -> None:
     wellformed.check(after)
     for seed in range(2):
         first, second = random_arrays(before, seed, **sizes), random_arrays(before, seed, **sizes)
-        interpret(before, first, sizes, _intrinsics(before))
-        interpret(after, second, sizes, _intrinsics(after))
+        interpret(before, first, sizes, descriptions(before))
+        interpret(after, second, sizes, descriptions(after))
         for name, expected in first.items():
             np.testing.assert_array_equal(second[name], expected, err_msg=f"{name}\n{show(after)}")
-
-
-def _intrinsics(nest: Nest) -> dict[str, Nest]:
-    """The descriptions of what a program invokes."""
-    names = [s.intrinsic for s in statements(nest.body) if isinstance(s, Invoke)]
-    return {name: find_intrinsic(name).description for name in names}
 
 
 def random_arrays(nest: Nest, seed: int = 0, **sizes: int) -> dict[str, Any]:

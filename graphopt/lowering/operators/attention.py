@@ -23,6 +23,7 @@ from graphopt.lowering.expressions import (
     minimum,
     select,
 )
+from graphopt.lowering.operators.attention_tiles import Reach, Tiled
 from graphopt.lowering.operators.elements import broadcast, integer, label, number, wide, widened
 from graphopt.lowering.operators.indices import matching, required
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
@@ -94,6 +95,57 @@ class Attended:
     """[batch, queries, heads, size]."""
 
 
+def _factor(scale: float | None, size: Expr, dtype: str) -> Expr:
+    """What scores are multiplied by: one over the root of the size of a head, where nothing is said."""
+    if scale:
+        return const(scale, dtype)
+    if scale is None and isinstance(size, Const) and size.value:
+        return const(size.value**-0.5, dtype)
+    return 1.0 / apply("sqrt", cast(size, dtype))
+
+
+def _capped(value: Expr, softcap: float) -> Expr:
+    return apply("tanh", value / softcap) * softcap if softcap else value
+
+
+def _biased(value: Expr, bias: Bias, at: Sequence[Expr]) -> Expr:
+    """The score with what is added to it; minus infinity for a key that is not seen."""
+    conditions, added = bias(*at)
+    for more in added:
+        value = value + cast(widened(more), value.dtype)
+    return select(conjunction(*conditions), value, const(-inf, value.dtype))
+
+
+def attended(
+    op: Operation,
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    scale: float | None,
+    bias: Bias,
+    softcap: float = 0.0,
+    precision: str | None = None,
+    requirements: Sequence[Requirement] = (),
+    reach: Reach | None = None,
+) -> Tensor:
+    """The first output of attention, of which nothing else is asked for: in tiles where that is possible."""
+    inner = wide(q.tensor.dtype)
+    factor = _factor(scale, q.size, inner)
+
+    def score(product: Expr, at: tuple[Expr, Expr, Expr, Expr]) -> Expr:
+        return _biased(_capped(product, softcap), bias, at)
+
+    tiles = Tiled(q, k, v, factor, score, reach, requirements)
+    if (precision or inner) != inner or op.dtype() != q.tensor.dtype or not tiles.is_possible:
+        return as_output(op, attend(q, k, v, scale, bias, softcap, precision, requirements).y)
+    shape, size = op.shape(), v.size
+
+    def place(b: Expr, h: Expr, i: Expr, d: Expr) -> tuple[Expr, ...]:
+        return (b, i, h * size + d) if len(shape) == 3 else (b, h, i, d)
+
+    return tiles.written(label(op), shape, place)
+
+
 def attend(
     q: Heads,
     k: Heads,
@@ -109,9 +161,7 @@ def attend(
     batch, heads, queries, size = q.shape
     keys = k.shape[2]
     shape = (batch, heads, queries, keys)
-    factor = const(scale, inner) if scale else 1.0 / apply("sqrt", cast(size, inner))
-    if scale is None and isinstance(size, Const) and size.value:
-        factor = const(size.value**-0.5, inner)
+    factor = _factor(scale, size, inner)
 
     def head(h: Expr) -> Expr:
         return h if k.heads == heads else h // (heads // k.heads)
@@ -124,16 +174,8 @@ def attend(
     scores = compute(shape, lambda *at: total[at] * factor, inner, "scaled")
     capped = scores
     if softcap:
-        capped = compute(shape, lambda *at: apply("tanh", scores[at] / softcap) * softcap, inner, "capped")
-
-    def masked(*at: Expr) -> Expr:
-        conditions, added = bias(*at)
-        value: Expr = capped[at]
-        for more in added:
-            value = value + cast(widened(more), inner)
-        return select(conjunction(*conditions), value, const(-inf, inner))
-
-    hidden = compute(shape, masked, inner, "masked")
+        capped = compute(shape, lambda *at: _capped(scores[at], softcap), inner, "capped")
+    hidden = compute(shape, lambda *at: _biased(capped[at], bias, at), inner, "masked")
     shares = _shares(hidden, precision or inner, inner)
 
     def weighed(b: Expr, i: Expr, h: Expr, d: Expr) -> t.Reduction:
@@ -207,8 +249,11 @@ def _attention(op: Operation) -> Sequence[Tensor]:
     causal, mask = bool(integer(op, "is_causal")), op.input(3) if op.has(3) else None
     whole = (*q.shape[:3], k.shape[2])
 
+    def behind(b: Expr) -> Expr:
+        return offset if lengths is None else cast(lengths[b], INDEX) - queries
+
     def bias(b: Expr, h: Expr, i: Expr, j: Expr) -> tuple[list[Expr], list[Expr]]:
-        own = offset if lengths is None else cast(lengths[b], INDEX) - queries
+        own = behind(b)
         conditions, added = [], []
         if causal:
             conditions.append(j <= i + own)
@@ -232,7 +277,12 @@ def _attention(op: Operation) -> Sequence[Tensor]:
     scale = op.attr("scale")
     fits = matching(op, (k.shape[0], v.shape[0], k.shape[3]), (q.shape[0], q.shape[0], q.shape[3]))
     fits += matching(op, v.shape[1:3], k.shape[1:3])
-    made = attend(q, k, v, float(scale) if isinstance(scale, (int, float)) else None, bias, cap, soft, fits)
+    given = float(scale) if isinstance(scale, (int, float)) else None
+    if len(op.outputs) < 4:
+        reach = (lambda b, i: i + behind(b) + 1) if causal else None
+        y = attended(op, q, k, v, given, bias, cap, soft, fits, reach)
+        return _given(op, [y, k.tensor, v.tensor])
+    made = attend(q, k, v, given, bias, cap, soft, fits)
     mode = integer(op, "qk_matmul_output_mode")
     seen = (made.scores, made.capped, made.masked, made.shares)[mode]
     return _given(op, [as_output(op, made.y), k.tensor, v.tensor, seen])
@@ -268,6 +318,11 @@ def _bias_of(op: Operation, k: int, causal: bool, whole: Sequence[Expr]) -> Bias
     return bias
 
 
+def _reach_of(causal: bool, whole: Sequence[Expr]) -> Reach | None:
+    """How many keys causal queries may see."""
+    return (lambda b, i: i + whole[3] - whole[2] + 1) if causal else None
+
+
 def _scale(op: Operation) -> float | None:
     scale = op.attr("scale")
     return float(scale) if isinstance(scale, (int, float)) and scale else None
@@ -299,8 +354,8 @@ def _multi_head(op: Operation) -> Sequence[Tensor]:
         k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
     whole = (*q.shape[:3], k.shape[2])
     causal = bool(integer(op, "unidirectional"))
-    made = attend(q, k, v, _scale(op), _bias_of(op, 5, causal, whole))
-    return _given(op, [as_output(op, made.y), k.tensor, v.tensor])
+    y = attended(op, q, k, v, _scale(op), _bias_of(op, 5, causal, whole), reach=_reach_of(causal, whole))
+    return _given(op, [y, k.tensor, v.tensor])
 
 
 def _moved(x: Tensor, bias: Tensor, start: Expr) -> Tensor:
@@ -325,8 +380,8 @@ def _packed(op: Operation) -> Sequence[Tensor]:
         start = start + width
     q, k, v = parts
     whole = (*q.shape[:3], k.shape[2])
-    found = attend(q, k, v, _scale(op), _bias_of(op, 5, bool(integer(op, "unidirectional")), whole))
-    return [as_output(op, found.y)]
+    causal = bool(integer(op, "unidirectional"))
+    return [attended(op, q, k, v, _scale(op), _bias_of(op, 5, causal, whole), reach=_reach_of(causal, whole))]
 
 
 def _group_query(op: Operation) -> Sequence[Tensor]:
@@ -344,9 +399,10 @@ def _group_query(op: Operation) -> Sequence[Tensor]:
         return equal(cast(lengths[at], INDEX) + 1, whole[3])
 
     fits = [require(lengths.shape, last, message)]
-    bias = _bias_of(op, 10, bool(integer(op, "causal")), whole)
-    made = attend(q, k, v, _scale(op), bias, number(op, "softcap"), None, fits)
-    return _given(op, [as_output(op, made.y), k.tensor, v.tensor])
+    causal = bool(integer(op, "causal"))
+    bias, reach = _bias_of(op, 10, causal, whole), _reach_of(causal, whole)
+    y = attended(op, q, k, v, _scale(op), bias, number(op, "softcap"), None, fits, reach)
+    return _given(op, [y, k.tensor, v.tensor])
 
 
 # -- positions as angles

@@ -18,6 +18,7 @@ from graphopt.ir.text.elements import numpy_dtype
 from graphopt.ir.types import TensorType, symbol
 from graphopt.lowering.compute import Tensor, nest
 from graphopt.lowering.interpret import interpret, value
+from graphopt.lowering.intrinsics import descriptions
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, Operation, Sizes
 from graphopt.lowering.operators.table import describe
@@ -117,7 +118,7 @@ def interpreted(operation: Operation, tensors: Sequence[Tensor], arrays: Sequenc
     }
     program = nest("case", [t for t, _ in inputs], list(tensors), list(operation.size.variables.values()))
     outputs = [np.full([value(e, sizes) for e in t.shape], 77, numpy_dtype(t.dtype)) for t in tensors]
-    interpret(program, [*(a for _, a in inputs), *outputs], sizes)
+    interpret(program, [*(a for _, a in inputs), *outputs], sizes, descriptions(program))
     return outputs
 
 

@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
-import graphopt
-from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
-from graphopt.ir.graph import Attrs
 from graphopt.lowering.operators.attention import TABLE
 from graphopt.lowering.operators.operation import NotLowered
-from graphopt.tolerance import error
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 
 MS = "com.microsoft::"
@@ -127,18 +122,3 @@ def test_rotary_embeddings(interleaved: int) -> None:
     agree(MS + "RotaryEmbedding", [x, places, cos, sin], interleaved=interleaved)
     agree(MS + "RotaryEmbedding", [x[..., :8], np.array([3]), cos, sin], interleaved=interleaved)
     agree(MS + "RotaryEmbedding", [flat[..., :24].copy(), places, cos, sin], interleaved=interleaved)
-
-
-# -- compiled
-
-
-def test_compiled() -> None:
-    """Large enough that products are calls of a library, and so nests of their own."""
-    q, k, v = _floats(1, 4, 40, 24), _floats(1, 2, 48, 24, seed=2), _floats(1, 2, 48, 20, seed=3)
-    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)
-    inputs = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip("qkv", (q, k, v), strict=True)]
-    model = helper.make_model(helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, None)]))
-    with graphopt.compile(model, strict=True, optimize=False) as compiled:
-        got = compiled(q, k, v)["y"]
-    (want,) = evaluate.compute("Attention", Attrs({"is_causal": 1}), [q, k, v], 1)
-    assert error(np.asarray(want), got) <= 1.0

@@ -1,0 +1,336 @@
+"""Attention whose scores are never stored: a tile of queries meets the keys tile by tile.
+
+Of each query only the largest score so far, the sum of the powers of all scores against it, and the values weighed by
+those powers are kept; where a later tile holds a larger score, what was summed up is scaled down to it ("online"
+softmax: Milakov and Gimelshein, 2018; Dao et al., FlashAttention, 2022). Vectors lie along queries: then keys and
+values are read as they are, one number for all lanes, and nothing is summed up across lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.chain_facts import REGISTERS
+from graphopt.lowering.compute import Requirement, Tensor, fresh, loop, procedure
+from graphopt.lowering.expressions import (
+    Const,
+    Expr,
+    Load,
+    apply,
+    const,
+    equal,
+    maximum,
+    minimum,
+    select,
+    walk,
+)
+from graphopt.lowering.loops import Buffer, Check, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+
+if TYPE_CHECKING:
+    from graphopt.lowering.operators.attention import Heads
+
+VECTORS: Final = 4
+"""Vectors of queries in a tile at most."""
+ROWS: Final = 12
+"""Rows of a tile of results in registers at most."""
+KEYS: Final = 64
+"""Keys of a tile, whose scores stay near."""
+LARGEST: Final = 256
+"""Elements of a head from which on a tile does not fit where it should."""
+
+Score = Callable[[Expr, tuple[Expr, Expr, Expr, Expr]], Expr]
+"""Of a product of a query and a key, and (batch, head, query, key): the score, minus infinity for what is not seen."""
+Place = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, ...]]
+"""Of a batch, head, query and element of a value: where that lies in the result."""
+Reach = Callable[[Expr, Expr], Expr]
+"""Of a batch and a query: how many keys, from the first on, the query may see at most."""
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Attention to be computed in tiles."""
+
+    q: Heads
+    k: Heads
+    v: Heads
+    factor: Expr
+    """What products are multiplied by before they are scored."""
+    score: Score
+    reach: Reach | None = None
+    requirements: Sequence[Requirement] = ()
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all is of one dtype of floats, and a tile fits on the stack."""
+        parts = (self.q, self.k, self.v)
+        sizes = [p.size for p in (self.q, self.v)]
+        kinds = {p.tensor.dtype for p in parts}
+        known = all(isinstance(n, Const) and 0 < int(n.value) <= LARGEST for n in sizes)
+        return known and len(kinds) == 1 and kinds <= {"float32", "float64"}
+
+    def written(self, name: str, shape: Sequence[Expr], at: Place) -> Tensor:
+        """The weighed values as a tensor, in which ``at`` says where (batch, head, query, place) lies."""
+        point = [fresh() for _ in range(4)]
+        score = self.score(Const(0.0, self.q.tensor.dtype), (point[0], point[1], point[2], point[3]))
+        read = [score, *([] if self.reach is None else [self.reach(point[0], point[2])])]
+        read += [r.condition for r in self.requirements]
+        inputs = dict.fromkeys([self.q.tensor, self.k.tensor, self.v.tensor, *_tensors(read)])
+        tile = _Tile(self, self.vectors)
+
+        def build(y: Buffer) -> Stmt:
+            item = fresh()
+            number, body = tile.all(y, at)
+            return For(item, number, body(item), "parallel")
+
+        return procedure([(name, shape, self.q.tensor.dtype)], list(inputs), build, tile.buffers)[0]
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of queries a tile has: as many as are full."""
+        queries = self.q.shape[2]
+        wanted = -(-int(queries.value) // lanes_of(self.q.tensor.dtype)) if isinstance(queries, Const) else VECTORS
+        return max(1, min(wanted, VECTORS))
+
+
+def _tensors(exprs: Iterable[Expr]) -> list[Tensor]:
+    """The tensors that expressions read."""
+    return [e.buffer for x in exprs for e in walk(x) if isinstance(e, Load) and isinstance(e.buffer, Tensor)]
+
+
+def _along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
+    var = fresh()
+    return For(var, extent, body(var), kind)
+
+
+class _Tile:
+    """The statements of a tile of queries, of so many vectors, and what it keeps."""
+
+    def __init__(self, what: Tiled, vectors: int) -> None:
+        self.what, self.vectors = what, vectors
+        self.dtype = dtype = what.q.tensor.dtype
+        self.lanes = lanes_of(dtype)
+        self.batch, self.heads, self.queries, self.size = what.q.shape
+        self.keys, self.width = what.k.shape[2], what.v.size
+        self.many = vectors * self.lanes
+        self.rows = (REGISTERS[vector_bytes()] - vectors - 2) // vectors
+        self.rows = min(self.rows, ROWS)
+        wide, registers = Const(self.many), (Const(vectors), Const(self.lanes))
+        shapes: dict[str, tuple[Expr, ...]] = {
+            "turned": (self.size, wide),
+            "scores": (Const(KEYS + self.rows), wide),
+            "sums": (self.width + self.rows, wide),
+            "given": (wide, maximum(self.size, self.width)),
+            "tile": (Const(self.rows), *registers),
+            **dict.fromkeys(["most", "top", "total", "scale"], (wide,)),
+        }
+        self.own = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
+        self.buffers = tuple(self.own.values())
+
+    def all(self, y: Buffer, at: Place) -> tuple[Expr, Callable[[Expr], Stmt]]:
+        """How many tiles of queries there are, and what is done for each."""
+        pieces = (self.queries + (self.many - 1)) // self.many
+
+        def tile(item: Expr) -> Stmt:
+            first, rest = item % pieces * self.many, item // pieces
+            h, b = rest % self.heads, rest // self.heads
+            number = minimum(self.many, self.queries - first)
+            checks = [_checked(r) for r in self.what.requirements]
+            return seq(
+                *checks, self.started(b, h, first, number), self.summed(b, h, first, number),
+                self.ended(number, lambda i, d: Store(y, at(b, h, first + i, d), self.element("given", i, d))),
+            )  # fmt: skip
+
+        return self.batch * self.heads * pieces, tile
+
+    def element(self, name: str, *at: Expr) -> Load:
+        """An element of what is kept."""
+        return Load(self.own[name], at)
+
+    def set(self, name: str, at: tuple[Expr, ...], value: Expr) -> Stmt:
+        """Keeps a value."""
+        return Store(self.own[name], at, value)
+
+    def number(self, value: float) -> Const:
+        """A number in the dtype of the scores."""
+        return const(value, self.dtype)
+
+    def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """For each query of the tile."""
+        return _along(Const(self.many), body)
+
+    def started(self, b: Expr, h: Expr, first: Expr, number: Expr) -> Stmt:
+        """The queries turned over, scaled, and nothing seen yet."""
+        q, zero = self.what.q, self.number(0.0)
+        copies = loop(number, lambda i: _along(self.size, lambda d: self.set("given", (i, d), q(b, h, first + i, d))))
+        zeros = loop(
+            self.many - number, lambda i: _along(self.size, lambda d: self.set("given", (number + i, d), zero))
+        )
+        parts = [copies, zeros, self.turned("turned", "given", self.size, Const(self.many))]
+        if self.what.factor != self.number(1.0):
+            scaled = self.what.factor
+            parts.append(
+                loop(
+                    self.size,
+                    lambda d: self.each(lambda i: self.set("turned", (d, i), self.element("turned", d, i) * scaled)),
+                )
+            )
+        parts.append(loop(self.width + self.rows, lambda d: self.each(lambda i: self.set("sums", (d, i), zero))))
+        parts.append(self.each(lambda i: self.set("most", (i,), self.number(-inf))))
+        parts.append(self.each(lambda i: self.set("total", (i,), zero)))
+        return seq(*parts)
+
+    def turned(self, target: str, source: str, m: Expr, n: Expr) -> Stmt:
+        """The first ``m`` rows of ``n`` elements of a buffer, from its columns in another: in squares that registers
+        hold, and what is left over one by one."""
+        side = self.lanes
+        name = f"transpose_{side}x{side}_{self.dtype}"
+
+        def square(i: Expr, j: Expr) -> Stmt:
+            sides = [
+                Region(self.own[b], (Range(r * side, Const(side)), Range(c * side, Const(side))))
+                for b, r, c in ((target, i, j), (source, j, i))
+            ]
+            return Invoke(name, (*sides, Const(side), Const(side)))
+
+        def single(i: Expr, j: Expr) -> Stmt:
+            return self.set(target, (i, j), self.element(source, j, i))
+
+        rows, columns = m // side, n // side
+        left = [
+            loop(m - rows * side, lambda i: loop(n, lambda j: single(rows * side + i, j))),
+            loop(rows * side, lambda i: loop(n - columns * side, lambda j: single(i, columns * side + j))),
+        ]
+        whole = loop(rows, lambda i: loop(columns, lambda j: square(i, j)))
+        return seq(whole, *(s for s in left if s.extent != Const(0) and not _is_empty(s.body)))
+
+    def summed(self, b: Expr, h: Expr, first: Expr, number: Expr) -> Stmt:
+        """One tile of keys after another."""
+        what, keys = self.what, self.keys
+        if what.reach is not None:
+            keys = minimum(keys, maximum(what.reach(b, first + number - 1), Const(0)))
+        head = h if what.k.heads == self.heads else h // (self.heads // what.k.heads)
+
+        def tile(o: Expr) -> Stmt:
+            start = o * KEYS
+            width = minimum(KEYS, keys - start)
+            last = start + width - 1
+            return seq(
+                self.products(
+                    width, self.size, lambda j, d: what.k(b, head, minimum(start + j, last), d),
+                    lambda d, i: self.element("turned", d, i), "scores",
+                ),
+                self.powers((b, h, first), start, width),
+                self.products(
+                    self.width, width, lambda d, j: what.v(b, head, start + j, minimum(d, self.width - 1)),
+                    lambda j, i: self.element("scores", j, i), "sums", lambda i: self.element("scale", i),
+                ),
+            )  # fmt: skip
+
+        return loop((keys + (KEYS - 1)) // KEYS, tile)
+
+    def products(
+        self, rows: Expr, steps: Expr, one: Callable[[Expr, Expr], Expr], wide: Callable[[Expr, Expr], Expr],
+        target: str, scale: Callable[[Expr], Expr] | None = None,
+    ) -> Stmt:  # fmt: skip
+        """``target[r, i]`` is the sum over the steps of ``one[r, s] * wide[s, i]``, or that added to what it was times
+        a scale; ``one`` may be asked for rows beyond the last."""
+
+        def block(o: Expr) -> Stmt:
+            def over(body: Callable[[Expr, Expr, Expr, Expr], Stmt]) -> Stmt:
+                r, v = fresh(), fresh()
+                vector = _along(Const(self.lanes), lambda lane: body(r, v, lane, v * self.lanes + lane))
+                inner = For(v, Const(self.vectors), vector, "unrolled")
+                return For(r, Const(self.rows), inner, "unrolled")
+
+            def begin(r: Expr, v: Expr, lane: Expr, i: Expr) -> Stmt:
+                start: Expr = self.number(0.0)
+                if scale is not None:
+                    start = self.element(target, o * self.rows + r, i) * scale(i)
+                return self.set("tile", (r, v, lane), start)
+
+            def step(s: Expr) -> Callable[[Expr, Expr, Expr, Expr], Stmt]:
+                def added(r: Expr, v: Expr, lane: Expr, i: Expr) -> Stmt:
+                    product = one(o * self.rows + r, s) * wide(s, i)
+                    return self.set("tile", (r, v, lane), self.element("tile", r, v, lane) + product)
+
+                return added
+
+            def end(r: Expr, v: Expr, lane: Expr, i: Expr) -> Stmt:
+                return self.set(target, (o * self.rows + r, i), self.element("tile", r, v, lane))
+
+            return seq(over(begin), loop(steps, lambda s: over(step(s))), over(end))
+
+        return loop((rows + (self.rows - 1)) // self.rows, block)
+
+    def powers(self, at: tuple[Expr, Expr, Expr], start: Expr, width: Expr) -> Stmt:
+        """The scores of a tile as powers against the largest so far, and how what was summed up is scaled to that."""
+        b, h, first = at
+
+        is_full = isinstance(self.queries, Const) and int(self.queries.value) % self.many == 0
+
+        def masked(j: Expr, i: Expr) -> Expr:
+            query = first + i if is_full else minimum(first + i, self.queries - 1)
+            return self.what.score(self.element("scores", j, i), (b, h, query, start + j))
+
+        def shift(i: Expr) -> Expr:
+            top = self.element("top", i)
+            return select(equal(top, -inf), self.number(0.0), top)
+
+        def larger(j: Expr, i: Expr) -> Stmt:
+            score = masked(j, i)
+            kept = self.element("scores", j, i)
+            stored = () if score == kept else (self.set("scores", (j, i), score),)
+            return seq(*stored, self.set("top", (i,), maximum(self.element("top", i), kept)))
+
+        def power(j: Expr, i: Expr) -> Stmt:
+            kept = self.element("scores", j, i)
+            return seq(
+                self.set("scores", (j, i), apply("exp", kept - self.element("scale", i))),
+                self.set("total", (i,), self.element("total", i) + kept),
+            )
+
+        def every(body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+            return loop(width, lambda j: self.each(lambda i: body(j, i)))
+
+        most = self.element
+        return seq(
+            self.each(lambda i: self.set("top", (i,), most("most", i))),
+            every(larger),
+            self.each(lambda i: self.set("scale", (i,), shift(i))),
+            self.each(lambda i: self.set("most", (i,), apply("exp", most("most", i) - most("scale", i)))),
+            self.each(lambda i: self.set("total", (i,), most("total", i) * most("most", i))),
+            every(power),
+            self.each(lambda i: self.set("scale", (i,), most("most", i))),
+            self.each(lambda i: self.set("most", (i,), most("top", i))),
+        )
+
+    def ended(self, number: Expr, store: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """What was summed up as shares of one, turned over again; zero where nothing was seen."""
+
+        def share(d: Expr, i: Expr) -> Stmt:
+            total = self.element("total", i)
+            whole = select(equal(total, 0), self.number(1.0), total)
+            return self.set("sums", (d, i), self.element("sums", d, i) / whole)
+
+        return seq(
+            loop(self.width, lambda d: self.each(lambda i: share(d, i))),
+            self.turned("given", "sums", Const(self.many), self.width),
+            loop(number, lambda i: _along(self.width, lambda d: store(i, d))),
+        )
+
+
+def _is_empty(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.extent == Const(0)
+
+
+def _checked(requirement: Requirement) -> Stmt:
+    """What must hold at each point of its axes."""
+    made: Stmt = Check(requirement.condition, requirement.message)
+    for axis in reversed(requirement.axes):
+        made = For(axis.var, axis.extent, made)
+    return made
