@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 """What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
+
+KEPT = 64
+"""Programs for different ranks and elements that a model keeps; the oldest goes first."""
 
 
 class ReferenceWarning(UserWarning):
@@ -77,6 +80,8 @@ def compile(
         from graphopt.pipelines import pipeline_named
 
         pipeline = pipeline_named(pipeline)
+    if pipeline is not None and (not optimize or target != "cpu" or costs != "auto"):
+        raise UsageError("a pipeline says all that is done to the graph: leave optimize, target and costs out")
     settings = Settings(
         threads,
         strict,
@@ -204,7 +209,7 @@ class CompiledModel:
             if self._place is not None and not self._place.is_current:
                 raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
             self._step = Steps(self.settings.listener)
-            graph, is_whole = prepared(self._model, self.settings, self._step)
+            graph, may_be_kept = prepared(self._model, self.settings, self._step)
             self._model = None
             self._inputs = {graph.names[v]: v for v in graph.inputs}
             self._unranked = unranked_inputs(graph)
@@ -213,7 +218,7 @@ class CompiledModel:
                     compiled = self._programs[()] = self._compiled(graph)
                     if self._only is None:
                         self._only = compiled.program, compiled.report
-                        if self._place is not None and is_whole:
+                        if self._place is not None and may_be_kept:
                             stored.store(self._place, *self._only)
                 except NeedsValues as needs:
                     self._needed = frozenset(graph.names[v] for v in needs.inputs)
@@ -250,28 +255,36 @@ class CompiledModel:
         from graphopt.pipeline import specialized
 
         while True:
-            key = self._key(feeds)
-            if key not in self._programs:
+            needed = self._needed
+            key = self._key(feeds, needed)
+            compiled = self._programs.get(key)
+            if compiled is None:
                 with self._lock:
-                    if key not in self._programs:
+                    if needed is not self._needed:  # another thread found more inputs to depend on
+                        continue
+                    compiled = self._programs.get(key)
+                    if compiled is None:
                         try:
-                            graph = specialized(self.graph, self._needed, self._unranked, feeds)
-                            self._programs[key] = self._compiled(graph)
+                            graph = specialized(self.graph, needed, self._unranked, feeds)
+                            compiled = self._compiled(graph)
                         except NeedsValues as needs:
-                            self._needed |= {self.graph.names[v] for v in needs.inputs}
+                            self._needed = needed | {self.graph.names[v] for v in needs.inputs}
                             continue
-            rest = feeds if not self._needed else {n: a for n, a in feeds.items() if n not in self._needed}
-            return self._programs[key].program, rest
+                        if len(self._programs) >= KEPT:
+                            del self._programs[next(iter(self._programs))]
+                        self._programs[key] = compiled
+            rest = feeds if not needed else {n: a for n, a in feeds.items() if n not in needed}
+            return compiled.program, rest
 
-    def _key(self, feeds: Mapping[str, Any]) -> Key:
+    def _key(self, feeds: Mapping[str, Any], needed: Collection[str]) -> Key:
         found: list[tuple[str, str, tuple[int, ...], bytes]] = []
-        for name in sorted({*self._needed, *self._unranked}):
+        for name in sorted({*needed, *self._unranked}):
             if name not in feeds:
                 if "default" in self.graph.producer(self._inputs[name]).attrs:
                     continue
                 raise InputError(f"no array is given for {name!r}: the inputs are {self._listed()}")
             array = np.asarray(feeds[name])
-            if name in self._needed:
+            if name in needed:
                 self._check(name, array)
                 found.append((name, array.dtype.name, array.shape, array.tobytes()))
             else:

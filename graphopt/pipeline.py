@@ -45,7 +45,8 @@ class Compiled:
 
 
 def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
-    """The graph of a model as it is lowered: read, fixed, and rewritten; and whether the model is all in one piece."""
+    """The graph of a model as it is lowered: read, fixed, and rewritten; and whether its program may be kept: the model
+    is all in one piece, and no clock had a say in what it became."""
     if isinstance(model, Module):
         model = model.graph()
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
@@ -57,7 +58,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
         going_by = priced(settings.target, settings.costs)
         for line in filter(None, (going_by.warning,)):
             warnings.warn(line, stacklevel=2)
-        return optimize_graph(graph, target=going_by.target, step=step)[0], is_whole
+        found, report = optimize_graph(graph, target=going_by.target, step=step)
+        return found, is_whole and (report.exploration is None or report.exploration.reproducible)
     return step("tidy", _tidied, graph), is_whole
 
 

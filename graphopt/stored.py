@@ -40,8 +40,8 @@ _PIECE = 1 << 22
 _PACKAGE = Path(__file__).resolve().parent
 _PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
 _REPORT = "report.json"
-_EXTENDED = ("graphopt.ir.added", "graphopt.lowering.operators.table")
-"""Where ops that users add become known: what a program does is then not told by the model alone."""
+_EXTENDED = ("graphopt.ir.added", "graphopt.lowering.intrinsics", "graphopt.lowering.operators.table")
+"""Where what users add becomes known: what a program does is then not told by the model alone."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _in_order(value: Any) -> Any:
 
 
 def is_extended() -> bool:
-    """Whether ops were added to those that every graphopt knows."""
-    return any(getattr(sys.modules.get(name), "_added", None) for name in _EXTENDED)
+    """Whether anything was added to what every graphopt knows."""
+    return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
 
 
 def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:

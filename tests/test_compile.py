@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -393,3 +395,46 @@ def test_a_view_of_a_wrong_size_in_a_branch_that_is_taken_is_refused(optimize: b
     for n in (0, 3):
         with pytest.raises(ExecutionError, match="another number of elements"):
             made({"x": floats(2, n), "c": np.array(True)})
+
+
+def test_strings_are_handed_out_as_copies() -> None:
+    made = compiled('c = string[2]{"a", "b"} y = Identity(c) return y')
+    made()["y"][0] = "changed"
+    assert made()["y"].tolist() == ["a", "b"]
+
+
+def test_several_python_threads_may_make_programs_at_once() -> None:
+    made = compiled("x: float32[*] s: int64[1] y = Expand(x, s) return y")
+    made._compiled = slowly(made._compiled)  # type: ignore[method-assign]
+    found: dict[int, int] = {}
+
+    def call(n: int) -> None:
+        found[n] = made({"x": floats(1), "s": np.array([n])})["y"].size
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: n for n in range(1, 6)}
+
+
+def slowly(function: Callable[[Graph], Any]) -> Callable[[Graph], Any]:
+    def run(graph: Graph) -> Any:
+        time.sleep(0.05)
+        return function(graph)
+
+    return run
+
+
+def test_a_model_keeps_so_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["graphopt.compile"], "KEPT", 2)
+    made = compiled("x: float32[n] s: int64[1] y = Expand(x, s) return y")
+    for n in (1, 2, 3, 1):
+        assert made({"x": floats(1), "s": np.array([n])})["y"].size == n
+    assert len(made._programs) == 2
+
+
+def test_a_pipeline_says_all_that_is_done() -> None:
+    with pytest.raises(UsageError, match="leave optimize, target and costs out"):
+        graphopt.compile(parse("x: float32[n] y = Relu(x) return y"), pipeline="zero", optimize=False)

@@ -48,6 +48,11 @@ def any_effects() -> bool:
     return any(what.effects for what in _added.values())
 
 
+def is_extended() -> bool:
+    """Whether users added any."""
+    return bool(_added)
+
+
 def output_types(what: Outputs, inputs: Sequence[Type | None], attrs: dict[str, object]) -> list[TensorType]:
     """The types that a user's function gives. ValueError where it fails, with what it says."""
     try:

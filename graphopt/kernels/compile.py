@@ -161,7 +161,7 @@ def _work(
 def _worker() -> subprocess.Popen[str]:
     """A new worker, to which no interrupt comes from the terminal: it is this process that ends it."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", _WORKER],
+        [sys.executable, "-P", "-c", _WORKER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

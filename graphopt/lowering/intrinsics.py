@@ -57,6 +57,11 @@ Family = Callable[..., TensorIntrin]
 _registered: dict[str, TensorIntrin] = {}
 
 
+def is_extended() -> bool:
+    """Whether users added any."""
+    return bool(_registered)
+
+
 def register_intrinsic(intrinsic: TensorIntrin) -> None:
     """Makes an intrinsic known by its name, in place of one that had it before."""
     _registered[intrinsic.name] = intrinsic

@@ -17,7 +17,7 @@ from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.chain_facts import REGISTERS, decomposed, known_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.clip import Clip, clipped
-from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, select
+from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, select, substitute
 from graphopt.lowering.loops import Axis, Buffer, For, LoopKind, Stmt, Store, seq
 
 WRITTEN_OUT: Final = 8
@@ -159,6 +159,7 @@ class Row:
         elif self.rest:
             body = exchange(chain.with_values([at[a.var] for a in chain.axes]), {self.made: element})
         else:
-            body = Store(self.made, tuple(at[a.var] for a in chain.spatial), Load(*element))
+            where_to = chain.stores[0].indices
+            body = Store(self.made, tuple(substitute(i, at) for i in where_to), Load(*element))
         body = For(c, Const(self.lanes), body, "vectorized")
         return For(q, tile.shape[0], For(p, tile.shape[1], body, "unrolled"), "unrolled")

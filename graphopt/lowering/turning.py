@@ -37,6 +37,9 @@ def turning(chain: Chain, groups: Sequence[Sequence[Axis]]) -> Turned | None:
     far = [a for a in chain.accesses if not a.is_write and not is_near(a, last)]
     if not far or any(not is_near(a, last) for a in chain.accesses if a.is_write):
         return None
+    written = {a.buffer for a in chain.accesses if a.is_write}
+    if any(a.buffer in written for a in chain.accesses if not a.is_write):
+        return None  # the last tile of an axis does again what the one before it did
     places = {k for k, group in enumerate(groups[:-1]) if all(is_step(a, group[-1]) for a in far)}
     if not places:
         return None

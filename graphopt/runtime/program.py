@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter_ns
@@ -224,7 +225,7 @@ class Program:
             if place == "output" and n not in taken:
                 results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
-                results[port.name] = state.view(n)
+                results[port.name] = copy(state.view(n))
             elif place == "host" and n not in taken and arrays[n].flags.owndata:
                 results[port.name] = arrays[n]
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from graphopt.errors import ReadError, UsageError
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, table
 from graphopt.runtime.arena import up
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.program import Program
@@ -30,7 +30,7 @@ from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host
 FORMAT = 1
 MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
 
-_MACHINES = {"x86_64", "aarch64"}
+_MACHINES = {"x86_64"}
 """Machines as ``platform`` calls them: to lack one is to lack all that goes with it."""
 _FEW = 4
 """So many missing instruction sets are named."""
@@ -52,6 +52,7 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
     distinct = list(dict.fromkeys((code.driver, *code.objects)))
     text = {
         "format": FORMAT,
+        "driver": table.digest(),
         "cpu": sorted(_processor()),
         "inputs": _plain(code.inputs),
         "outputs": _plain(code.outputs),
@@ -148,6 +149,8 @@ def _manifest(file: Path) -> dict[str, Any]:
     digest = text.pop("digest", None)
     if text["format"] != FORMAT or digest != _digest(text):
         raise damaged
+    if text.get("driver") != table.digest():
+        raise ReadError(f"{file} was written by another version of graphopt: save the program again")
     return text
 
 
@@ -179,21 +182,14 @@ def _bytes(file: Path) -> bytes:
 @contextmanager
 def _whole(file: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes its place once it is complete."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    try:
-        with open(handle, "wb") as opened:
+    name = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
+    with open(name, "xb") as opened:  # with the permissions that the user's files have
+        try:
             yield opened
-        os.chmod(name, 0o644 & ~_umask())
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+            os.replace(name, file)
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 def _digest(text: Mapping[str, Any]) -> str:

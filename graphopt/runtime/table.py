@@ -5,6 +5,8 @@ The driver's source has the same numbers under the same names; a test holds the 
 
 from __future__ import annotations
 
+from functools import cache
+from hashlib import sha256
 from typing import Final
 
 WIDTH: Final = 5
@@ -57,3 +59,10 @@ SERVE: Final = 1
 """The driver is a member of a team, ``lo`` its number, until the team ends."""
 DRIVER_PARAMS: Final = ("int64", "int64", "size", "size", "int64", "size", "size")
 """Instructions, arguments twice, address of the team (0: none), report, address of the profile (0: none), role."""
+
+
+@cache
+def digest() -> str:
+    """What changes when any of the numbers do."""
+    numbers = sorted((name, value) for name, value in globals().items() if name.isupper())
+    return sha256(repr(numbers).encode()).hexdigest()

@@ -278,3 +278,11 @@ def kernel(a, lo, hi):
     a = np.full(1, 21)
     called(compile_kernels([Kernel(source, ("int64",))])[0], a)
     assert a[0] == 42
+
+
+def test_workers_import_nothing_from_the_folder_they_are_started_in(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    assert len(compile_kernels([scaled(n) for n in (3, 4, 5)], jobs=1)) == 3

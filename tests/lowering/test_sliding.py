@@ -4,6 +4,7 @@ from graphopt.lowering.chains import chains
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expressions import Var
 from graphopt.lowering.loops import Nest, Store, expressions, statements
+from graphopt.lowering.script import read
 from graphopt.lowering.sliding import sliding
 from tests.lowering import described
 from tests.lowering.described import over_windows
@@ -53,3 +54,19 @@ def test_what_all_lanes_share_makes_no_sliding_window() -> None:
     assert depthwise is not None
     assert sliding(dense[0]) is None
     assert sliding(depthwise[0]) is not None
+
+
+def test_results_may_stand_in_another_order() -> None:
+    nest = read(
+        """
+@program
+def sums(x: Buffer[(18, 20, 16), "float32"], y: Buffer[(18, 18, 16), "float32"]):
+    for i, j, c, k in grid(18, 18, 16, 3):
+        with block("s"):
+            vi, vj, vc, vk = axis.remap("SSSR", [i, j, c, k])
+            with init():
+                y[vj, vi, vc] = 0.0
+            y[vj, vi, vc] = y[vj, vi, vc] + x[vi, vj + vk, vc]
+"""
+    )
+    check(nest, scheduled(nest), [])

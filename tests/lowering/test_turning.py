@@ -2,6 +2,7 @@ import pytest
 
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.loops import Invoke, Nest, statements
+from graphopt.lowering.script import read
 from tests.lowering.described import any_turned, into_blocks, joined_in_blocks, out_of_blocks
 from tests.lowering.native import check
 
@@ -28,3 +29,17 @@ def test_matrices_of_any_size_are_turned_over() -> None:
 
 def test_what_lies_side_by_side_is_not_turned() -> None:
     assert turns(scheduled(joined_in_blocks())) == 0
+
+
+def test_what_works_in_place_is_not_turned() -> None:
+    nest = read(
+        """
+@program
+def scaled(z: Buffer[(40, 20), "float32"], y: Buffer[(20, 40), "float32"]):
+    for i, j in grid(20, 40):
+        with block("B"):
+            vi, vj = axis.remap("SS", [i, j])
+            y[vi, vj] = y[vi, vj] * 0.5 + z[vj, vi]
+"""
+    )
+    assert turns(scheduled(nest)) == 0

@@ -1,5 +1,6 @@
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,18 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ReadError, match="cannot be written: Not a directory"):
         Program(chain()).save(tmp_path / "file" / "p")
+
+
+def test_a_program_for_another_driver_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved.table, "digest", lambda: "another")
+    with pytest.raises(ReadError, match="written by another version of graphopt"):
+        saved.load(folder)
+
+
+def test_files_have_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        Program(chain()).save(tmp_path / "p")
+        assert {stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "p").iterdir()} == {0o640}
+    finally:
+        assert os.umask(before) == 0o027

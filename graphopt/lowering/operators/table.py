@@ -50,6 +50,11 @@ MODULES = (
 _added: dict[str, Lowering] = {}
 
 
+def is_extended() -> bool:
+    """Whether users added any."""
+    return bool(_added)
+
+
 def lower(op: str, outputs: Outputs | None = None) -> Callable[[Lowering], Lowering]:
     """A decorator: the function describes what ``op`` (``MyOp``, ``my.domain::MyOp``) computes from now on.
 
