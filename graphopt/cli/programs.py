@@ -194,12 +194,7 @@ def show_model(
     if loops is not None and loops in linked.nests:
         print(f"# before it is scheduled\n{show(linked.nests[loops])}\n# as it runs")
     for part in found:
-        if source is not None:
-            print(part.emitted.kernel.source)
-        elif part.nest is None:
-            print(f"# {', '.join(part.nodes)}: a library's kernel")
-        else:
-            print(show(part.nest))
+        print(show(part.nest) if source is None else part.emitted.kernel.source)
 
 
 def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:

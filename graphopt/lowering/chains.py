@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from graphopt.lowering.addresses import Bounds, Polynomial, polynomial
-from graphopt.lowering.expressions import Const, Expr, Load, Var, rewrite, substitute, variables, walk
+from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops import Axis, Block, Buffer, For, Nest, Seq, Stmt, Store, expressions, inner, statements
 
 
@@ -137,8 +137,3 @@ def exchange(stmt: Stmt, targets: Mapping[Buffer, tuple[Buffer, tuple[Expr, ...]
         return None
 
     return mutate(map_expressions(stmt, load), store)
-
-
-def over(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """The expression with axes replaced."""
-    return substitute(expr, values) if values else rewrite(expr, lambda e: None)

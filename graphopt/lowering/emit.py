@@ -18,6 +18,7 @@ from itertools import count, groupby
 from keyword import iskeyword
 from typing import TypeAlias
 
+from graphopt.errors import ScheduleError
 from graphopt.kernels.kernel import SIZE, Kernel
 from graphopt.lowering.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.addresses import Polynomial, polynomial
@@ -55,7 +56,7 @@ from graphopt.lowering.vector_loops import VectorLoops
 from graphopt.lowering.vocabulary import TAKEN, imports
 
 
-class EmitError(Exception):
+class EmitError(ScheduleError):
     """A nest that no source can be written for: its schedule asks for what the target does not have."""
 
 

@@ -23,7 +23,7 @@ from graphopt.lowering.given import Called, Placed, inputs_of
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Invoke, Nest, Store, blocks, inner, statements
-from graphopt.lowering.lower import Bodied, Body, Described, Dispatched, Facts, Lowering, Referred, Viewed
+from graphopt.lowering.lower import Bodied, Body, Described, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
 from graphopt.lowering.operators.indices import equally_many
 from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
@@ -37,10 +37,10 @@ from graphopt.runtime.steps import Buffer, Call, Host, Place, Port, Ref, Step
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One call, for those who want to look at it: the nest as scheduled (None for a library's), and its kernel."""
+    """One call, for those who want to look at it: the nest as scheduled, and its kernel."""
 
     nodes: tuple[str, ...]
-    nest: Nest | None
+    nest: Nest
     emitted: Emitted
 
 
@@ -107,10 +107,6 @@ def reads(lowering: Lowering) -> Iterable[Value]:
             return lowering.reads
         case Viewed():
             return (lowering.source,)
-        case Dispatched():
-            used = {b for call in lowering.calls for b in call.buffers}
-            pairs = zip(lowering.node.inputs, lowering.operation.inputs, strict=True)
-            return tuple(v for v, t in pairs if v is not None and t in used)
     return tuple(v for v in lowering.node.inputs if v is not None)
 
 
@@ -191,7 +187,7 @@ class Linker:
         sizes: Mapping[Var, Size],
         label: str,
         nodes: tuple[str, ...],
-        made: Nest | None,
+        made: Nest,
         counted: Nest | None = None,
     ) -> Call:
         """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
@@ -272,8 +268,6 @@ class Scope:
                     yield from self.nest(groups[id])
             elif isinstance(lowering, Viewed):
                 yield from self.view(lowering)
-            elif isinstance(lowering, Dispatched):
-                yield from self.library(lowering)
             elif isinstance(lowering, Bodied):
                 yield from control(self, lowering)
             elif isinstance(lowering, Placed):
@@ -364,20 +358,6 @@ class Scope:
         outputs = tuple(self.made(v, "arena") for v in node.outputs)
         label = node.op.replace("::", ".")
         return Host(name, inputs, outputs, True, (), label, (name_of(self.graph, node),))
-
-    def library(self, lowering: Dispatched) -> Iterator[Step]:
-        """The calls of a library that compute a node."""
-        node, operation = lowering.node, lowering.operation
-        used = set(reads(lowering))
-        buffers: dict[NestBuffer, int] = {}
-        for value, tensor in zip(node.inputs, operation.inputs, strict=True):
-            if value in used and value is not None and tensor is not None:
-                buffers[tensor] = self.number(value)
-        for value, made in zip(node.outputs, lowering.outputs, strict=False):
-            buffers[made] = self.made(value, "arena")
-        sizes: dict[Var, Size] = {var: self.linker.symbols(atom) for atom, var in operation.size.variables.items()}
-        for emitted in lowering.calls:
-            yield self.linker.call(emitted, buffers, sizes, node.op, (name_of(self.graph, node),), None)
 
     def host(self, lowering: Referred) -> Host:
         """A step that computes a node by reference."""

@@ -1,4 +1,4 @@
-"""What becomes of each node of a graph: a nest computes it, a library does, it is a view, or it is left to reference.
+"""What becomes of each node of a graph: a nest computes it, it is a view, or it is left to reference.
 
 Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
 those that the inputs' shapes bind, and those that a node computed by reference finds out. A node whose
@@ -24,15 +24,14 @@ from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.compute import Tensor, compute, producers_first
 from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
 from graphopt.lowering.given import Called, Placed, given, in_order
-from graphopt.lowering.loops import Buffer
 from graphopt.lowering.operators.node import operation_of
-from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Operation, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Sizes
 from graphopt.lowering.operators.table import describe
 from graphopt.lowering.reference import name_of
 from graphopt.lowering.sizes import symbols_in, symbols_of
 
 if TYPE_CHECKING:
-    from graphopt.lowering.emit import Emitted
+    pass
 
 Facts: TypeAlias = Mapping[Value, Fact]
 
@@ -65,16 +64,6 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
-    """A library computes the node: kernels, over the operation's input tensors, the output buffers, and scratch."""
-
-    node: Node
-    operation: Operation
-    outputs: tuple[Buffer, ...]
-    calls: tuple[Emitted, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Body:
     """A body of a node, lowered: what is known of its values, and what becomes of its nodes."""
 
@@ -101,9 +90,7 @@ class Referred:
     """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
 
 
-Lowering: TypeAlias = Described | Viewed | Dispatched | Bodied | Placed | Called | Referred
-Library: TypeAlias = Callable[[Operation], "tuple[tuple[Buffer, ...], tuple[Emitted, ...]] | None"]
-"""What a library makes of an operation: buffers for the outputs, and kernels; None where it does not take it."""
+Lowering: TypeAlias = Described | Viewed | Bodied | Placed | Called | Referred
 
 
 class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
@@ -114,15 +101,10 @@ class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
         self.inputs = frozenset(inputs)
 
 
-def no_library(operation: Operation) -> None:
-    """No library computes anything."""
-
-
 def lower(
     graph: Graph,
     facts: Facts,
     bound: Iterable[Symbol] = (),
-    library: Library = no_library,
     *,
     is_body: bool = False,
     takes: Callable[[Node], bool] = lambda node: True,
@@ -133,7 +115,7 @@ def lower(
 
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, library, is_body, takes).run()
+    return _Lowerer(graph, facts, bound, is_body, takes).run()
 
 
 class _Lowerer:
@@ -142,12 +124,11 @@ class _Lowerer:
         graph: Graph,
         facts: Facts,
         bound: Iterable[Symbol],
-        library: Library,
         is_body: bool,
         takes: Callable[[Node], bool],
     ) -> None:
         self.takes = takes
-        self.graph, self.facts, self.library, self.is_body = graph, facts, library, is_body
+        self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
         if not is_body:
             self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
@@ -200,11 +181,8 @@ class _Lowerer:
         if outputs and all(k is not None for k in known):
             return Described(node, tuple(k for k in known if k is not None), is_known=True)
         operation = operation_of(self.graph, node, self.facts, sizes)
-        taken = self.library(operation)
-        tensors = () if taken is not None else describe(operation)
+        tensors = describe(operation)
         self.check_bound(node, outputs, sizes)
-        if taken is not None:
-            return Dispatched(node, operation, *taken)
         read = set(inputs_read(tensors))
         pairs = zip(node.inputs, operation.inputs, strict=True)
         reads = [v for v, t in pairs if v is not None and t in read and self.known(self.facts[v], sizes) is None]
@@ -236,7 +214,7 @@ class _Lowerer:
                 shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
             ):
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
-        return Body(body, facts, lower(body, facts, self.bound, self.library, is_body=True, takes=self.takes))
+        return Body(body, facts, lower(body, facts, self.bound, is_body=True, takes=self.takes))
 
     def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
         """What is known of a body's inputs in every round."""

@@ -29,7 +29,6 @@ class Signature:
         plain = (s.dtype != "object" and all(isinstance(d, int) for d in s.shape or ("any",)) for s in self._specs)
         self._fixed = tuple(s.shape if fixed else None for s, fixed in zip(self._specs, plain, strict=True))
         self._defaults = {p.name: code.constants[p.buffer] for p in code.inputs if p.buffer in code.constants}
-        self._simple = len(self.names) == len(set(self.names)) and not self._defaults
 
     def accept(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[int, Array], dict[str, int]]:
         """The arrays by buffer, row-major, and the symbols' values; raises ``InputError``."""
