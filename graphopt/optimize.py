@@ -61,7 +61,7 @@ def optimize_graph(
     chosen = (rules or standard()).select(policy=policy, target=target)
     run = _Run(graph, chosen, target, budget or Budget(), step or Steps())
     start = graph
-    limit = stored_bytes(graph) + allowance(stored_bytes(graph))
+    limit = stored_bytes(graph) + allowance(stored_bytes(graph), target)
     graph = run.tidy(graph)
     for _ in range(ROUNDS):
         start_of_round, run.as_expected = graph, True
@@ -83,7 +83,7 @@ class _Run:
         self.target = target
         self.budget = budget
         self.step = step
-        self.growth = allowance(stored_bytes(graph))
+        self.growth = allowance(stored_bytes(graph), target)
         self.journal = Journal(_price(CostModel(target, stated_sizes(graph))))
         self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
         self.by_name = {r.name: r for r in rules.rules}

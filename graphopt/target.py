@@ -315,6 +315,9 @@ CPU = Target(
             "matmul": 0.95, "pointwise": 0.80, "dense": 0.60, "narrow": 0.60, "grouped": 0.75, "depthwise": 0.45,
             "recurrent": 0.30, "blocked dense": 0.97, "blocked narrow": 0.60, "blocked grouped": 0.97,
             "blocked depthwise": 0.38,
+            # measured by tests/bench/winograd.py, relative to the direct convolution in the same run; so are the
+            # elements of tiles that are transformed, below
+            "blocked winograd": 0.70,
         },
         elements={
             **ELEMENTS,
@@ -327,6 +330,7 @@ CPU = Target(
                       "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization "
                       "SimplifiedLayerNormalization",
                 0.50: "Pow DepthToSpace GroupNormalization InstanceNormalization",
+                0.32: "graphopt::BlockedWinogradConv",
             }),
         },
         movement={

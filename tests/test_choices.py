@@ -15,13 +15,13 @@ from graphopt.ir.types import TensorType
 @pytest.fixture
 def graph() -> Graph:
     graph = parse(
-        "x: float32[1, 32, 14, 14]\nw: float32[32, 32, 3, 3]\na = Conv(x, w, pads=[1, 1, 1, 1])\n"
-        "b = Relu(a)\ny = Conv(b, w, pads=[1, 1, 1, 1])\nreturn y"
+        "x: float32[1, 32, 14, 14]\nw: float32[32, 32, 5, 5]\na = Conv(x, w, pads=[2, 2, 2, 2])\n"
+        "b = Relu(a)\ny = Conv(b, w, pads=[2, 2, 2, 2])\nreturn y"
     )
     value = graph.inputs.pop()
     kind = graph.types.pop(value)
     assert isinstance(kind, TensorType)
-    held = Constant.of(np.ones((32, 32, 3, 3), np.float32))
+    held = Constant.of(np.ones((32, 32, 5, 5), np.float32))
     graph.update(value.node, op=CONSTANT, attrs=Attrs(value=held))
     return graph
 

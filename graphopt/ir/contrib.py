@@ -177,7 +177,9 @@ CONTRIB: dict[str, Contrib] = {
     "graphopt::BlockedConv": Contrib("X W B?", "Y", {**_CONV, "form": "blocked"}, _FLOATS),
     "graphopt::BlockedConvTranspose": Contrib("X W B?", "Y", {}, _FLOATS),
     "graphopt::BlockedMaxPool": Contrib("X", "Y", _WINDOW, _FLOATS),
+    "graphopt::BlockedWinogradConv": Contrib("X W B?", "Y", {"auto_pad": "NOTSET", "pads": tuple, "tile": int}),
     "graphopt::Unblock": Contrib("X", "Y", {"channels": int}, _FLOATS),
+    "graphopt::WinogradWeights": Contrib("W", "Y", {"tile": int}),
     "SimplifiedLayerNormalization": Contrib(
         "X scale",
         "Y inv_std_var?",

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.ir import blocked, contrib_quantized
+from graphopt.ir import blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
@@ -125,5 +125,6 @@ MEANINGS: dict[str, Meaning] = {
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
     **contrib_quantized.MEANINGS,
     **blocked.MEANINGS,
+    **winograd.MEANINGS,
 }
 """By op name: what it computes."""

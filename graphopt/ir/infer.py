@@ -47,10 +47,11 @@ from graphopt.ir.types import (
     is_anonymous,
     unranked,
 )
+from graphopt.ir.winograd import WINOGRAD
 
 Functions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED, **NESTS}
+INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED, **WINOGRAD, **NESTS}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}

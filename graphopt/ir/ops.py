@@ -292,7 +292,9 @@ SPATIAL = _set(
     "Conv ConvInteger ConvTranspose QLinearConv DeformConv com.microsoft::FusedConv "
     "MaxPool AveragePool LpPool MaxUnpool CausalConvWithState Im2Col Col2Im"
 )
-BLOCKED = _set("graphopt::BlockedConv graphopt::BlockedMaxPool graphopt::BlockedAveragePool")
+BLOCKED = _set(
+    "graphopt::BlockedConv graphopt::BlockedMaxPool graphopt::BlockedAveragePool graphopt::BlockedWinogradConv"
+)
 _WEIGHTED = _set("Conv ConvInteger ConvTranspose DeformConv QLinearConv com.microsoft::FusedConv graphopt::BlockedConv")
 
 IMPLICIT: dict[tuple[str, str], Callable[[int], Attr]] = {

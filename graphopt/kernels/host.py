@@ -6,6 +6,9 @@ from functools import cache
 
 from graphopt.runtime import cpu
 
+BLOCK = 16
+"""Channels in a block of an image."""
+
 _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4}
 
 
@@ -24,3 +27,10 @@ def registers() -> int:
 def lanes(dtype: str) -> int:
     """How many elements of a dtype a vector holds; narrow ones are computed in no more lanes than single precision."""
     return vector_bytes() // _BYTES.get(dtype, 4)
+
+
+def block_tile() -> tuple[int, int]:
+    """Rows and blocks of the tile of a product in single precision that fills the registers: an even number of rows."""
+    registers, vectors = 32 if vector_bytes() == 64 else 16, BLOCK // lanes("float32")
+    blocks = 2 if vectors == 1 else 1
+    return max((registers - 1) // (blocks * vectors) - 1 & ~1, 2), blocks

@@ -64,13 +64,13 @@ def first_lanes(count: Value, bits: int, lanes: int) -> Value:
     count = select(count > lanes, count.number(lanes), count)
     dtype = types.Integer.from_bitwidth(bits, False)
     ramp = llvm.Constant(llvm.VectorType(llvm.IntType(bits), lanes), list(range(lanes)))
-    limit = cast(_opaque(count), dtype)
+    limit = cast(opaque(count), dtype)
     if lanes == 1:
         limit = Value(count.builder, as_vector(limit), dtype, 1)
     return Value(count.builder, ramp, dtype, lanes) < broadcast(limit, lanes)
 
 
-def _opaque(x: Value) -> Value:
+def opaque(x: Value) -> Value:
     """The same number, of which LLVM does not know that it is a constant; costs no instruction.
 
     Where LLVM 22.1 knows that a mask holds in one lane only, a masked store of narrowed elements writes a wide one,

@@ -239,9 +239,12 @@ def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = 
     """Whether a block does something to each element of the first by itself. ``written`` is the block on the
     axes of its own results, where ``chain`` has others."""
     made = first.stores[0].buffer
-    if chain.block.init is not None or made not in nest.allocs:
-        return False
-    if [a.extent for a in chain.axes] != [a.extent for a in first.spatial]:
+    return made in nest.allocs and takes_each(chain, made, [a.extent for a in first.spatial], written)
+
+
+def takes_each(chain: Chain, made: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
+    """Whether a block does something to each of so many elements of a buffer by itself; ``written`` as above."""
+    if chain.block.init is not None or [a.extent for a in chain.axes] != list(extents):
         return False
     own = chain if written is None else written
     read = [(a.indices, chain.axes) for a in chain.accesses if a.buffer == made]

@@ -31,6 +31,7 @@ from graphopt.lowering.expressions import (
     walk,
 )
 from graphopt.lowering.loops import (
+    STORES_ONCE,
     TRUE,
     Axis,
     Block,
@@ -103,11 +104,14 @@ class Procedure:
     """Statements that write the outputs, for what no formula of one element says (sorting, recurrences).
 
     ``build`` makes them from the output buffers; it may use further buffers, which it names in ``scratch``.
+    ``stores_once``: each element of its output is stored once, and not read again, so that what is done to it element
+    by element can be done there.
     """
 
     build: Callable[..., Stmt]
     inputs: tuple[Tensor, ...]
     scratch: tuple[Buffer, ...] = ()
+    stores_once: bool = False
 
 
 Stage: TypeAlias = Elements | Reduced | Procedure
@@ -211,13 +215,13 @@ def procedure(
     inputs: Sequence[Tensor],
     build: Callable[..., Stmt],
     scratch: Sequence[Buffer] = (),
+    stores_once: bool = False,
 ) -> tuple[Tensor, ...]:
     """Tensors (name, shape, dtype) that the statements ``build(*buffers)`` write, given buffers for them in order.
 
-    The statements may hold loops and stores without blocks. They run in order, on one thread, unless they are one
-    parallel loop.
+    The statements may hold loops and stores without blocks; they run in order, on one thread but for parallel loops.
     """
-    stage, number = Procedure(build, tuple(inputs), tuple(scratch)), next(_fresh)
+    stage, number = Procedure(build, tuple(inputs), tuple(scratch), stores_once), next(_fresh)
     return tuple(_tensor(n, s, d, stage, k, number) for k, (n, s, d) in enumerate(outputs))
 
 
@@ -498,9 +502,10 @@ class _Writer:
             return replace(s, var=renamed[s.var]) if isinstance(s, For) else None
 
         named = mutate(self.plain(stmt, renamed), names)
-        if isinstance(named, For) and named.kind == "parallel":
+        if isinstance(named, For) and named.kind == "parallel" and not stage.stores_once:
             return named
-        return Block(self.buffer(outputs[builtins.min(outputs)]).name, (), (), named)
+        name = self.buffer(outputs[builtins.min(outputs)]).name
+        return Block(name, (), (), named, notes=(STORES_ONCE,) if stage.stores_once else ())
 
 
 def _together(targets: Sequence[Buffer], where: tuple[Var, ...], values: Sequence[Expr]) -> Stmt:

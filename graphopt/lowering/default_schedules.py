@@ -12,7 +12,8 @@ One list of rules, tried in order on a nest as it was first written (a chain of 
   close; the rows are parallel.
 - *alone*: each block by itself: element by element, or a reduction along or across the vectors.
 
-What none of them fits (procedures) stays as it is.
+What none of them fits (procedures) stays as it is, but for what is done to each element that a procedure stores: that
+is done there.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from graphopt.lowering.chain_facts import (
 from graphopt.lowering.chains import Chain, chains, exchange
 from graphopt.lowering.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
+from graphopt.lowering.finishing import finished
 from graphopt.lowering.granules import in_granules
 from graphopt.lowering.library import Product, called_product, pieces
 from graphopt.lowering.loop_nests import Loop as _Loop
@@ -91,7 +93,9 @@ ROW_BYTES: Final = 1 << 17
 def scheduled(nest: Nest) -> Nest:
     """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row."""
     found = chains(nest)
-    if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
+    if found is None:
+        return finished(nest)
+    if any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
         return nest
     return _Scheduler(nest).scheduled(found)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from graphopt.lowering.chains import Chain, chain_of
 from graphopt.lowering.expressions import Var, variables
+from graphopt.lowering.finishing import follows
 from graphopt.lowering.library import is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Block,
@@ -88,7 +89,7 @@ def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:
     what they make."""
     first = chain_of(group[0])
     if first is None:
-        return False
+        return follows(chain, group[0])
     if _is_product(first):
         reduces = chain.block.init is not None
         return not reduces and len(group) == 1 and [a.extent for a in chain.axes] == [a.extent for a in first.spatial]

@@ -15,6 +15,7 @@ from functools import lru_cache
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import panel
+from graphopt.lowering import tile_intrinsics as tiles
 from graphopt.lowering.dataflow import with_names
 from graphopt.lowering.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops import (
@@ -233,12 +234,19 @@ def {name}(
     return TensorIntrin(name, description, description, f"graphopt.kernels.convolution.convolve_{form}_{rank}d")
 
 
+def _by_function(description: Nest, function: str) -> TensorIntrin:
+    return TensorIntrin(description.name, description, description, f"graphopt.kernels.{function}")
+
+
 FAMILIES: Mapping[str, Family] = {
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
     r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
     r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
     r"product_(n|t)(n|t|p)_(float32|float64)": own_product,
+    tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
+    tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),
+    tiles.BACK.format("(2|4)"): lambda n: _by_function(tiles.tile_out(n), f"winograd.output_{n}"),
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""
 

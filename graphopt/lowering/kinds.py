@@ -45,7 +45,7 @@ def _made(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _kind(tensor: Tensor, stage: Stage) -> Kind:
     if isinstance(stage, Procedure):
-        return Kind.OPAQUE
+        return Kind.ANCHOR if stage.stores_once else Kind.OPAQUE
     if isinstance(stage, Reduced):
         return Kind.ANCHOR if any(map(_is_product, stage.reduction.values)) else Kind.REDUCTION
     own = tuple(a.var for a in stage.axes)

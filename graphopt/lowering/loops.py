@@ -42,6 +42,8 @@ THREADS: Final = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") fo
 """The CUDA axes that a loop may be bound to."""
 BY_RULE: Final[tuple[str, Note]] = ("schedule", "default")
 """The note of a nest that is scheduled by rule when it is compiled; every other that a user gives stays as it is."""
+STORES_ONCE: Final[tuple[str, Note]] = ("stores", "once")
+"""The note of a procedure's block that stores each element of its result once, and does not read it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
-    "graphopt::BlockedConv graphopt::BlockedConvTranspose "
+    "graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
     "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
@@ -223,6 +223,7 @@ class CostModel:
             waste *= self._width(op, operands)
             waste *= self._idling(op, attrs, outputs)
             compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
+            compute += self._transforming(op, attrs, inputs, outputs)
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, operands, outputs, kind))
         else:
             n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
@@ -309,6 +310,8 @@ class CostModel:
             return 2.0 * out * product(b[1:-1]), 1.0, self._kind_of_blocked(attrs)
         if name == "BlockedConvTranspose":
             return 2.0 * out * product((*b[1:2], *b[-2:-1])), 1.0, self._kind_of_blocked(attrs)
+        if name == "BlockedWinogradConv":
+            return 2.0 * _tiles(attrs, y) * product(b), 1.0, "blocked winograd"
         kind = self._kind_of_convolution(a, b)
         if name == "ConvTranspose":
             waste = self._along_rows(attrs, outputs[0] if outputs else None, b)[0] if prices.short_rows else 1.0
@@ -358,6 +361,17 @@ class CostModel:
         a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         window = product(b[2:])
         return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
+
+    def _transforming(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> float:
+        """Seconds to transform tiles for minimal filtering, and back."""
+        if op != "graphopt::BlockedWinogradConv":
+            return 0.0
+        b, y = self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        channels = (b[0] + b[2]) * b[-1] if len(b) == 5 else UNKNOWN
+        places = b[1] if len(b) == 5 else 1
+        return _tiles(attrs, y) * places * channels * self.target.prices.elements.get(op, 0.0)
 
     def _width(self, op: str, operands: Sequence[Fact | None]) -> float:
         """How long products of operands of this width take, as a share of those of floats."""
@@ -440,6 +454,13 @@ class CostModel:
                 for letter, n in zip(term, self.shape(fact), strict=False):
                     sizes[letter] = max(n, sizes.get(letter, 1))
         return float(product(tuple(sizes.values())))
+
+
+def _tiles(attrs: Attrs, y: tuple[int, ...]) -> int:
+    """Tiles of a convolution by minimal filtering whose result has this shape."""
+    tile = attrs.get("tile", 1)
+    size = tile if isinstance(tile, int) else 1
+    return product([y[0], *(-(-n // size) for n in y[2:-1])]) if len(y) == 5 else 1
 
 
 def scatters(perm: object, shape: tuple[int, ...]) -> bool:

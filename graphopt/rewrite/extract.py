@@ -38,6 +38,7 @@ from graphopt.rewrite.eliminate import LARGEST, eliminate, improve
 from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.terms import Terms, as_classes
 from graphopt.rewrite.ways import breakdown, decode, problem
+from graphopt.target import Target
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,10 @@ class Solution:
     reproducible: bool = True
 
 
-def allowance(stored: int) -> int:
-    """By how many bytes the stored constants of a model may grow: the larger of 10 % and 10 MB."""
-    return max(stored // 10, 10_000_000)
+def allowance(stored: int, target: Target) -> int:
+    """By how many bytes the stored constants of a model may grow: the larger of 10 % and 10 MB, of a program, which is
+    no file that is handed on, three times as many as there are."""
+    return max(stored // 10 if target.makes_models else 3 * stored, 10_000_000)
 
 
 def extract(
@@ -104,7 +106,7 @@ def extract(
     """
     terms = Terms(saturated, model)
     stored = stored_bytes(saturated.graph)
-    limit = stored + (allowance(stored) if growth is None else growth)
+    limit = stored + (allowance(stored, model.target) if growth is None else growth)
     byte = model.target.prices.stored_byte
     original = terms.complete(saturated.originals)
     assert original is not None

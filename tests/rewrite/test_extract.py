@@ -18,7 +18,7 @@ from graphopt.rewrite.cost import CostModel
 from graphopt.rewrite.dag import Option, Problem, components, greedy, needed, price, prune
 from graphopt.rewrite.extract import Limits, allowance, extract, integer_program, solve
 from graphopt.rewrite.saturated import PROJECTION, ENode, Saturated
-from graphopt.target import ORT, PORTABLE, Target
+from graphopt.target import CPU, ORT, PORTABLE, Target
 from tests.rewrite.dag_problems import brute_force, problem, problems
 from tests.rewrite.hand_made import classes_of, constant, e
 
@@ -122,8 +122,9 @@ def test_constants_may_not_grow_beyond_the_limit() -> None:
 
 
 def test_the_limit_is_ten_percent_or_ten_megabytes() -> None:
-    assert allowance(0) == 10_000_000
-    assert allowance(500_000_000) == 50_000_000
+    assert allowance(0, PORTABLE) == 10_000_000
+    assert allowance(500_000_000, PORTABLE) == 50_000_000
+    assert allowance(500_000_000, CPU) == 1_500_000_000  # a program is no file that is handed on
 
 
 def test_a_constant_that_is_one_element_repeated_takes_no_bytes() -> None:

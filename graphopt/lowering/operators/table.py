@@ -31,6 +31,7 @@ MODULES = (
     "products",
     "einsum",
     "blocked",
+    "winograd",
     "convolutions",
     "pooling",
     "unpooling",

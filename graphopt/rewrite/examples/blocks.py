@@ -61,10 +61,11 @@ def blocked_conv_transpose(s: Sample) -> list[Want]:
 def blocked_conv(s: Sample) -> list[Want]:
     """An image, packed weights and a packed bias."""
     form = s.attr("form", "blocked", lambda: s.pick(FORMS))
-    for name in ("strides", "dilations", "pads", "group"):
+    kernel: Shape = s.pick(((1, 2), (2,), (3, 3)))
+    for name in ("strides", "dilations", "group"):
         s.attr(name, None, lambda: None)
-    kernel: Shape = (1, 2) if s.chance(0.5) else (2,)
-    spatial = tuple(s.number(2, 3) for _ in kernel)
+    s.attr("pads", None, lambda: s.pick((None, (1, 0, 1, 2))) if kernel == (3, 3) else None)
+    spatial = tuple(s.number(max(kernel), 3 + (kernel == (3, 3))) for _ in kernel)
     outer, deep = 1 if form == "depthwise" else s.number(1, 2), s.number(1, 2)
     image, weights = {
         "blocked": ((s.size(), deep, *spatial, SIZE), (outer, deep, *kernel, SIZE, SIZE)),

@@ -1,0 +1,106 @@
+"""Convolutions of images in blocks of 16 channels by Winograd's minimal filtering: what they compute, and their types.
+
+Tiles of ``tile`` by ``tile`` results are made from tiles of two more rows and columns. Weights come transformed,
+``[O/16, places, I/16, 16 (input), 16 (output)]``, a place for each element of a tile of inputs. What a convolution
+computes is said by the plain one of weights that are transformed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.ir.blocked import blocked, unblocked, unpacked
+from graphopt.ir.call import Call
+from graphopt.ir.constants import Array
+from graphopt.ir.infer_products import windows
+from graphopt.ir.infer_shapes import Types, agree, spell
+from graphopt.minimal_filtering import TAPS, filtering
+
+if TYPE_CHECKING:
+    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.graph import Attrs
+
+SIZE = 16
+"""Channels in a block."""
+TILES = (2, 4)
+"""Rows, and columns, of results that a tile may have."""
+
+
+def transformed(w: Array, tile: int) -> Array:
+    """Weights ``[O/16, I/16, 3, 3, 16, 16]`` as convolutions by tiles want them; each element is rounded once."""
+    matrix = _matrix(tile)
+    whole: Array = np.einsum("ar,oircpq,bc->oabipq", matrix, w.astype(np.float64), matrix, optimize=True)
+    return whole.reshape(w.shape[0], matrix.shape[0] ** 2, w.shape[1], *w.shape[4:]).astype(w.dtype)
+
+
+def restored(u: Array, tile: int) -> Array:
+    """The weights that were transformed."""
+    back = np.linalg.pinv(_matrix(tile))
+    square = u.reshape(u.shape[0], back.shape[1], back.shape[1], *u.shape[2:]).astype(np.float64)
+    whole: Array = np.einsum("ra,oabipq,cb->oircpq", back, square, back, optimize=True)
+    return whole.astype(u.dtype)
+
+
+def _matrix(tile: int) -> Array:
+    return np.array([[float(c) for c in row] for row in filtering(tile).kernel])
+
+
+def _weights(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    tile: Any = attrs["tile"]
+    (w,) = (a for a in x if a is not None)
+    return (transformed(w, tile),)
+
+
+def _conv(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    tile: Any = attrs["tile"]
+    image, u, *bias = (a for a in x if a is not None)
+    given: dict[str, Any] = {n: a for n, a in attrs.items() if n != "tile"}
+    (y,) = apply(
+        "Conv", [unblocked(image), unpacked(restored(u, tile), "blocked"), *(b.reshape(-1) for b in bias)], **given
+    )
+    return (blocked(y, SIZE),)
+
+
+MEANINGS = {"graphopt::BlockedWinogradConv": _conv, "graphopt::WinogradWeights": _weights}
+"""By op name: what it computes."""
+
+
+# -- types
+
+
+def _places(call: Call) -> int:
+    tile = call.integer("tile")
+    if tile not in TILES:
+        raise ValueError(f"tiles of {tile} by {tile} results")
+    return (tile + TAPS - 1) ** 2
+
+
+def _infer_weights(call: Call) -> Types:
+    w, places = call.shape(0), _places(call)
+    if w is None:
+        return [None]
+    if len(w) != 6:
+        raise ValueError(f"weights in blocks have a window of two sides, not the shape {spell(w)}")
+    for n in w[2:4]:
+        agree(n, TAPS, "a side of the window and that of minimal filtering")
+    return [call.tensor((w[0], places, w[1], *w[4:]))]
+
+
+def _infer_conv(call: Call) -> Types:
+    x, u, places = call.shape(0), call.shape(1), _places(call)
+    if x is None or u is None:
+        return [None]
+    if len(x) != 5 or len(u) != 5:
+        raise ValueError(f"transformed weights {spell(u)} do not fit an image {spell(x)}")
+    agree(u[1], places, "the places of the weights and of a tile")
+    agree(x[1], u[2], "the image's blocks and the weights'")
+    agree(x[-1], u[-1], "the sizes of blocks")
+    agree(u[-1], SIZE, "the size of blocks")
+    return [call.tensor((x[0], u[0], *windows(call, x[2:-1], (TAPS, TAPS)), SIZE))]
+
+
+WINOGRAD = {"graphopt::BlockedWinogradConv": _infer_conv, "graphopt::WinogradWeights": _infer_weights}
+"""How to infer the types of an op's outputs."""

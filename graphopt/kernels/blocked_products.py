@@ -1,0 +1,159 @@
+"""Products of small matrices whose columns come in blocks, with a tile of results in registers.
+
+The sizes are known when a kernel runs, not before: the code holds a loop for each of a few heights of tiles, and is the
+same whatever the matrices are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.ir as llvm
+from numba import types
+from numba.core.errors import TypingError
+
+from graphopt.kernels import memory, values
+from graphopt.kernels.host import BLOCK, block_tile
+from graphopt.kernels.memory import Pointer
+from graphopt.kernels.values import Value, broadcast, fma
+from graphopt.kernels.vector_type import function
+
+UNROLLED = 4
+"""Steps that are written out."""
+WORD = types.int64
+NAME = "graphopt_blocked_product"
+
+Body = Callable[[Value, Sequence[Value]], Sequence[Value]]
+
+
+def _blocked_product(
+    c: Any, start_c: Any, step_c: Any, row_c: Any, a: Any, start_a: Any, step_a: Any, row_a: Any,
+    b: Any, start_b: Any, step_b: Any, block_b: Any, row_b: Any, rows: Any, columns: Any, depth: Any,
+) -> Any:  # fmt: skip
+    """``C = A @ B``, all in blocks of 16: ``C`` is [columns, rows, 16], ``A`` is [depth, rows, 16] and ``B`` is
+    [columns, depth, 16, 16].
+
+    Each is given as a pointer, the element where it starts, and how far apart the parts of its axes lie but for the
+    last: only those of the first may have gaps between them. There are an even number of rows.
+    """
+    if not all(isinstance(p, types.CPointer) and p.dtype == types.float32 for p in (a, b, c)):
+        raise TypingError(f"a product of {a} and {b} into {c}: expected pointers to float32")
+
+    def trace(
+        c: Pointer, start_c: Value, step_c: Value, row_c: Value, a: Pointer, start_a: Value, step_a: Value,
+        row_a: Value, b: Pointer, start_b: Value, step_b: Value, block_b: Value, row_b: Value, rows: Value,
+        columns: Value, depth: Value,
+    ) -> None:  # fmt: skip
+        given = [values.cast(x, WORD) for x in (rows, columns, depth, step_a, step_b, step_c)]
+        places = [p.at(s).ir for p, s in ((c, start_c), (a, start_a), (b, start_b))]
+        # a function of its own, of sizes that are not known: it takes as long to compile wherever it is called
+        _function(c.builder.module, places)(c.builder, [*places, *(memory.opaque(x).ir for x in given)])
+
+    return types.none, trace
+
+
+def _function(module: Any, given: Sequence[Any]) -> Any:
+    """LLVM's function that multiplies, written at first use."""
+    word = llvm.IntType(64)
+    kind = llvm.FunctionType(llvm.VoidType(), [*(p.type for p in given), *[word] * 6])
+    found = module.globals.get(NAME)
+    if found is None:
+        found = llvm.Function(module, kind, NAME)
+        found.linkage = "internal"
+        found.attributes.add("noinline")
+        builder = llvm.IRBuilder(found.append_basic_block())
+        places = [Pointer(builder, arg, types.float32) for arg in found.args[:3]]
+        _write(builder, places, [Value(builder, arg, WORD, 1) for arg in found.args[3:]])
+        builder.ret_void()
+    return lambda builder, args: builder.call(found, args)
+
+
+def _write(builder: Any, places: Sequence[Pointer], sizes: Sequence[Value]) -> None:
+    """The function's body."""
+    c, a, b = places
+    (height, width), (rows, columns, depth, step_a, step_b, step_c) = block_tile(), sizes
+    # tiles of one height, as equal as can be; the last is moved back to end with the last row
+    pieces = (rows + (height - 1)) / height
+    even = ((rows + pieces - 1) / values.select(pieces < 1, pieces.number(1), pieces) + 1) & -2
+    end = builder.append_basic_block()
+    choice = builder.switch(even.ir, end)
+    for count in range(2, height + 1, 2):
+        block = builder.append_basic_block()
+        choice.add_case(llvm.Constant(llvm.IntType(64), count), block)
+        builder.position_at_end(block)
+
+        def across(column: Value, _: Sequence[Value], count: int = count) -> Sequence[Value]:
+            own = [_least(column * width + k, columns - 1) for k in range(width)]
+            panels, targets = [b.at(step_b * k) for k in own], [c.at(step_c * k) for k in own]
+
+            def down(piece: Value, _: Sequence[Value]) -> Sequence[Value]:
+                row = _least(piece * count, rows - count)
+                _tile(a.at(row * BLOCK), step_a, panels, [t.at(row * BLOCK) for t in targets], count, depth)
+                return ()
+
+            return _loop(pieces, (), down)
+
+        _loop((columns + (width - 1)) / width, (), across)
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
+def _tile(
+    left: Pointer, step: Value, panels: Sequence[Pointer], targets: Sequence[Pointer], rows: int, depth: Value
+) -> None:
+    """Some rows of some blocks of the result, which stay in registers meanwhile."""
+    zero = values.constant(left.builder, types.float32, BLOCK, 0.0)
+
+    def block(k: Value, sums: Sequence[Value]) -> Sequence[Value]:
+        def steps(part: Value, sums: Sequence[Value]) -> Sequence[Value]:
+            totals = list(sums)
+            elements = left.at(step * k + part * UNROLLED)
+            at = [p.at((k * BLOCK + part * UNROLLED) * BLOCK) for p in panels]
+            for lane in range(UNROLLED):
+                vectors = [memory.read(p.past(lane * BLOCK), BLOCK) for p in at]
+                for row in range(rows):
+                    factor = broadcast(memory.read(elements.past(row * BLOCK + lane), 1), BLOCK)
+                    for n, v in enumerate(vectors):
+                        place = row * len(vectors) + n
+                        totals[place] = fma(factor, v, totals[place])
+            return totals
+
+        return _loop(k.number(BLOCK // UNROLLED), sums, steps)
+
+    sums = _loop(depth, [zero] * (rows * len(panels)), block)
+    for place, total in enumerate(sums):
+        row, n = divmod(place, len(panels))
+        memory.write(targets[n].past(row * BLOCK), total)
+
+
+def _least(a: Value, b: Value) -> Value:
+    return values.select(a < b, a, b)
+
+
+def _loop(extent: Value, carried: Sequence[Value], body: Body) -> Sequence[Value]:
+    """What is left of the carried values after so many steps, each of which makes the next from the last."""
+    builder = extent.builder
+    before = builder.block
+    head, inside, after = (builder.append_basic_block() for _ in range(3))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at = builder.phi(extent.ir.type)
+    at.add_incoming(extent.number(0).ir, before)
+    phis = [builder.phi(v.ir.type) for v in carried]
+    for phi, value in zip(phis, carried, strict=True):
+        phi.add_incoming(value.ir, before)
+    index = Value(builder, at, extent.dtype, 1)
+    builder.cbranch((index < extent).ir, inside, after)
+    builder.position_at_end(inside)
+    made = body(index, [Value(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)])
+    following = (index + 1).ir
+    at.add_incoming(following, builder.block)
+    for phi, value in zip(phis, made, strict=True):
+        phi.add_incoming(value.ir, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return [Value(builder, p, v.dtype, v.lanes) for p, v in zip(phis, carried, strict=True)]
+
+
+blocked_product = function(_blocked_product)
