@@ -133,6 +133,13 @@ def test_numbers_of_channels_that_do_not_fit_are_refused(op: str) -> None:
             made(floats(1, c, 3, 3), y, np.ones(m, np.float32))
 
 
+def test_stacks_of_matrices_are_repeated_where_there_is_one() -> None:
+    feeds = ({"a": floats(n, 2, 5), "b": floats(m, 5, 2)} for n, m in ((1, 3), (3, 1), (3, 3)))
+    made = check("a: float32[n, 2, 5] b: float32[m, 5, 2] y = MatMul(a, b) return y", *feeds)
+    with pytest.raises(InputError, match="do not go together"):
+        made(floats(2, 2, 5), floats(3, 5, 2))
+
+
 @pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
 def test_elements_that_do_not_fill_a_shape_are_refused(shape: str) -> None:
     made = compiled(f"x: float32[a, b] y = Relu(Reshape(x, {shape})) return y")

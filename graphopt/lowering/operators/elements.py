@@ -52,15 +52,20 @@ def broadcast(tensor: Tensor, shape: Sequence[Expr], at: Sequence[Expr]) -> Expr
     if tensor.rank > len(at):  # one number, with more axes than it needs
         return tensor[(Const(0),) * tensor.rank]
     skipped = len(at) - tensor.rank
+    return tensor[spread(tensor.shape, shape[skipped:], at[skipped:])]
+
+
+def spread(sizes: Sequence[Expr], shape: Sequence[Expr], at: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The indices in axes of these sizes of what stands at ``at`` of a shape of equal rank that they broadcast to."""
     indices: list[Expr] = []
-    for own, whole, index in zip(tensor.shape, shape[skipped:], at[skipped:], strict=True):
+    for own, whole, index in zip(sizes, shape, at, strict=True):
         if own == Const(1):
             indices.append(Const(0))
         elif own == whole or isinstance(own, Const):
             indices.append(index)
         else:
             indices.append(select(equal(own, 1), 0, index))
-    return tensor[tuple(indices)]
+    return tuple(indices)
 
 
 def wide(dtype: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, cast, const
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, wide, widened
+from graphopt.lowering.operators.elements import broadcast, integer, label, number, spread, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 
 
@@ -17,32 +17,30 @@ def product(
     """``a @ b`` as numpy has it, the last two axes of either exchanged where asked; in the wide form of the dtype."""
     rows, columns = a.rank > 1, b.rank > 1
     depth = a.shape[-2 if transpose[0] and rows else -1]
-    inner = wide(dtype)
+    inner, stack = wide(dtype), shape[: len(shape) - rows - columns]
 
     def element(*at: Expr) -> Expr | t.Reduction:
         if depth == Const(0):
             return const(0, inner)
         k = t.reduce_axis(depth)
         i, j = (at[-2 if columns else -1] if rows else None), (at[-1] if columns else None)
-        batch = at[: len(at) - rows - columns]
-        x = _element(a, batch, (k.var, i) if transpose[0] else (i, k.var))
-        y = _element(b, batch, (j, k.var) if transpose[1] else (k.var, j))
+        batch = at[: len(stack)]
+        x = _element(a, stack, batch, (k.var, i) if transpose[0] else (i, k.var))
+        y = _element(b, stack, batch, (j, k.var) if transpose[1] else (k.var, j))
         return t.sum(cast(widened(x), inner) * cast(widened(y), inner), k)
 
     return compute(shape, element, name=name)
 
 
-def _element(tensor: Tensor, batch: Sequence[Expr], last: tuple[Expr | None, Expr | None]) -> Expr:
-    """The element of a stack of matrices; a missing index is that of an axis that a vector does not have."""
-    own = [i for i in last if i is not None]
+def _element(
+    tensor: Tensor, stack: Sequence[Expr], batch: Sequence[Expr], last: tuple[Expr | None, Expr | None]
+) -> Expr:
+    """The element of matrices that broadcast to a stack; a missing index is that of an axis that a vector lacks."""
+    own = tuple(i for i in last if i is not None)
     if tensor.rank == 1:
-        return tensor[tuple(own)]
-    at = [*batch[len(batch) - (tensor.rank - 2) :], *own]
-    indices = [
-        Const(0) if extent == Const(1) and k < tensor.rank - 2 else i
-        for k, (i, extent) in enumerate(zip(at, tensor.shape, strict=True))
-    ]
-    return tensor[tuple(indices)]
+        return tensor[own]
+    skipped = len(batch) - (tensor.rank - 2)
+    return tensor[(*spread(tensor.shape[:-2], stack[skipped:], batch[skipped:]), *own)]
 
 
 def _matmul(op: Operation) -> Tensor:
