@@ -130,7 +130,16 @@ def _tidied(graph: Graph) -> Graph:
 def load_program(linked: Linked, objects: Sequence[bytes], threads: int) -> Program:
     """The program that runs compiled kernels; the first object is the driver."""
     driver, *kernels = objects
-    code = Code(linked.inputs, linked.outputs, linked.buffers, linked.steps, tuple(kernels), driver, linked.constants)
+    code = Code(
+        linked.inputs,
+        linked.outputs,
+        linked.buffers,
+        linked.steps,
+        tuple(kernels),
+        driver,
+        linked.constants,
+        linked.conditions,
+    )
     return Program(code, linked.functions, numpy_dtypes(), threads)
 
 

@@ -129,8 +129,14 @@ def test_numbers_of_channels_that_do_not_fit_are_refused(op: str) -> None:
     y = floats(1, 1, 3, 3)
     assert np.isfinite(made(np.abs(floats(1, 3, 3, 3)), y, np.ones(4, np.float32))["z"]).all()
     for c, m in ((3, 1), (2, 4)):
-        with pytest.raises(ExecutionError, match="sizes of its inputs do not agree"):
+        with pytest.raises(InputError, match=r"z: .*: sizes of its inputs do not agree: .* is expected, with"):
             made(floats(1, c, 3, 3), y, np.ones(m, np.float32))
+
+
+def test_an_input_that_does_not_broadcast_is_refused_before_anything_runs() -> None:
+    made = check("x: float32[n, c] y = Add(x, float32[4]{0.5, ...}) return y", {"x": floats(2, 4)}, {"x": floats(2, 1)})
+    with pytest.raises(InputError, match=r"^y: Add: .*: \(c == 1\) or \(c == 4\) is expected, with {'c': 2}$"):
+        made(floats(2, 2))
 
 
 def test_stacks_of_matrices_are_repeated_where_there_is_one() -> None:

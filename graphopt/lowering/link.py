@@ -32,7 +32,7 @@ from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.lowering.weights import Laid
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Buffer, Call, Host, Place, Port, Ref, Step
+from graphopt.runtime.steps import Buffer, Call, Condition, Host, Place, Port, Ref, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Linked:
     """Of each node that is left to reference: its name, its op, and why."""
     nests: Mapping[str, Nest] = field(default_factory=dict)
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
+    conditions: tuple[Condition, ...] = ()
+    """What sizes have to be like."""
 
 
 def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: Options = BY_RULE) -> Linked:
@@ -85,6 +87,7 @@ def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: O
         tuple(made.parts),
         tuple(made.reference),
         dict(made.fused),
+        tuple(made.conditions),
     )
 
 
@@ -126,6 +129,7 @@ class Linker:
         self.symbols = Symbols()
         self.parts: list[Part] = []
         self.reference: list[tuple[str, str, str]] = []
+        self.conditions: dict[Condition, None] = {}
 
     def add(self, buffer: Buffer) -> int:
         """The number of a new buffer."""
@@ -301,11 +305,15 @@ class Scope:
 
     def nest(self, group: Group) -> Iterator[Step]:
         """The calls that compute a group."""
-        written = write(self.graph, self.facts, group)
+        written = write(self.graph, self.facts, group, is_checking=self.is_branch)  # a branch may not be taken
         names = zip(written.nest.sizes, written.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
         nodes = tuple(name_of(self.graph, m.node) for m in group.members)
         label = "+".join(m.node.op for m in group.members)
+        known = {v: self.linker.symbols(a) for v, a in written.atoms.items()} if written.conditions else {}
+        for check in written.conditions:
+            message = f"{', '.join(nodes)}: {check.message}"
+            self.linker.conditions[Condition(size_of(check.condition, known), message)] = None
         reads = dict(zip(written.nest.buffers, written.inputs, strict=False))
         constants = {b: c for b, v in reads.items() if (c := self.constant_of(v)) is not None}
         laid = None if self.linker.options.is_by_hand(nodes) else self.linker.options.lay(written.nest, constants)

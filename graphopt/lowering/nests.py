@@ -11,10 +11,11 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Atom
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Elements, Reduced, Stage, Tensor, inline, placeholder, producers_first
+from graphopt.lowering.conditions import without_conditions
 from graphopt.lowering.expressions import Const, Expr, Load, Var, const, variables, walk
 from graphopt.lowering.groups import CHEAP, Group, Member
 from graphopt.lowering.kinds import is_repeated, loads_of, size, work
-from graphopt.lowering.loops import Nest, expressions, statements
+from graphopt.lowering.loops import Check, Nest, expressions, statements
 from graphopt.lowering.lower import Facts, inputs_read, is_written, known_tensor
 from graphopt.lowering.operators.node import operation_of
 from graphopt.lowering.operators.operation import DTYPES, Sizes, held
@@ -34,10 +35,13 @@ class Written:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     sizes: tuple[Atom, ...]
+    conditions: tuple[Check, ...]
+    """What is required of sizes, over the variables of ``atoms``, that the nest does not check itself."""
+    atoms: Mapping[Var, Atom]
 
 
-def write(graph: Graph, facts: Facts, group: Group) -> Written:
-    """The nest of a group."""
+def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False) -> Written:
+    """The nest of a group, which checks sizes itself where it ``is_checking``."""
     sizes = Sizes()
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}
@@ -53,13 +57,15 @@ def write(graph: Graph, facts: Facts, group: Group) -> Written:
     made = [v for v in group.sink.node.outputs if v in tensors]
     outputs = inlined([tensors[v] for v in made])
     read = inputs_read(outputs)
-    plain = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
+    whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
+    plain, conditions = (whole, ()) if is_checking else without_conditions(whole)
     used = _variables(plain)
-    kept = {var: atom for atom, var in sizes.variables.items() if var in used}
+    atoms = {var: atom for atom, var in sizes.variables.items()}
+    kept = {var: atom for var, atom in atoms.items() if var in used}
     nest = Nest(
         plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
     )
-    return Written(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()))
+    return Written(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()), conditions, atoms)
 
 
 def _variables(nest: Nest) -> set[Var]:

@@ -10,6 +10,7 @@ from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.runtime import sizes as runtime
 
 _OPERATIONS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max": "max"}
+_OPERATIONS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or"}
 
 
 class Symbols:
@@ -69,7 +70,7 @@ def symbols_of(atom: Atom) -> set[Symbol]:
 
 
 def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:
-    """An index expression over a nest's sizes as programs have it. ValueError where it is none."""
+    """An index expression or condition over a nest's sizes as programs have it. ValueError where it is none."""
     match expr:
         case Const():
             return int(expr.value)

@@ -17,8 +17,8 @@ from graphopt.errors import InputError
 from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
-from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Buffer, Code
+from graphopt.runtime.sizes import evaluate, show, symbols_of
+from graphopt.runtime.steps import Buffer, Code, Condition
 from graphopt.runtime.team import address
 
 Words = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -55,6 +55,7 @@ class Level:
     arena: tuple[int, ...]
     outputs: tuple[int, ...]
     views: tuple[int, ...]
+    conditions: tuple[Condition, ...]
 
 
 class Binder:
@@ -88,6 +89,7 @@ class Binder:
             tuple(n for n in own if buffers[n].place == "arena" and n in self._lives),
             tuple(n for n in own if buffers[n].place == "output"),
             tuple(n for n in own if self._is_checked(buffers[n])),
+            tuple(c for c, age in zip(self._code.conditions, self._layout.conditions, strict=True) if age == level),
         )
 
     @staticmethod
@@ -116,6 +118,10 @@ class Binder:
 
     def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
         own = self.levels[level]
+        for condition in own.conditions:
+            if not evaluate(condition.holds, symbols):
+                found = {name: symbols[name] for name in symbols_of(condition.holds)}
+                raise InputError(f"{condition.message}: {show(condition.holds)} is expected, with {found}")
         for view in own.views:
             self._check_view(view, symbols)
         sizes = {n: self.bytes(n, symbols) for n in own.arena}

@@ -78,6 +78,8 @@ class Layout:
     """For each buffer the bytes from the start of its root's memory."""
     ages: tuple[int, ...]
     """For each buffer the level from which on it can be used."""
+    conditions: tuple[int, ...]
+    """For each condition the level at which its sizes are known."""
 
 
 def lay_out(code: Code) -> Layout:
@@ -110,6 +112,7 @@ class _Maker:
             self.roots,
             self.shifts,
             self.ages,
+            tuple(self.level(c.holds) for c in self.code.conditions),
         )
 
     def number_levels(self, steps: Sequence[Step]) -> None:

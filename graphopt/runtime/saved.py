@@ -25,16 +25,16 @@ from graphopt.runtime import cpu, table
 from graphopt.runtime.arena import up
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, walk
+from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Condition, Host, Loop, Port, Ref, walk
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
 
 _MACHINES = {"x86_64"}
 """Machines as ``platform`` calls them: to lack one is to lack all that goes with it."""
 _FEW = 4
 """So many missing instruction sets are named."""
-_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Loop, Port, Ref)}
+_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Condition, Loop, Port, Ref)}
 
 
 def save(program: Program, folder: str | os.PathLike[str]) -> None:
@@ -58,6 +58,7 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
         "outputs": _plain(code.outputs),
         "buffers": _plain(code.buffers),
         "steps": _plain(code.steps),
+        "conditions": _plain(code.conditions),
         "sizes": [len(o) for o in distinct],
         "objects": [distinct.index(o) for o in (code.driver, *code.objects)],
         "code": sha256(b"".join(distinct)).hexdigest(),
@@ -122,7 +123,8 @@ def _code(place: Path, text: Mapping[str, Any]) -> Code:
     buffers = _made(text["buffers"])
     constants = _constants(place / CONSTANTS_FILE, text["constants"], buffers)
     ports = _made(text["inputs"]), _made(text["outputs"])
-    return Code(*ports, buffers, _made(text["steps"]), tuple(objects), driver, constants)
+    steps, conditions = _made(text["steps"]), _made(text["conditions"])
+    return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions)
 
 
 def _processor() -> frozenset[str]:

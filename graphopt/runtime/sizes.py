@@ -13,6 +13,7 @@ Size: TypeAlias = "int | str | tuple[Any, ...]"
 
 Operations: ``+ * max min`` of any number of arguments; ``-``, ``//`` and ``%`` (rounding down) of two; ``broadcast``
 of any number is the size that axes of these sizes have together, and an error where they do not go together.
+Conditions are 1 where they hold, else 0: ``== != < <= > >= and or`` of two.
 """
 
 
@@ -59,7 +60,7 @@ def _broadcast(sizes: Sequence[int]) -> int:
     return wide.pop() if wide else 1
 
 
-_INFIX = frozenset({"+", "-", "*", "//", "%"})
+_INFIX = frozenset({"+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
 _OPERATIONS: Mapping[str, Callable[[list[int]], int]] = {
     "+": sum,
     "-": lambda a: a[0] - a[1],
@@ -69,4 +70,12 @@ _OPERATIONS: Mapping[str, Callable[[list[int]], int]] = {
     "max": max,
     "min": min,
     "broadcast": _broadcast,
+    "==": lambda a: int(a[0] == a[1]),
+    "!=": lambda a: int(a[0] != a[1]),
+    "<": lambda a: int(a[0] < a[1]),
+    "<=": lambda a: int(a[0] <= a[1]),
+    ">": lambda a: int(a[0] > a[1]),
+    ">=": lambda a: int(a[0] >= a[1]),
+    "and": min,
+    "or": max,
 }

@@ -52,6 +52,14 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What sizes have to be like: ``holds`` is 0 where they are not, and then nothing that needs them is run."""
+
+    holds: Size
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Port:
     """An input or output by its name. A constant of an input's buffer is its default.
 
@@ -156,6 +164,7 @@ class Code:
     objects: tuple[bytes, ...]
     driver: bytes
     constants: Mapping[int, Array] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
 
 
 def inner(step: Step) -> tuple[tuple[Step, ...], ...]:

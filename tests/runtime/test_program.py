@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from graphopt.errors import ExecutionError, InputError
 from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Program, Ref
+from graphopt.runtime.steps import Condition
 from tests.runtime.programs import ADD, COUNT, FAIL, LESS, NUMBERS, chain, code, floats, scale
 
 
@@ -24,6 +26,24 @@ def test_a_chain_serves_every_length_by_name_and_by_position() -> None:
         want = (x(n) * 2 + 1) * 3 + 5
         assert np.array_equal(program({"x": x(n)})["y"], want)
         assert np.array_equal(program([x(n)])["y"], want)
+
+
+def test_sizes_that_break_a_condition_are_refused() -> None:
+    program = Program(replace(chain(), conditions=(Condition(("==", ("%", "n", 2), 0), "y: pairs"),)), threads=1)
+    assert program([x(4)])["y"].shape == (4,)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"^y: pairs: \(n % 2\) == 0 is expected, with {'n': 3}$"):
+            program([x(3)])
+
+
+def test_a_condition_on_a_size_that_is_computed_is_seen_to_once_it_is_known() -> None:
+    buffers = [floats("input", "n"), floats("host", "m")]
+    step = Host("positive", (0,), (1,), binds=(("m", 0, 0),))
+    made = replace(code(buffers, [step], {"x": 0}, {"y": 1}), conditions=(Condition(("<=", "m", 2), "few"),))
+    program = Program(made, {"positive": lambda a: a[a > 0]})
+    assert program([x(5)])["y"].tolist() == [1, 2]
+    with pytest.raises(InputError, match=r"^few: m <= 2 is expected, with {'m': 3}$"):
+        program([x(7)])
 
 
 def test_results_are_fresh() -> None:
@@ -523,6 +543,7 @@ import os, sys
 import numpy as np
 sys.path.insert(0, {os.getcwd()!r})
 from graphopt.runtime.program import Program
+from graphopt.runtime.steps import Condition
 from tests.runtime.programs import chain
 program = Program(chain(True), threads=3)
 values = np.ones(10, np.float32)

@@ -3,6 +3,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import graphopt.runtime
 from graphopt.errors import ReadError, UsageError
 from graphopt.runtime import cpu, saved
 from graphopt.runtime.program import Branch, Buffer, Call, Code, Host, Loop, Program, Ref
+from graphopt.runtime.steps import Condition
 from tests.runtime.programs import ADD, LESS, NUMBERS, chain, code, floats, scale
 
 VALUES = np.arange(6, dtype=np.float32)
@@ -43,7 +45,8 @@ def everything() -> Code:
         6: np.empty(0, np.float32),
         7: np.arange(3, dtype=np.uint16),
     }
-    return code(buffers, steps, {"x": 0}, {"y": 5, "half": 7}, constants)
+    made = code(buffers, steps, {"x": 0}, {"y": 5, "half": 7}, constants)
+    return replace(made, conditions=(Condition(("<=", ("+", 1, 2), 3), "few"),))
 
 
 def want() -> Any:
@@ -66,6 +69,10 @@ def test_a_saved_program_computes_the_same(folder: Path) -> None:
     assert found["half"].dtype == np.uint16
     assert found["half"].tolist() == [0, 1, 2]
     assert program.profile([VALUES])[0].nodes == ("Add_0",)
+
+
+def test_a_saved_program_keeps_its_conditions(folder: Path) -> None:
+    assert graphopt.runtime.load(folder).code.conditions == everything().conditions
 
 
 def test_saving_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
@@ -140,8 +147,8 @@ def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pyte
 
 def test_a_later_format_is_refused(folder: Path) -> None:
     text = json.loads((folder / saved.MANIFEST).read_text())
-    (folder / saved.MANIFEST).write_text(json.dumps({**text, "format": 2}))
-    with pytest.raises(ReadError, match=r"was written by a later version of graphopt \(format 2\)"):
+    (folder / saved.MANIFEST).write_text(json.dumps({**text, "format": saved.FORMAT + 1}))
+    with pytest.raises(ReadError, match="was written by a later version of graphopt"):
         saved.load(folder)
 
 

@@ -24,8 +24,8 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.operators.attention_tiles import Reach, Tiled
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, wide, widened
-from graphopt.lowering.operators.indices import matching, required
+from graphopt.lowering.operators.elements import broadcast, integer, label, number, required, wide, widened
+from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import product
 from graphopt.lowering.operators.reductions import over

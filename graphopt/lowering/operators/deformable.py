@@ -9,8 +9,7 @@ from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, select
 from graphopt.lowering.operators.convolutions import with_bias
-from graphopt.lowering.operators.elements import integer, label, wide, widened
-from graphopt.lowering.operators.indices import required
+from graphopt.lowering.operators.elements import integer, label, required, wide, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.windows import integers
 

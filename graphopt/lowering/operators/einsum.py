@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
-from graphopt.lowering.operators.elements import label, text, wide
-from graphopt.lowering.operators.indices import required
+from graphopt.lowering.operators.elements import label, required, text, wide
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import rounded
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, const, equal, select
+from graphopt.lowering.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
 
 HALVES = frozenset({"float16", "bfloat16"})
@@ -68,6 +68,29 @@ def spread(sizes: Sequence[Expr], shape: Sequence[Expr], at: Sequence[Expr]) -> 
     return tuple(indices)
 
 
+def required(condition: Expr, message: str) -> list[Requirement]:
+    """That a condition over sizes holds; nothing where it is known to."""
+    if condition == Const(True, "bool"):
+        return []
+    return [require((), lambda: condition, message)]
+
+
+def fitting(name: str, sizes: Sequence[Expr], shape: Sequence[Expr]) -> list[Requirement]:
+    """That a tensor of these sizes broadcasts to a shape, where that is not known."""
+    skipped = max(len(shape) - len(sizes), 0)
+    fits = [
+        equal(own, 1) | equal(own, whole)
+        for own, whole in zip(sizes, shape[skipped:], strict=False)
+        if own not in (whole, Const(1))
+    ]
+    return required(conjunction(*fits), f"{name}: a size of an input is neither 1 nor that of the result")
+
+
+def inputs_fitting(op: Operation, inputs: Iterable[int], shape: Sequence[Expr]) -> list[Requirement]:
+    """That inputs, those of them that are given, broadcast to a shape, where that is not known."""
+    return [r for k in inputs if op.has(k) for r in fitting(op.op, op.input(k).shape, shape)]
+
+
 def wide(dtype: str) -> str:
     """The dtype in which values of a dtype are computed."""
     return "float32" if dtype in HALVES else dtype
@@ -115,7 +138,7 @@ def elementwise(formula: Formula, exact: bool = False) -> Lowering:
             found = [operand(op, k, shape, at) if op.has(k) else None for k in range(len(op.inputs))]
             return cast(formula(op, *(e if exact or e is None else widened(e) for e in found)), dtype)
 
-        return compute(shape, element, dtype, label(op))
+        return compute(shape, element, dtype, label(op), inputs_fitting(op, range(len(op.inputs)), shape))
 
     return describe
 

@@ -7,7 +7,17 @@ from functools import reduce
 
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
-from graphopt.lowering.operators.elements import Formula, elementwise, integer, is_float, label, number, operand, text
+from graphopt.lowering.operators.elements import (
+    Formula,
+    elementwise,
+    inputs_fitting,
+    integer,
+    is_float,
+    label,
+    number,
+    operand,
+    text,
+)
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -137,7 +147,7 @@ def _where(op: Operation) -> Tensor:
     def element(*at: Expr) -> Expr:
         return select(*(operand(op, k, shape, at) for k in range(3)))
 
-    return compute(shape, element, op.dtype(), label(op))
+    return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, range(3), shape))
 
 
 _NAMES = "Acos Acosh Add And Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor IsNaN Log Mul Neg Not Or Round Sign"

@@ -9,7 +9,7 @@ from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Expr, cast, maximum, minimum
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.convolutions import TABLE as CONVOLUTIONS
-from graphopt.lowering.operators.elements import broadcast, text, widened
+from graphopt.lowering.operators.elements import broadcast, inputs_fitting, text, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import TABLE as PRODUCTS
 
@@ -63,7 +63,7 @@ def _conv(op: Operation) -> Tensor:
             value = value + widened(broadcast(op.input(3), total.shape, at))
         return cast(activated(op, value, numbers), op.dtype())
 
-    return compute(total.shape, element, op.dtype(), "fused")
+    return compute(total.shape, element, op.dtype(), "fused", inputs_fitting(op, (3,), total.shape))
 
 
 TABLE: Table = {DOMAIN + "FusedConv": _conv, DOMAIN + "FusedGemm": _gemm}

@@ -21,7 +21,7 @@ from graphopt.lowering.expressions import (
     minimum,
     select,
 )
-from graphopt.lowering.operators.elements import integer, scalar
+from graphopt.lowering.operators.elements import integer, required, scalar
 from graphopt.lowering.operators.operation import NotLowered, Operation
 
 Product: TypeAlias = tuple[Expr, ...]
@@ -260,13 +260,6 @@ def _constant_or(op: Operation, k: int, at: tuple[Expr, ...]) -> Expr:
     """The element at the indices; a number where all elements are one and the same."""
     known = scalar(op, k)
     return Const(int(known.value)) if known is not None else cast(op.input(k)[at], INDEX)
-
-
-def required(condition: Expr, message: str) -> list[Requirement]:
-    """That a condition over sizes holds; nothing where it is known to."""
-    if condition == Const(True, "bool"):
-        return []
-    return [require((), lambda: condition, message)]
 
 
 def matching(op: Operation, ours: Sequence[Expr], theirs: Sequence[Expr]) -> list[Requirement]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from graphopt.ir.types import is_anonymous
 from graphopt.lowering.compute import Requirement, Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, conjunction, const, equal, maximum, minimum, select
-from graphopt.lowering.operators.elements import broadcast, integer, label, text
+from graphopt.lowering.operators.elements import broadcast, inputs_fitting, integer, label, required, text
 from graphopt.lowering.operators.indices import (
     axes_of,
     axis_of,
@@ -17,7 +17,6 @@ from graphopt.lowering.operators.indices import (
     length,
     matching,
     relocated,
-    required,
 )
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
@@ -63,13 +62,7 @@ def transpose(op: Operation) -> Tensor:
 def expand(op: Operation) -> Tensor:
     """Axes of size 1 repeated."""
     x, shape = op.input(0), op.shape()
-    skipped = len(shape) - x.rank
-    fits = [
-        Const(True, "bool") if own in (whole, Const(1)) else equal(own, 1) | equal(own, whole)
-        for own, whole in zip(x.shape, shape[skipped:], strict=True)
-    ]
-    checked = required(conjunction(*fits), "Expand: a size is neither 1 nor that asked for")
-    return compute(shape, lambda *at: broadcast(x, shape, at), x.dtype, "expand", checked)
+    return compute(shape, lambda *at: broadcast(x, shape, at), x.dtype, "expand", inputs_fitting(op, (0,), shape))
 
 
 def tile(op: Operation) -> Tensor:

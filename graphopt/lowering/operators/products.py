@@ -6,8 +6,19 @@ from collections.abc import Sequence
 
 from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, const
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, spread, wide, widened
+from graphopt.lowering.expressions import Const, Expr, cast, const, equal
+from graphopt.lowering.operators.elements import (
+    broadcast,
+    fitting,
+    inputs_fitting,
+    integer,
+    label,
+    number,
+    required,
+    spread,
+    wide,
+    widened,
+)
 from graphopt.lowering.operators.operation import Operation, Table
 
 
@@ -29,7 +40,11 @@ def product(
         y = _element(b, stack, batch, (j, k.var) if transpose[1] else (k.var, j))
         return t.sum(cast(widened(x), inner) * cast(widened(y), inner), k)
 
-    return compute(shape, element, name=name)
+    rest = b.shape[-1 if transpose[1] or not columns else -2]
+    fits = required(equal(depth, rest), f"{name}: the matrices have different sizes where they meet")
+    for stacked in (a, b):
+        fits += fitting(name, stacked.shape[:-2], stack)
+    return compute(shape, element, name=name, requirements=fits)
 
 
 def _element(
@@ -68,7 +83,11 @@ def _gemm(op: Operation) -> Tensor:
             value = value + (added if beta == 1 else added * const(beta, kind))
         return cast(value, dtype)
 
-    return total if alpha == 1 and not op.has(2) and kind == dtype else compute(total.shape, element, name="gemm")
+    return (
+        total
+        if alpha == 1 and not op.has(2) and kind == dtype
+        else compute(total.shape, element, name="gemm", requirements=inputs_fitting(op, (2,), total.shape))
+    )
 
 
 def _fused_matmul(op: Operation) -> Tensor:

@@ -13,7 +13,7 @@ from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
-from graphopt.lowering.operators.elements import HALVES, Formula, broadcast, integer, label
+from graphopt.lowering.operators.elements import HALVES, Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation, Table
 from graphopt.lowering.operators.pooling import TABLE as POOLS
 from graphopt.lowering.operators.reductions import normalized, over
@@ -139,7 +139,7 @@ def between(formula: Formula, n: int) -> Lowering:
         def element(*at: Expr) -> Expr:
             return _result(op, 3 * n, formula(op, *(_operand(op, 3 * k, shape, at) for k in range(n))))
 
-        return compute(shape, element, op.dtype(), label(op))
+        return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, range(0, 3 * n, 3), shape))
 
     return describe
 
@@ -151,7 +151,7 @@ def _where(op: Operation) -> Tensor:
         condition = broadcast(op.input(0), shape, at)
         return _result(op, 7, select(condition, _operand(op, 1, shape, at), _operand(op, 4, shape, at)))
 
-    return compute(shape, element, op.dtype(), label(op))
+    return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, (0, 1, 4), shape))
 
 
 def _softmax(op: Operation) -> Tensor:

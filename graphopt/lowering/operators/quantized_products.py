@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, const
 from graphopt.lowering.operators.convolutions import convolution
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, scalar, wide, widened
+from graphopt.lowering.operators.elements import (
+    broadcast,
+    inputs_fitting,
+    integer,
+    label,
+    number,
+    scalar,
+    wide,
+    widened,
+)
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import product, rounded
 from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
@@ -37,7 +46,8 @@ def _shifted(op: Operation, x: Tensor, zero: int, axis: int) -> Tensor:
         value = cast(x[at], SUMS)
         return value - cast(_parameter(op, zero, x.shape, at, axis), SUMS) if op.has(zero) else value
 
-    return compute(x.shape, element, SUMS, "shifted")
+    along = x.shape[axis : axis + 1 or None] if op.has(zero) and op.input(zero).rank == 1 else x.shape
+    return compute(x.shape, element, SUMS, "shifted", inputs_fitting(op, (zero,), along))
 
 
 def _matrices(op: Operation, a: tuple[int, int], b: tuple[int, int]) -> Tensor:
@@ -95,7 +105,7 @@ def _scaled(op: Operation, total: Tensor, scale_a: Tensor, k: int, bias: int) ->
         value = cast(total[at], scale.dtype) * scale
         return cast(value + widened(broadcast(op.input(bias), shape, at)) if op.has(bias) else value, dtype)
 
-    return compute(shape, element, dtype, "scaled")
+    return compute(shape, element, dtype, "scaled", inputs_fitting(op, (k, bias), shape))
 
 
 def _integer_to_float(op: Operation) -> Tensor:
@@ -131,7 +141,7 @@ def _qgemm(op: Operation) -> Tensor:
         zero = _parameter(op, 8, total.shape, at, -1) if op.has(8) else None
         return code(result, _parameter(op, 7, total.shape, at, -1), zero, dtype)
 
-    return compute(total.shape, element, dtype, "quantized")
+    return compute(total.shape, element, dtype, "quantized", inputs_fitting(op, (6,), total.shape))
 
 
 # -- weights of a few bits

@@ -27,8 +27,7 @@ from graphopt.lowering.expressions import (
 )
 from graphopt.lowering.loops import Buffer, Check, For, If, LoopKind, Stmt, Store, seq
 from graphopt.lowering.operators.activations import FORMULAS
-from graphopt.lowering.operators.elements import integer, text, wide
-from graphopt.lowering.operators.indices import required
+from graphopt.lowering.operators.elements import integer, required, text, wide
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 Activation = Callable[[Expr], Expr]

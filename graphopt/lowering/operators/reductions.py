@@ -20,8 +20,7 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.loops import Buffer, Stmt, Store
-from graphopt.lowering.operators.elements import integer, is_float, label, wide, widened
-from graphopt.lowering.operators.indices import required
+from graphopt.lowering.operators.elements import integer, is_float, label, required, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 
 At = Callable[..., Expr]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphopt.lowering.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.expressions import INDEX, Expr, as_expr, cast
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, operand, widened
+from graphopt.lowering.operators.elements import broadcast, inputs_fitting, integer, label, number, operand, widened
 from graphopt.lowering.operators.normalizations import inverse_root, mean_of, moments
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.reductions import normalized
@@ -45,7 +45,8 @@ def _rows(
         moved = shift is not None and op.has(shift)
         return cast(value + cast(operand(op, shift or 0, x.shape, at), inverse.dtype) if moved else value, dtype)
 
-    return compute(x.shape, normal, dtype, label(op)), mean, inverse
+    fits = inputs_fitting(op, (scale,) if shift is None else (scale, shift), x.shape)
+    return compute(x.shape, normal, dtype, label(op), fits), mean, inverse
 
 
 def _layer(op: Operation) -> Sequence[Tensor]:
@@ -74,7 +75,7 @@ def _skip(centered: bool) -> Callable[[Operation], Sequence[Tensor]]:
                 total = total + widened(term)
             return cast(total, dtype)
 
-        total = compute(x.shape, element, dtype, "sum")
+        total = compute(x.shape, element, dtype, "sum", inputs_fitting(op, (1, bias), x.shape))
         y, mean, inverse = _rows(op, total, x.rank - 1, 2, 3 if centered else None, centered)
         statistics = [_kept(op, k, s) for k, s in enumerate((mean, inverse), 1) if k < len(op.outputs)]
         return _given(op, [y, *statistics, total])

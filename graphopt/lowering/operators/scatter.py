@@ -16,9 +16,9 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
-from graphopt.lowering.operators.elements import label, text, widened
+from graphopt.lowering.operators.elements import label, required, text, widened
 from graphopt.lowering.operators.indexing import row_length
-from graphopt.lowering.operators.indices import axis_of, counted, matching, required, within
+from graphopt.lowering.operators.indices import axis_of, counted, matching, within
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 Body = Callable[[tuple[Expr, ...]], Stmt]

@@ -24,8 +24,8 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.operators.coordinates import DOUBLE
-from graphopt.lowering.operators.elements import integer, label, scalar, wide
-from graphopt.lowering.operators.indices import element, required
+from graphopt.lowering.operators.elements import integer, label, required, scalar, wide
+from graphopt.lowering.operators.indices import element
 from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.sampling import as_float
 
