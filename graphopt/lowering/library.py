@@ -104,13 +104,13 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
         for m in _axes_of(chain, a, b):
-            for n in _axes_of(chain, b, a) or _panelled(chain, b, k):
-                matrices = (_matrix(a, m, k), _matrix(b, k, n) or Panels(b), _matrix(own, m, n))
-                if all(matrices) and matrices[2] is not None and not matrices[2].is_transposed:
-                    assert matrices[0] is not None
-                    assert matrices[1] is not None
-                    units = tuple(a for a in chain.reduced if a is not k)
-                    return Product(m, n, k, *matrices, units)  # type: ignore[arg-type]
+            plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, _matrix(b, k, n)) for n in _axes_of(chain, b, a)]
+            for n, second in plain or [(n, Panels(b)) for n in _panelled(chain, b, k)]:
+                first, result = _matrix(a, m, k), _matrix(own, m, n)
+                if first is None or second is None or result is None or result.is_transposed:
+                    continue
+                units = tuple(a for a in chain.reduced if a is not k)
+                return Product(m, n, k, first, second, result, units)
     return None
 
 

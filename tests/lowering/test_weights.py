@@ -13,7 +13,7 @@ from graphopt.lowering.compute import Tensor, compute, nest, placeholder
 from graphopt.lowering.expressions import Const, Expr, Var, maximum
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import find_intrinsic
-from graphopt.lowering.library import called_product, pieces
+from graphopt.lowering.library import called_product, pieces, product_of
 from graphopt.lowering.loops import Buffer, Invoke, Nest, statements
 from graphopt.lowering.options import by_rule
 from graphopt.lowering.weights import laid_out
@@ -118,3 +118,11 @@ def test_programs_hold_weights_once(bias, batch):
         assert np.allclose(compiled(x)["z"], want, atol=1e-5)
     held = [a for a in compiled.compiled.program.code.constants.values() if a.size >= 80 * 100]
     assert [a.shape for a in held] == [(-(-100 // panel("float32")), 80, panel("float32"))]
+
+
+def test_windows_that_overlap_are_no_matrix():
+    x, w = placeholder((Const(20), Const(299)), "float32", "x"), placeholder((Const(36), Const(256)), "float32", "w")
+    step = te.reduce_axis(Const(256))
+    y = compute((Const(20), Const(36), Const(44)), lambda b, i, j: te.sum(w[i, step.var] * x[b, j + step.var], step))
+    (found,) = chains(nest("kernel", [x, w], [y], ()))
+    assert product_of(found) is None
