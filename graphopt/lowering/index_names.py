@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from graphopt.lowering.addresses import Polynomial, Product, by_text
 from graphopt.lowering.expressions import Apply, Expr, Load, Var, walk
-from graphopt.lowering.texts import ATOM, PRODUCT, SUM, Text
+from graphopt.lowering.texts import ATOM, PRODUCT, SUM, UNARY, Text
 
 Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
 """What has a name: an atom, or the terms of a sum."""
@@ -139,19 +139,21 @@ class IndexNames:
         """The sum of what stands before and the terms."""
         text = first
         for product, times in sorted(terms.items(), key=lambda term: not term[0] or term[1] < 0):
-            term = self.term(product, abs(times))
             if text is None:
-                text = term if times > 0 else Text(f"-{term.within(PRODUCT)}", PRODUCT)
+                text = self.term(product, times)
             else:
+                term = self.term(product, abs(times))
                 text = Text(f"{text.within(SUM)} {'+' if times > 0 else '-'} {term.within(PRODUCT)}", SUM)
         return text or Text("0")
 
     def term(self, product: Product, times: int) -> Text:
-        """A product, so many times."""
+        """A product, so many times. A sign goes before the first factor: it binds tighter than ``%`` does."""
         if not product:
-            return Text(str(times))
+            return Text(str(times), ATOM if times >= 0 else UNARY)
         text = self.atom(product[0])
-        for factor in [self.atom(a).within(ATOM) for a in product[1:]] + [str(times)] * (times != 1):
+        if times < 0:
+            text = Text(f"-{text.within(UNARY)}", UNARY)
+        for factor in [self.atom(a).within(ATOM) for a in product[1:]] + [str(abs(times))] * (abs(times) != 1):
             text = Text(f"{text.within(PRODUCT)} * {factor}", PRODUCT)
         return text
 

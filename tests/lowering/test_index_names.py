@@ -92,7 +92,14 @@ def test_variables_of_no_loop_have_no_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "source"), [(N * 0, "0"), (K * -2, "-i * 2"), (3 - K, "-i + 3"), (N * K * 2 - J, "i * n * 2 - j")]
+    ("index", "source"),
+    [
+        (N * 0, "0"),
+        (K * -2, "-i * 2"),
+        (3 - K, "-i + 3"),
+        (N * K * 2 - J, "i * n * 2 - j"),
+        (3 - J % N, "-(j % n) + 3"),
+    ],
 )
 def test_signs(index: Expr, source: str) -> None:
     assert written(index)[-1].removeprefix("            use ") == source
