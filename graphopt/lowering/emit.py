@@ -110,7 +110,7 @@ class Writer:
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
         self.private = private(nest)
-        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain)
+        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain, self.apart)
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
         self.vectors = VectorLoops(self)
 
@@ -171,6 +171,15 @@ class Writer:
     def value(self, expr: Expr) -> Text:
         """The expression as source, for one element."""
         return self.spell.value(expr)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Within it, source is for another place than the line that is being written, whose names it does not use."""
+        spell = self.spell
+        kept = spell.known, spell.shared, spell.held
+        spell.known, spell.shared, spell.held = {}, set(), {}
+        yield
+        spell.known, spell.shared, spell.held = kept
 
     def applied(self, expr: Apply) -> Text:
         """A function of its arguments as source, for one element."""

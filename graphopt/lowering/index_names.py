@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -40,7 +40,8 @@ class IndexNames:
     """Spells indices, and writes lines that name parts of them into the heads of the loops around.
 
     ``plain`` are those that need no name, each with the number of its loop: as found by ``used_once`` when the same
-    kernel was written before. ``value`` spells what is no index arithmetic, ``applied`` a function of its arguments.
+    kernel was written before. ``value`` spells what is no index arithmetic, ``applied`` a function of its arguments;
+    within ``apart`` they take no names that only the line has which is being written.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class IndexNames:
         applied: Callable[[Apply], Text],
         sizes: Sequence[Var],
         plain: frozenset[tuple[int, Key]],
+        apart: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.lines, self.fresh, self.value, self.applied, self.plain = lines, fresh, value, applied, plain
+        self.apart = apart
         self.levels = [Level(0, 0, 1)]
         self.opened = 1
         self.of_var = dict.fromkeys(sizes, 0)
@@ -126,7 +129,8 @@ class IndexNames:
         self.uses[at.number, key] += 1
         if key in at.names:
             return Text(at.names[key])
-        text = make()
+        with self.apart():
+            text = make()
         if (at.number, key) in self.plain:
             return text
         name = at.names[key] = self.fresh("p")

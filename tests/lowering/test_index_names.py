@@ -6,7 +6,7 @@ from graphopt.lowering import compute as t
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.emit import emit
-from graphopt.lowering.expressions import Apply, Expr, Load, Var
+from graphopt.lowering.expressions import Apply, Expr, Load, Var, cast, maximum, minimum
 from graphopt.lowering.index_names import IndexNames
 from graphopt.lowering.loops import Buffer
 from graphopt.lowering.texts import Text
@@ -117,3 +117,17 @@ def test_no_loop_over_pixels_divides() -> None:
     assert inside.count("// 2") == 1
     for size in ([1, 1], [3, 5], [0, 2], [4, 0]):
         check(nest, made, size)
+
+
+def test_names_in_the_heads_of_loops_use_none_of_a_line() -> None:
+    x = t.placeholder((8,))
+    n = Var("n")
+
+    def element(i: Var, j: Var) -> Expr:
+        below = Apply("floor", (cast(i, "float64") / 1.25,), "float64")
+        at = maximum(minimum(cast(below, "int64"), 7), 0)
+        return x[at] * cast(below, "float32") + x[at] + cast(j, "float32")
+
+    nest = t.nest("looked_up", [x], [t.compute((n, n), element, name="y")], [n])
+    for size in (1, 5):
+        check(nest, nest, [size])
