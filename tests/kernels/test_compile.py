@@ -199,9 +199,7 @@ def test_kernels_have_no_use_for_python(folder: Path) -> None:
 
 def test_a_worker_that_dies_takes_one_kernel_with_it(folder: Path) -> None:
     deadly = Kernel('"""ends its compiler"""\nimport os\nos._exit(3)\n', ("float32",))
-    with pytest.raises(
-        CompilationError, match="'ends its compiler' does not compile: its compiler ended: exit status 3"
-    ):
+    with pytest.raises(CompilationError, match="'ends its compiler' does not compile: its compiler ended"):
         compile_kernels([scaled(1), deadly, scaled(2), scaled(3)], jobs=1)
     assert len(list(folder.glob("*.o"))) == 3
 
