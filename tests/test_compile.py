@@ -110,7 +110,7 @@ def test_division_of_whole_numbers_by_a_constant_of_zero_does_not_trap(op: str) 
 def test_of_nothing_there_is_no_largest(op: str) -> None:
     made = compiled(f"x: float32[n, m] y = {op}(x, axis=1) return y")
     assert made(floats(0, 3))["y"].shape == (0, 1)
-    with pytest.raises(ExecutionError, match=f"{op}: an axis of size 0"):
+    with pytest.raises((ExecutionError, InputError), match=f"{op}: an axis of size 0"):
         made(floats(3, 0))
 
 
