@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -260,31 +259,6 @@ def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert re.fullmatch(r"graphopt \d.*\n", capsys.readouterr().out)
-
-
-def test_help_takes_no_time_of_our_own() -> None:
-    """What ``--help`` costs beyond what typer takes for commands with one option."""
-
-    def seconds(program: str) -> float:
-        best = 1e9
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)  # what other processes take does not count
-            best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-        return best
-
-    smallest = """
-import typer
-app = typer.Typer(rich_markup_mode=None)
-@app.command()
-def f(x: str = ""): ...
-@app.command()
-def g(x: str = ""): ...
-app(["f", "--help"], standalone_mode=False)
-"""
-    ours = seconds("from graphopt.cli import run; run(['optimize', '--help'])")
-    assert ours - seconds(smallest) < 0.1
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -120,10 +120,10 @@ def test_a_long_chain_takes_linear_time() -> None:
         for i in range(n):
             value = graph.add(("Identity", "Neg")[i % 2], (value,)).outputs[0]
         graph.outputs = [value]
-        start = time.perf_counter()
+        start = time.process_time()
         made = simplify(graph, rules(NEG, "Identity(x) => x"))
         assert len(made) == 0
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small = min(chain(500) for _ in range(3))
     assert chain(4000) < 8 * small * 3 + 0.2
