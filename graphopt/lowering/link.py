@@ -18,11 +18,12 @@ from graphopt.lowering import compute
 from graphopt.lowering.control import control
 from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import Emitted, emit
-from graphopt.lowering.expressions import Apply, Var, const, walk
+from graphopt.lowering.expressions import Var, const
+from graphopt.lowering.flops import flops
 from graphopt.lowering.given import Called, Placed, inputs_of
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.loops import Buffer as NestBuffer
-from graphopt.lowering.loops import Invoke, Nest, Store, blocks, inner, statements
+from graphopt.lowering.loops import Nest
 from graphopt.lowering.lower import Bodied, Body, Described, Facts, Lowering, Referred, Viewed
 from graphopt.lowering.nests import write
 from graphopt.lowering.operators.indices import equally_many
@@ -124,7 +125,7 @@ class Linker:
         self.held: dict[Constant, int] = {}
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Emitted], ...]] = {}
+        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted], ...]] = {}
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
@@ -162,12 +163,16 @@ class Linker:
             self.constants[self.arranged[key]] = array
         return self.arranged[key]
 
-    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Emitted], ...]:
-        """The kernels of a nest, scheduled already or not; equal nests are scheduled and written once."""
+    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Emitted], ...]:
+        """The kernels of a nest, scheduled already or not, each with the nest that says how much it does; equal nests
+        are scheduled and written once."""
         key = nest, is_ready
         if key not in self.emitted:
-            parts = (nest,) if is_ready else self.options.schedule(nest)
-            self.emitted[key] = tuple((n, emit(n)) for part in parts for n in divided(part))
+            found: list[tuple[Nest, Nest, Emitted]] = []
+            for part in (nest,) if is_ready else self.options.parts(nest):
+                made = divided(part if is_ready else self.options.schedule(part))
+                found += [(part if len(made) == 1 else n, n, emit(n)) for n in made]
+            self.emitted[key] = tuple(found)
         return self.emitted[key]
 
     def calls(
@@ -180,8 +185,7 @@ class Linker:
         is_ready: bool = False,
     ) -> Iterator[Call]:
         """The calls that do what a nest says."""
-        for made, emitted in self.emit(nest, is_ready):
-            counted = nest if any(isinstance(s, Invoke) for s in statements(made.body)) else made
+        for counted, made, emitted in self.emit(nest, is_ready):
             yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
 
     def call(
@@ -192,10 +196,10 @@ class Linker:
         label: str,
         nodes: tuple[str, ...],
         made: Nest,
-        counted: Nest | None = None,
+        counted: Nest,
     ) -> Call:
         """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
-        ``counted``: functions that a scheduled nest calls do not show theirs."""
+        ``counted``, which says what is done as it was before it was scheduled."""
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
@@ -210,7 +214,7 @@ class Linker:
             emitted.parallel,
             label,
             nodes,
-            0 if counted is None else flops(counted, sizes),
+            flops(counted, sizes),
             total(*moved),
             emitted.messages,
         )
@@ -382,22 +386,3 @@ class Scope:
 def is_planned(fact: Fact) -> bool:
     """Whether a value is an array whose size is known before it is computed."""
     return (fact.dtype in DTYPES or fact.dtype in NARROW) and fact.shape is not None
-
-
-def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:
-    """About how many floating-point operations a nest takes, as a size."""
-    found: list[Size] = []
-    for block in blocks(nest.body):
-        if any(True for s in statements(block) for b in inner(s) if b is not block and any(True for _ in blocks(b))):
-            continue
-        count = sum(_operations(s) for s in statements(block.body) if isinstance(s, Store))
-        if count:
-            found.append(product(count, *(size_of(a.extent, sizes) for a in block.axes)))
-    return total(*found)
-
-
-def _operations(store: Store) -> int:
-    return sum(
-        isinstance(e, Apply) and e.dtype.startswith(("float", "bfloat")) and e.fn not in ("cast", "select")
-        for e in walk(store.value)
-    )

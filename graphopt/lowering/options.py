@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,14 +20,14 @@ ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
 """A nest that was scheduled already, or what is done to a schedule of it."""
 
 
-def by_rule(nest: Nest) -> Iterator[Nest]:
-    """The nest scheduled by the default rules, in parts that follow each other."""
-    return map(scheduled, separated(nest))
+def whole(nest: Nest) -> tuple[Nest, ...]:
+    """The nest in one piece."""
+    return (nest,)
 
 
-def as_written(nest: Nest) -> Iterator[Nest]:
+def as_written(nest: Nest) -> Nest:
     """The nest in the loops that it was written in."""
-    return iter((nest,))
+    return nest
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
@@ -50,7 +50,10 @@ class Options:
     """What a graph's lowering is asked for; ``by_hand`` holds the schedules of single nodes by their names."""
 
     fuse: Decision = joins
-    schedule: Callable[[Nest], Iterator[Nest]] = by_rule
+    parts: Callable[[Nest], tuple[Nest, ...]] = separated
+    """A nest as nests that follow each other,"""
+    schedule: Callable[[Nest], Nest] = scheduled
+    """each of which is scheduled by itself."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
     """Which constants are laid out anew for a nest that is scheduled by rule."""
     takes: Callable[[Node], bool] = every_node

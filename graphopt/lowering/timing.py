@@ -14,8 +14,9 @@ from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.lowering.expressions import Var
+from graphopt.lowering.flops import flops
 from graphopt.lowering.given import inputs_of
-from graphopt.lowering.link import Linker, flops
+from graphopt.lowering.link import Linker
 from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.options import BY_RULE

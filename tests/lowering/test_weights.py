@@ -10,12 +10,12 @@ from graphopt.kernels.product_form import panel
 from graphopt.lowering import compute as te
 from graphopt.lowering.chains import chains
 from graphopt.lowering.compute import Tensor, compute, nest, placeholder
+from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expressions import Const, Expr, Var, maximum
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import find_intrinsic
 from graphopt.lowering.library import called_product, pieces, product_of
 from graphopt.lowering.loops import Buffer, Invoke, Nest, statements
-from graphopt.lowering.options import by_rule
 from graphopt.lowering.weights import laid_out
 from tests.lowering.native import run
 
@@ -52,12 +52,12 @@ def test_the_nest_means_the_same_and_its_kernel_does_it(m, n, k, transpose):
     interpret(written, [x, w, want])
     interpret(laid.nest, [x, laid.array(w), meant])
     assert np.array_equal(meant, want)
-    (scheduled,) = by_rule(laid.nest)
-    assert [s.intrinsic for s in statements(scheduled.body) if isinstance(s, Invoke)] == ["product_np_float32"]
+    called = scheduled(laid.nest)
+    assert [s.intrinsic for s in statements(called.body) if isinstance(s, Invoke)] == ["product_np_float32"]
     described = {"product_np_float32": find_intrinsic("product_np_float32").description}
-    interpret(scheduled, [x, laid.array(w), meant], intrinsics=described)
+    interpret(called, [x, laid.array(w), meant], intrinsics=described)
     assert np.allclose(meant, want, atol=1e-5)
-    run(scheduled, [x, laid.array(w), got], (m,), pieces=2)
+    run(called, [x, laid.array(w), got], (m,), pieces=2)
     assert np.allclose(got, want, atol=1e-4)
 
 
