@@ -24,7 +24,17 @@ from graphopt.lowering.expressions import (
     select,
 )
 from graphopt.lowering.operators.attention_tiles import Reach, Tiled
-from graphopt.lowering.operators.elements import broadcast, integer, label, number, required, wide, widened
+from graphopt.lowering.operators.elements import (
+    broadcast,
+    fitting,
+    inputs_fitting,
+    integer,
+    label,
+    number,
+    required,
+    wide,
+    widened,
+)
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import product
@@ -275,8 +285,9 @@ def _attention(op: Operation) -> Sequence[Tensor]:
     if soft is not None and soft not in FLOATS:
         raise NotLowered(f"softmax in {soft}")
     scale = op.attr("scale")
-    fits = matching(op, (k.shape[0], v.shape[0], k.shape[3]), (q.shape[0], q.shape[0], q.shape[3]))
-    fits += matching(op, v.shape[1:3], k.shape[1:3])
+    fits = _matching(op, q, k, v)
+    if mask is not None:
+        fits += fitting(op.op, mask.shape[:-1], whole[:3])
     given = float(scale) if isinstance(scale, (int, float)) else None
     if len(op.outputs) < 4:
         reach = (lambda b, i: i + behind(b) + 1) if causal else None
@@ -292,6 +303,12 @@ def _window(op: Operation, name: str) -> int:
     """How far a query sees to one side; -1 for without a bound."""
     size = op.attr(name)
     return size if isinstance(size, int) else -1
+
+
+def _matching(op: Operation, q: Heads, k: Heads, v: Heads) -> list[Requirement]:
+    """That there are as many keys as values, and that each is as long as a query, where that is not known."""
+    fits = matching(op, (k.shape[0], v.shape[0], k.shape[3]), (q.shape[0], q.shape[0], q.shape[3]))
+    return fits + matching(op, v.shape[1:3], k.shape[1:3])
 
 
 def _masked(mask: Tensor, whole: Sequence[Expr], at: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -354,7 +371,9 @@ def _multi_head(op: Operation) -> Sequence[Tensor]:
         k, v = k.behind(past[0], "keys"), v.behind(past[1], "values")
     whole = (*q.shape[:3], k.shape[2])
     causal = bool(integer(op, "unidirectional"))
-    y = attended(op, q, k, v, _scale(op), _bias_of(op, 5, causal, whole), reach=_reach_of(causal, whole))
+    fits = [*_matching(op, q, k, v), *inputs_fitting(op, (5,), whole)]
+    added, reach = _bias_of(op, 5, causal, whole), _reach_of(causal, whole)
+    y = attended(op, q, k, v, _scale(op), added, requirements=fits, reach=reach)
     return _given(op, [y, k.tensor, v.tensor])
 
 
@@ -381,7 +400,8 @@ def _packed(op: Operation) -> Sequence[Tensor]:
     q, k, v = parts
     whole = (*q.shape[:3], k.shape[2])
     causal = bool(integer(op, "unidirectional"))
-    return [attended(op, q, k, v, _scale(op), _bias_of(op, 5, causal, whole), reach=_reach_of(causal, whole))]
+    added, fits = _bias_of(op, 5, causal, whole), inputs_fitting(op, (5,), whole)
+    return [attended(op, q, k, v, _scale(op), added, requirements=fits, reach=_reach_of(causal, whole))]
 
 
 def _group_query(op: Operation) -> Sequence[Tensor]:
@@ -398,7 +418,7 @@ def _group_query(op: Operation) -> Sequence[Tensor]:
     def last(*at: Expr) -> Expr:
         return equal(cast(lengths[at], INDEX) + 1, whole[3])
 
-    fits = [require(lengths.shape, last, message)]
+    fits = [require(lengths.shape, last, message), *_matching(op, q, k, v), *inputs_fitting(op, (10,), whole)]
     causal = bool(integer(op, "causal"))
     bias, reach = _bias_of(op, 10, causal, whole), _reach_of(causal, whole)
     y = attended(op, q, k, v, _scale(op), bias, number(op, "softcap"), None, fits, reach)

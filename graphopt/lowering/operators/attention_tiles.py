@@ -22,11 +22,14 @@ from graphopt.lowering.expressions import (
     Expr,
     Load,
     apply,
+    cast,
     const,
     equal,
     maximum,
     minimum,
+    rewrite,
     select,
+    variables,
     walk,
 )
 from graphopt.lowering.loops import Buffer, Check, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
@@ -128,6 +131,9 @@ class _Tile:
             "tile": (Const(self.rows), *registers),
             **dict.fromkeys(["most", "top", "total", "scale"], (wide,)),
         }
+        b, h, i, j = (fresh() for _ in range(4))
+        for k, _ in enumerate(self.by_query(what.score(Const(0.0, dtype), (b, h, i, j)), i, j)):
+            shapes |= {f"read{k}": (wide, Const(KEYS)), f"mask{k}": (Const(KEYS), wide)}
         self.own = {n: Buffer(f"{n}{vectors}", s, dtype, "local") for n, s in shapes.items()}
         self.buffers = tuple(self.own.values())
 
@@ -182,7 +188,15 @@ class _Tile:
         parts.append(loop(self.width + self.rows, lambda d: self.each(lambda i: self.set("sums", (d, i), zero))))
         parts.append(self.each(lambda i: self.set("most", (i,), self.number(-inf))))
         parts.append(self.each(lambda i: self.set("total", (i,), zero)))
+        for name in [n for n in self.own if n.startswith("read")]:
+            parts.append(self.without_queries(number, name))
         return seq(*parts)
+
+    def without_queries(self, number: Expr, name: str) -> Stmt:
+        """Zeros in the rows that the last tile has no queries for."""
+        zero = self.number(0.0)
+        width = self.own[name].shape[1]
+        return loop(self.many - number, lambda i: _along(width, lambda d: self.set(name, (number + i, d), zero)))
 
     def turned(self, target: str, source: str, m: Expr, n: Expr) -> Stmt:
         """The first ``m`` rows of ``n`` elements of a buffer, from its columns in another: in squares that registers
@@ -224,6 +238,7 @@ class _Tile:
                     width, self.size, lambda j, d: what.k(b, head, minimum(start + j, last), d),
                     lambda d, i: self.element("turned", d, i), "scores",
                 ),
+                *self.masks((b, h, first), number, start, width),
                 self.powers((b, h, first), start, width),
                 self.products(
                     self.width, width, lambda d, j: what.v(b, head, start + j, minimum(d, self.width - 1)),
@@ -267,6 +282,25 @@ class _Tile:
 
         return loop((rows + (self.rows - 1)) // self.rows, block)
 
+    def by_query(self, score: Expr, query: Expr, key: Expr) -> list[Load]:
+        """What a score reads that lies side by side for neighbouring keys, and apart for neighbouring queries."""
+        own = variables(query)
+        found = (e for e in walk(score) if isinstance(e, Load) and isinstance(e.buffer, Tensor) and e.indices)
+        reads = (e for e in found if e.indices[-1] == key and e.buffer.shape[-1] == self.keys)
+        return list(dict.fromkeys(e for e in reads if any(not own.isdisjoint(variables(x)) for x in e.indices[:-1])))
+
+    def masks(self, at: tuple[Expr, Expr, Expr], number: Expr, start: Expr, width: Expr) -> list[Stmt]:
+        """What scores of a tile read by query, turned over."""
+        b, h, first = at
+        i, j = fresh(), fresh()
+        score = self.what.score(Const(0.0, self.dtype), (b, h, first + i, start + j))
+        parts: list[Stmt] = []
+        for k, read in enumerate(self.by_query(score, i, start + j)):
+            row = For(j, width, self.set(f"read{k}", (i, j), cast(read, self.dtype)), "vectorized")
+            parts.append(For(i, number, row))
+            parts.append(self.turned(f"mask{k}", f"read{k}", Const(KEYS), Const(self.many)))
+        return parts
+
     def powers(self, at: tuple[Expr, Expr, Expr], start: Expr, width: Expr) -> Stmt:
         """The scores of a tile as powers against the largest so far, and how what was summed up is scaled to that."""
         b, h, first = at
@@ -275,7 +309,12 @@ class _Tile:
 
         def masked(j: Expr, i: Expr) -> Expr:
             query = first + i if is_full else minimum(first + i, self.queries - 1)
-            return self.what.score(self.element("scores", j, i), (b, h, query, start + j))
+            score = self.what.score(self.element("scores", j, i), (b, h, query, start + j))
+            turned: dict[Expr, Expr] = {
+                read: cast(self.element(f"mask{k}", j, i), read.dtype)
+                for k, read in enumerate(self.by_query(score, i, start + j))
+            }
+            return rewrite(score, turned.get)
 
         def shift(i: Expr) -> Expr:
             top = self.element("top", i)
