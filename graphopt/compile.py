@@ -130,12 +130,15 @@ class CompiledModel:
         Inputs are arrays in order, or one mapping or sequence of them: numpy's, or what speaks DLPack. Raises
         InputError where they are not what the model takes, ExecutionError where it cannot be computed with them.
         """
-        feeds = self._feeds(inputs)
-        chosen, rest = self._chosen(feeds)
+        if self._only is not None:
+            return self._only[0](*inputs, out=out)
+        chosen, rest = self._chosen(self._feeds(inputs))
         return chosen(rest, out=out)
 
     def profile(self, *inputs: Any) -> tuple[Row, ...]:
         """What each step of one call took, in the order in which they began."""
+        if self._only is not None:
+            return self._only[0].profile(*inputs)
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen.profile(rest)
 
@@ -249,8 +252,6 @@ class CompiledModel:
 
     def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:
         """The program for these inputs, and what it is called with."""
-        if self._only is not None:
-            return self._only[0], feeds
         from graphopt.lowering.lower import NeedsValues
         from graphopt.pipeline import specialized
 

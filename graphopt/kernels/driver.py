@@ -17,6 +17,7 @@ CALL, JUMP, UNLESS, NOT_BELOW, NOT_BELOW_STORED, SET, ADD = range(7)
 GENERATION, SLEEPING, REMAINING, WAITING, STATUS = 0, 8, 64, 72, 128
 FUNCTION, ARGUMENTS, EXTENT, MEMBERS, SPINS, ACTIVE, STOPPED = 192, 200, 208, 216, 224, 232, 240
 STAMP_WIDTH = 3
+PLACE_WIDTH = 3
 SERVE = 1
 
 
@@ -82,11 +83,15 @@ def _share_out(team: int, function: int, args: int, extent: int) -> int:
     return load(team + STATUS)
 
 
-def kernel(code, args, first, team, report, stamps, role, lo, hi):  # type: ignore[no-untyped-def]
+def kernel(  # type: ignore[no-untyped-def]
+    code, args, first, team, report, stamps, role, places, count, arrays, data, lo, hi
+):
     """Run the instructions from ``lo`` up to ``hi``; where one fails, ``report`` is its number and its status."""
     if role == SERVE:
         _serve(team, lo)
         return 0
+    for place in range(0, count * PLACE_WIDTH, PLACE_WIDTH):
+        args[places[place]] = load(arrays[places[place + 1]] + data) + places[place + 2]
     at = lo
     failed = 0
     if team != 0:

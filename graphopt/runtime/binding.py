@@ -77,6 +77,8 @@ class Binder:
         self.slots = {n: 1 + count + k for k, n in enumerate(loose)}
         self.bases = 1 + count + len(loose)
         self.levels = tuple(self._level(k) for k in range(count))
+        self.arrays = (*(p.buffer for p in code.inputs), *self.levels[0].outputs)
+        """The buffers whose arrays a call begins with, in order: inputs, then outputs."""
 
     def _level(self, level: int) -> Level:
         buffers, ages = self._code.buffers, self._layout.ages

@@ -28,7 +28,7 @@ from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.objects import Image
 from graphopt.runtime.profile import Row
-from graphopt.runtime.signature import Signature, given
+from graphopt.runtime.signature import Signature, given, is_row_major
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.state import HostFunction, State
 from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step, walk
@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_NOTHING: Mapping[int, Array] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,12 @@ class Program:
             for op, a, *rest in self._layout.instructions
         ]
         self._instructions = np.array(rows, np.int64).reshape(len(rows), table.WIDTH)
-        self._outputs = self._direct_outputs()
+        level = self._binder.levels[0]
+        self._outputs = [(n, self._dtypes[self.code.buffers[n].dtype]) for n in level.outputs]
+        self._returned = {p.name: p.buffer for p in code.outputs}
+        places = [code.buffers[n].place for n in self._returned.values()]
+        self._are_fresh = set(places) <= {"output"} and len(set(self._returned.values())) == len(places)
+        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._free: deque[State] = deque()
         self._is_parallel = self.threads > 1 and any(c.parallel for c in self._layout.calls.values())
         self._lock = threading.Lock()
@@ -122,14 +128,13 @@ class Program:
         before it runs, ``ExecutionError`` where a step fails, ``MemoryError`` saying how much was wanted. The program
         can be called again after each.
         """
-        if out is not None:
-            return self._into(given(inputs), out)
-        return self._run(given(inputs), {}, None)
+        values, binding = self._accepted(inputs)
+        return self._run(values, binding, _NOTHING) if out is None else self._into(values, binding, out)
 
     def profile(self, *inputs: Any) -> tuple[Row, ...]:
         """What the steps of one call took, in the order in which they began."""
         rows: list[Row] = []
-        self._run(given(inputs), {}, rows)
+        self._run(*self._accepted(inputs), _NOTHING, rows)
         return tuple(rows)
 
     @property
@@ -167,26 +172,42 @@ class Program:
 
     # -- a call
 
-    def _run(
-        self, inputs: Mapping[str, Any] | Sequence[Any], own: Mapping[int, Array], rows: list[Row] | None
-    ) -> dict[str, Array]:
+    def _accepted(self, inputs: tuple[Any, ...]) -> tuple[Sequence[Any], Binding]:
+        """A call's arrays, row-major and in order, and what follows from their shapes, worked out once for each."""
         if self._closed:
             raise InputError("this program is closed, and cannot be called any more")
-        arrays, symbols = self._signature.accept(inputs)
-        binding = self._binder.bind(0, symbols, {})
+        values = self._signature.ordered(given(inputs))
+        shapes = self._signature.shapes(values)
+        binding = None if shapes is None else self._bindings.get(shapes)
+        if binding is None:
+            values, symbols = self._signature.accept(values)
+            binding = self._binder.bind(0, symbols, {})
+            if shapes is not None:
+                if len(self._bindings) >= Binder.KEPT:
+                    self._bindings.clear()
+                self._bindings[shapes] = binding
+        return values, binding
+
+    def _run(
+        self, values: Sequence[Any], binding: Binding, own: Mapping[int, Array], rows: list[Row] | None = None
+    ) -> dict[str, Array]:
+        """The outputs by name; ``own`` are arrays by buffer that they are to be in."""
+        arrays: dict[int, Array] = dict(zip(self._binder.arrays, values, strict=False))
         for n, dtype in self._outputs:
             arrays[n] = own[n] if n in own else np.empty(binding.outputs[n], dtype)
-        addresses = [0 if type(a) is not np.ndarray else a.__array_interface__["data"][0] for a in arrays.values()]
         try:
             state = self._free.pop()
         except IndexError:
             state = self._state()
         team = self._claimed() if self._is_parallel else None
         try:
+            place = 0 if team is None else team.address
             if rows is None:
-                found = state.run(binding, arrays, addresses, 0 if team is None else team.address)
+                found = state.run(binding, arrays, place)
             else:
-                found = self._timed(state, binding, arrays, addresses, team, rows)
+                found = self._timed(state, binding, arrays, place, rows)
+            if self._are_fresh:
+                return {name: found[n] for name, n in self._returned.items()}
             return self._results(state, found)
         finally:
             if team is not None:
@@ -210,11 +231,6 @@ class Program:
                     self._leave = weakref.finalize(self, leave, team)
         return team if team.claim() else None
 
-    def _direct_outputs(self) -> list[tuple[int, np.dtype[Any]]]:
-        """The output buffers that are known when the program is called, with their dtypes."""
-        level = self._binder.levels[0]
-        return [(n, self._dtypes[self.code.buffers[n].dtype]) for n in level.outputs]
-
     def _results(self, state: State, arrays: Mapping[int, Array]) -> dict[str, Array]:
         """The outputs by name. What is not the caller's own is copied, so that the next call does not change it."""
         results: dict[str, Array] = {}
@@ -233,40 +249,31 @@ class Program:
             taken.add(n)
         return results
 
-    def _into(self, inputs: Mapping[str, Any] | Sequence[Any], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _into(self, values: Sequence[Any], binding: Binding, out: Mapping[str, Array]) -> dict[str, Array]:
         """A call whose results go into the caller's arrays, directly where that is safe."""
-        ports = {p.name: p.buffer for p in self.code.outputs}
         if not isinstance(out, Mapping):
             raise InputError(f"out is a mapping of names to arrays, not {type(out).__name__}")
+        direct: dict[int, Array] = {}
         for name, array in out.items():
-            if name not in ports:
-                raise InputError(
-                    f"there is no output {name!r} to write into: the outputs are {', '.join(map(repr, ports))}"
-                )
+            n = self._returned.get(name)
+            if n is None:
+                known = ", ".join(map(repr, self._returned))
+                raise InputError(f"there is no output {name!r} to write into: the outputs are {known}")
             if not isinstance(array, np.ndarray) or not array.flags.writeable:
                 raise InputError(
                     f"output {name!r} can be written into numpy arrays that are not read-only, and nothing else"
                 )
-        for (one, a), (other, b) in combinations(out.items(), 2):
-            if np.may_share_memory(a, b) and np.shares_memory(a, b):
-                raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
-        arrays, symbols = self._signature.accept(inputs)
-        binding = self._binder.bind(0, symbols, {})
-        level = set(self._binder.levels[0].outputs)
-        direct: dict[int, Array] = {}
-        for name, array in out.items():
-            n = ports[name]
-            if self.code.buffers[n].dtype == "object":
+            buffer = self.code.buffers[n]
+            if buffer.dtype == "object":
                 raise InputError(f"output {name!r} is no array, and cannot be written into one")
-            dtype = self._dtypes[self.code.buffers[n].dtype]
-            if self._layout.ages[n] == 0 and self.code.buffers[n].shape is not None:
-                self._check_out(name, array, self._binder.shape(n, binding.symbols), dtype)
-            flags = array.flags
-            others = [a for a in arrays.values() if isinstance(a, np.ndarray)]
-            safe = flags.c_contiguous and flags.aligned and not any(np.may_share_memory(array, a) for a in others)
-            if n in level and safe:
+            if self._layout.ages[n] == 0 and buffer.shape is not None:
+                shape = binding.outputs[n] if n in binding.outputs else self._binder.shape(n, binding.symbols)
+                self._check_out(name, array, shape, self._dtypes[buffer.dtype])
+            if n in binding.outputs and is_row_major(array) and not any(_may_share(array, a) for a in values):
                 direct[n] = array
-        results = self._run(inputs, direct, None)
+        if len(out) > 1:
+            _check_apart(out)
+        results = self._run(values, binding, direct)
         for name, array in out.items():
             if results[name] is not array:
                 self._check_out(name, array, results[name].shape, results[name].dtype)
@@ -288,13 +295,12 @@ class Program:
         state: State,
         binding: Binding,
         arrays: dict[int, Array],
-        addresses: Sequence[int],
-        team: Team | None,
+        team: int,
         rows: list[Row],
     ) -> dict[int, Array]:
         stamps = state.profile(len(self._instructions))
         begin = perf_counter_ns()
-        found = state.run(binding, arrays, addresses, 0 if team is None else team.address)
+        found = state.run(binding, arrays, team)
         for at, call in self._layout.calls.items():
             start, spent, runs = (int(v) for v in stamps[at])
             if runs:
@@ -305,6 +311,17 @@ class Program:
             rows.append(Row(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)
         return found
+
+
+def _may_share(array: Array, other: Any) -> bool:
+    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
+
+
+def _check_apart(arrays: Mapping[str, Array]) -> None:
+    """Raise ``InputError`` where two of them share memory."""
+    for (one, a), (other, b) in combinations(arrays.items(), 2):
+        if np.may_share_memory(a, b) and np.shares_memory(a, b):
+            raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
 
 
 def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:

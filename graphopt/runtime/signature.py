@@ -12,10 +12,20 @@ from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.sizes import Size, evaluate, show
 from graphopt.runtime.steps import Array, Code
 
+_IN_ORDER, _BY_NAME = (tuple, list), (dict, Mapping)
+_TOGETHER = (*_IN_ORDER, *_BY_NAME)
+_ROW_MAJOR = 0x0101
+"""numpy's flags of arrays that are row-major, and aligned."""
+
+
+def is_row_major(array: Array) -> bool:
+    """Whether an array is row-major, and aligned."""
+    return array.flags.num & _ROW_MAJOR == _ROW_MAJOR
+
 
 def given(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
     """The arrays of a call: all that it is called with, or the one mapping or sequence of them."""
-    return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], dict | list | tuple | Mapping) else inputs
+    return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], _TOGETHER) else inputs
 
 
 class Signature:
@@ -23,39 +33,45 @@ class Signature:
 
     def __init__(self, code: Code, dtypes: Mapping[str, np.dtype[Any]]) -> None:
         self.names = tuple(p.name for p in code.inputs)
-        self._buffers = tuple(p.buffer for p in code.inputs)
-        self._specs = tuple(code.buffers[n] for n in self._buffers)
+        self._specs = tuple(code.buffers[p.buffer] for p in code.inputs)
         self._dtypes = tuple(dtypes[s.dtype] for s in self._specs)
-        plain = (s.dtype != "object" and all(isinstance(d, int) for d in s.shape or ("any",)) for s in self._specs)
-        self._fixed = tuple(s.shape if fixed else None for s, fixed in zip(self._specs, plain, strict=True))
         self._defaults = {p.name: code.constants[p.buffer] for p in code.inputs if p.buffer in code.constants}
 
-    def accept(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[int, Array], dict[str, int]]:
-        """The arrays by buffer, row-major, and the symbols' values; raises ``InputError``."""
-        arrays: dict[int, Array] = {}
+    def shapes(self, values: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes of arrays that can be taken as they are if these shapes fit; None where there are others."""
+        found = []
+        for value, dtype in zip(values, self._dtypes, strict=True):
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _ROW_MAJOR != _ROW_MAJOR:
+                return None
+            found.append(value.shape)
+        return tuple(found)
+
+    def accept(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
+        """What is given for each input as row-major arrays, and the symbols' values; raises ``InputError``."""
+        arrays: list[Any] = []
         symbols: dict[str, int] = {}
         later = False
-        for k, value in enumerate(self._ordered(inputs)):
-            dtype = self._dtypes[k]
+        for k, value in enumerate(values):
             if type(value) is not np.ndarray:
                 value = self._array(k, value)
-            if self._fixed[k] is None or value.dtype != dtype or value.shape != self._fixed[k]:
-                later |= self._check(k, value, symbols)
-                if self._specs[k].dtype != "object" and value.dtype != dtype:
-                    value = value.astype(object) if dtype.hasobject else value.view(dtype)
+            later |= self._check(k, value, symbols)
             if self._specs[k].dtype != "object":
-                flags = value.flags
-                if not (flags.c_contiguous and flags.aligned):
+                dtype = self._dtypes[k]
+                if value.dtype != dtype:
+                    value = value.astype(object) if dtype.hasobject else value.view(dtype)
+                if not is_row_major(value):
                     value = value.copy(order="C")
-            arrays[self._buffers[k]] = value
+            arrays.append(value)
         if later:
-            for k, n in enumerate(self._buffers):
-                self._check_computed(k, arrays[n], symbols)
+            for k, array in enumerate(arrays):
+                self._check_computed(k, array, symbols)
         return arrays, symbols
 
-    def _ordered(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
-        """What is given for each input, defaults where nothing is."""
-        if not isinstance(inputs, Mapping):
+    def ordered(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
+        """What is given for each input, defaults where nothing is; raises ``InputError`` where that is not all."""
+        if isinstance(inputs, _IN_ORDER) and len(inputs) == len(self.names):
+            return inputs
+        if not isinstance(inputs, _BY_NAME):
             if isinstance(inputs, str | bytes) or not isinstance(inputs, Sequence):
                 raise InputError(f"a mapping of names to arrays or a sequence is expected, not {type(inputs).__name__}")
             if len(inputs) > len(self.names):

@@ -7,7 +7,9 @@ runs; what Python does in between works on views of the same memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
+from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
@@ -20,7 +22,7 @@ from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Call, Code, Host, Ref
-from graphopt.runtime.team import Driver, address, words
+from graphopt.runtime.team import ELEMENTS, Driver, address, words
 
 HostFunction = Callable[..., Any]
 Span = tuple[Host | Bind, int, int]
@@ -46,48 +48,57 @@ class State:
         self._offsets = words(len(layout.words))
         self._bases = words(binder.bases)
         self._report = words(2)
+        self._objects = words(len(binder.arrays))
+        self._fill_in = partial(Struct(f"{len(binder.arrays)}q").pack_into, self._objects.data.cast("B"), 0)
+        self._places = self._placed()
         self._block = words(len(table.DRIVER_PARAMS))
-        args, report = address(self._args), address(self._report)
-        self._block[:] = instructions, args, args, 0, report, 0, table.WALK
+        args, places, objects = address(self._args), address(self._places), address(self._objects)
+        rest = places, len(self._places), objects, ELEMENTS
+        self._block[:] = instructions, args, args, 0, address(self._report), 0, table.WALK, *rest
         self._start = address(self._block)
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
         self._bound: list[Binding | None] = [None] * len(layout.levels)
         self._arrays: dict[int, Array] = {}
-        self._calls_words = self._words_of([n for n in binder.slots if code.buffers[n].place != "host"], level=0)
-        self._host_words = {n: self._words_of([n]) for n in binder.slots if code.buffers[n].place == "host"}
+        self._host_words = {n: self._words_of(n) for n in binder.slots if code.buffers[n].place == "host"}
         self._bases_of_words = np.zeros(len(layout.words), np.int64)
         for level in binder.levels:
             self._bases_of_words[level.words] = level.bases
-        self._calls_bases = self._bases_of_words[self._calls_words]
         self._stamps: Array | None = None
+        self._team = 0
         self.symbols: Mapping[str, int] = {}
         """All symbols that are known by now."""
         self.spans: list[Span] = []
 
-    def _words_of(self, roots: Sequence[int], level: int | None = None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        wanted = set(roots)
-        found = [
-            n for n, w in enumerate(self._layout.words) if w.root in wanted and (level is None or w.level == level)
-        ]
-        return np.array(found, np.int64)
+    def _words_of(self, root: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.array([n for n, w in enumerate(self._layout.words) if w.root == root], np.int64)
+
+    def _placed(self) -> Array:
+        """The driver's rows for arguments that lie in the arrays of a call; how far from their starts is not known."""
+        numbers = {n: k for k, n in enumerate(self._binder.arrays)}
+        found = [(n, numbers[w.root], 0) for n, w in enumerate(self._layout.words) if not w.level and w.root in numbers]
+        rows = words(len(found) * table.PLACE_WIDTH).reshape(-1, table.PLACE_WIDTH)
+        rows[:] = np.array(found, np.int64).reshape(rows.shape)
+        return rows
 
     # -- a call
 
-    def run(self, binding: Binding, arrays: dict[int, Array], addresses: Sequence[int], team: int) -> dict[int, Array]:
-        """Run the program on arrays by buffer, inputs and outputs; gives all arrays, those of host steps too.
+    def run(self, binding: Binding, arrays: dict[int, Array], team: int) -> dict[int, Array]:
+        """Run the program on arrays by buffer, in the order of ``Binder.arrays``; gives all arrays, those of host steps
+        too.
 
-        ``addresses`` are those of the arrays, in order. Raises ``ExecutionError`` where a step fails.
+        Raises ``ExecutionError`` where a step fails.
         """
         self._arrays = arrays
-        slots = self._binder.slots
-        for n, place in zip(arrays, addresses, strict=True):
-            self._bases[slots[n]] = place
-        self._block[3] = team
-        if self._bound[0] is binding:
-            self._args[self._calls_words] = self._bases[self._calls_bases] + self._offsets[self._calls_words]
-            self.symbols = binding.symbols
-        else:
+        self._fill_in(*map(id, arrays.values()))
+        if team != self._team:
+            self._block[3] = self._team = team
+        if len(self._bound) > 1:
+            for n, array in arrays.items():
+                if isinstance(array, np.ndarray):
+                    self._bases[self._binder.slots[n]] = address(array)
+        if self._bound[0] is not binding:
             self._fill(0, binding)
+        self.symbols = binding.symbols
         self._run(self._layout.stages)
         return self._arrays
 
@@ -101,8 +112,9 @@ class State:
     def end(self) -> None:
         """Let go of the call's arrays, and of its profile."""
         self._arrays = {}
-        self._stamps = None
-        self._block[5] = 0
+        if self._stamps is not None:
+            self._stamps = None
+            self._block[5] = 0
 
     def _fill(self, level: int, binding: Binding) -> None:
         """Make the words of a level what they are with a binding."""
@@ -119,6 +131,8 @@ class State:
         own = self._binder.levels[level]
         self._offsets[own.words] = binding.offsets
         self._args[own.words] = self._bases[own.bases] + binding.offsets
+        if level == 0:
+            self._places[:, 2] = self._offsets[self._places[:, 0]]
         self._bound[level] = binding
         self.symbols = binding.symbols
 

@@ -57,8 +57,12 @@ WALK: Final = 0
 """The driver runs instructions."""
 SERVE: Final = 1
 """The driver is a member of a team, ``lo`` its number, until the team ends."""
-DRIVER_PARAMS: Final = ("int64", "int64", "size", "size", "int64", "size", "size")
-"""Instructions, arguments twice, address of the team (0: none), report, address of the profile (0: none), role."""
+PLACE_WIDTH: Final = 3
+"""Words of a place: number of an argument, number of the array that it is in, how many bytes from its start."""
+DRIVER_PARAMS: Final = ("int64", "int64", "size", "size", "int64", "size", "size", "int64", "size", "int64", "size")
+"""Instructions, arguments twice, address of the team (0: none), report, address of the profile (0: none), role; places
+of arguments in arrays of the caller's, how many, the addresses of numpy's objects, and of the word in such an object,
+from its start, that says where the elements are."""
 
 
 @cache

@@ -24,6 +24,10 @@ _MICROSECONDS_OF_SPINNING = 30
 _SPINS = 25 * _MICROSECONDS_OF_SPINNING
 """Looks at a word before sleeping; one with its pause takes about 40 ns on current processors."""
 
+ELEMENTS = object.__basicsize__
+"""Bytes from the start of numpy's object of an array to the word that says where its elements are: behind what all
+objects of Python begin with, as numpy's C interface has it."""
+
 _teams: dict[tuple[int, int], Team] = {}
 """By process and number of threads: a child that was forked has none of its parent's threads."""
 _lock = threading.RLock()  # a program may end, and leave its team, wherever memory is collected

@@ -16,7 +16,7 @@ from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import table
 from graphopt.runtime.objects import Image
-from graphopt.runtime.team import Team, address, words
+from graphopt.runtime.team import ELEMENTS, Team, address, words
 
 TOUCH = Kernel(
     '''"""a[i] += 1 for each work item; its status is that of the item 77 where it has one"""
@@ -52,12 +52,14 @@ def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = 
     for at, row in enumerate(rows):
         code[at, : len(row)] = row
     values, report, block = np.array(args, np.int64), words(2), words(len(table.DRIVER_PARAMS))
-    block[:] = address(code), address(values), address(values), team.address if team else 0, address(report), 0, 0
+    start = address(values)
+    block[:7] = address(code), start, start, team.address if team else 0, address(report), 0, 0
     return drive(address(block), 0, len(rows)), report.tolist()
 
 
 def test_the_driver_and_python_agree_on_numbers() -> None:
-    names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "WIDTH", "STAMP_WIDTH", "SERVE"]
+    names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "SERVE"]
+    names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH"]
     assert [getattr(source, n) for n in names] == [getattr(table, n) for n in names]
     team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
     for name in [*team, "SPINS", "ACTIVE", "STOPPED"]:
@@ -106,6 +108,21 @@ def test_jumps_and_counters(drive: Any, image: Image) -> None:
     truth[0] = False
     run(drive, [[table.UNLESS, 2, 6], touch], args)
     assert a.tolist() == [8] * 3
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (), (0,)])
+def test_arguments_are_placed_in_arrays_of_the_callers(drive: Any, image: Image, shape: tuple[int, ...]) -> None:
+    arrays = [np.zeros(7, np.int64), np.zeros(shape, np.int64), np.zeros(9, np.int64)[2:]]
+    a = np.zeros(4, np.int64)
+    args = np.array([address(a), 0, 2, -1, -1, -1], np.int64)
+    places = np.array([(3, 2, 8), (5, 0, 0), (4, 1, 24)], np.int64)
+    objects, block = np.array([id(x) for x in arrays], np.int64), words(len(table.DRIVER_PARAMS))
+    code = np.array([[table.CALL, image.entries[1], 0, 2, 0]], np.int64)
+    start = address(args)
+    block[:] = address(code), start, start, 0, 0, 0, table.WALK, address(places), 3, address(objects), ELEMENTS
+    assert drive(address(block), 0, 1) == 0
+    assert args.tolist() == [address(a), 0, 2, *(address(x) + n for x, n in zip(arrays[::-1], (8, 24, 0), strict=True))]
+    assert a.tolist() == [1, 1, 0, 0]
 
 
 def test_members_sleep_and_wake(drive: Any, image: Image, team: Team) -> None:

@@ -163,6 +163,26 @@ def test_arrays_of_all_kinds_are_taken() -> None:
         assert np.array_equal(two()([array, array])["c"], values.T * 2)
 
 
+def test_arrays_of_shapes_that_came_before_are_looked_at_again() -> None:
+    class Own(np.ndarray):
+        """An array of a kind of its own."""
+
+    program = two()
+    a = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for shape in [(3, 2), *((n, 2) for n in range(70)), (3, 2)]:
+        ones = np.ones(shape, np.float32)
+        assert np.array_equal(program([ones, ones])["c"], ones + ones)
+    assert np.array_equal(program([a, np.asfortranarray(a)])["c"], 2 * a)
+    assert np.array_equal(program([a, np.asarray(a).view(Own)])["c"], 2 * a)
+    unaligned = np.frombuffer(b"." + a.tobytes(), np.uint8)[1:].view(np.float32).reshape(3, 2)
+    assert np.array_equal(program([a, unaligned])["c"], 2 * a)
+    for wrong in (a.astype(float), a.astype(">f4"), a.astype(np.int32)):
+        with pytest.raises(InputError, match="input 'b' is"):
+            program([a, wrong])
+    a.flags.writeable = False
+    assert np.array_equal(program([a, a])["c"], 2 * a)
+
+
 def test_sizes_are_checked_where_they_follow_from_others() -> None:
     buffers = [floats("input", ("*", 2, "n")), floats("input", "n"), floats("output", "n")]
     program = Program(code(buffers, [scale(1, 2, 1, 0)], {"a": 0, "b": 1}, {"c": 2}), threads=1)
