@@ -11,6 +11,7 @@ from graphopt.lowering.chains import chains
 from graphopt.lowering.expressions import Const, Expr, Load
 from graphopt.lowering.library import Matrix, called_product, known
 from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
+from graphopt.lowering.stacks import with_rows_stacked
 
 SMALLEST = 1 << 12
 """Elements of an operand below which a tile of registers does as well with them as they are."""
@@ -30,7 +31,8 @@ class Laid:
 
 
 def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
-    """The nest with the second operand of its product in panels, where it is one of the constants and that pays."""
+    """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then
+    matrices that are all multiplied by it are one."""
     found = chains(nest)
     product = None if found is None else called_product(found, nest, large=False)
     if found is None or product is None or not isinstance(product.b, Matrix):
@@ -42,7 +44,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     k, n = (size or 0 for size in sizes)
     if k < 4 or n < 4 or k * n < SMALLEST:
         return None
-    width = panel(plain.dtype)
+    nest, width = with_rows_stacked(nest), panel(plain.dtype)
     laid = replace(plain, shape=(Const(-(-n // width)), Const(k), Const(width)))
 
     def load(e: Expr) -> Expr | None:
