@@ -178,8 +178,12 @@ def is_worth_a_call(product: Product) -> bool:
 
 LARGE = 1 << 21
 """Multiplications of a product from which on it is computed in pieces."""
-ROWS, COLUMNS = 48, 384
+ROWS, COLUMNS = 48, 192
 """The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
+TALL = 168
+"""The least rows of a piece where the weights do not stay in a cache meanwhile."""
+KEPT = 1 << 17
+"""Weights that stay in the second cache."""
 NEAR = 1 << 17
 """Elements of a piece that stay in the second cache until they are read again."""
 OPEN = 128
@@ -199,8 +203,11 @@ def _panel_pieces(product: Product) -> dict[Axis, int]:
     width = panel(product.c.load.buffer.dtype)
     work = n * k * (OPEN if m is None else m)
     wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
-    down = 1 if m is None else max(min(wanted, m // ROWS), 1)
+    # rows in several pieces read all weights as often, which costs where those come from memory
+    least = ROWS if n * k <= KEPT else TALL
+    across = max(min(wanted, n // COLUMNS), 1)
+    down = 1 if m is None else max(min(-(-wanted // across), m // least), 1)
     rows = OPEN if m is None else -(-m // down)
-    across = max(min(-(-wanted // down), n // COLUMNS), -(-rows * n // NEAR), 1)
+    across = max(across, -(-rows * n // NEAR))
     columns = -(-n // across // width) * width
     return {product.m: rows, product.n: columns}

@@ -11,6 +11,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ ELEMENTS = object.__basicsize__
 """Bytes from the start of numpy's object of an array to the word that says where its elements are: behind what all
 objects of Python begin with, as numpy's C interface has it."""
 
+_library = ctypes.PyDLL(None)
+"""The C library, called without letting other Python threads run meanwhile: what it does here takes less than that."""
 _teams: dict[tuple[int, int], Team] = {}
 """By process and number of threads: a child that was forked has none of its parent's threads."""
 _lock = threading.RLock()  # a program may end, and leave its team, wherever memory is collected
@@ -69,6 +72,8 @@ class Team:
         ]
         for thread in self._members:
             thread.start()
+        self._processors = os.sched_getaffinity(0)
+        self._caller = -1
 
     def claim(self) -> bool:
         """Hold the team for a call; False where another call has it, or its threads are gone."""
@@ -76,7 +81,22 @@ class Team:
             return False
         if self.has_ended:
             self.busy.release()
-        return not self.has_ended
+            return False
+        if (here := _processor()) != self._caller:
+            self._leave_alone(here)
+        return True
+
+    def _leave_alone(self, processor: int) -> None:
+        """Keep the members from the processor of the caller: where processors share no cache, Linux wakes a thread on
+        that of the one who wakes it, and both stay there for as long as a call takes."""
+        self._caller = processor
+        others = self._processors - {processor}
+        if len(self._processors) < self.threads:
+            return
+        for member in (thread.native_id for thread in self._members):
+            if member is not None:
+                with suppress(OSError):  # it may be forbidden, and processors may have been taken away
+                    os.sched_setaffinity(member, others)
 
     def end(self) -> None:
         """Let the threads go, once no call needs them."""
@@ -122,6 +142,12 @@ def _end_all() -> None:
         _teams.clear()
     for team in teams:
         team.end()
+
+
+def _processor() -> int:
+    """The number of the processor that this thread runs on."""
+    found: int = _library.sched_getcpu()
+    return found
 
 
 def _wake(word: int) -> None:

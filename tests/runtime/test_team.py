@@ -1,4 +1,5 @@
 import ctypes
+import os
 import threading
 from typing import Any
 
@@ -49,3 +50,32 @@ def test_all_teams_end_with_the_interpreter(driver: tuple[Any, Image]) -> None:
     assert threading.active_count() <= before
     assert not one.claim()
     team.leave(one)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_members_run_elsewhere_than_the_caller(driver: tuple[Any, Image]) -> None:
+    allowed = os.sched_getaffinity(0)
+    before = {t.native_id for t in threading.enumerate()}
+    made = team.join(2, *driver)
+    (member,) = {t.native_id for t in threading.enumerate()} - before
+    assert member is not None
+    try:
+        for processor in sorted(allowed)[:2]:
+            os.sched_setaffinity(0, {processor})
+            assert made.claim()
+            made.busy.release()
+            assert os.sched_getaffinity(member) == allowed - {processor}
+    finally:
+        os.sched_setaffinity(0, allowed)
+        team.leave(made)
+
+
+def test_members_of_a_team_larger_than_the_machine_run_anywhere(driver: tuple[Any, Image]) -> None:
+    allowed = os.sched_getaffinity(0)
+    before = {t.native_id for t in threading.enumerate()}
+    made = team.join(len(allowed) + 1, *driver)
+    members = {t.native_id for t in threading.enumerate()} - before
+    assert made.claim()
+    made.busy.release()
+    assert all(os.sched_getaffinity(m or 0) == allowed for m in members)
+    team.leave(made)
