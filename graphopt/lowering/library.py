@@ -181,7 +181,7 @@ LARGE = 1 << 21
 ROWS, COLUMNS = 48, 192
 """The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
 TALL = 168
-"""The least rows of a piece where the weights do not stay in a cache meanwhile."""
+"""Rows between which a product reads weights again that do not stay in a cache: so few make a piece no slower."""
 KEPT = 1 << 17
 """Weights that stay in the second cache."""
 NEAR = 1 << 17
@@ -203,10 +203,12 @@ def _panel_pieces(product: Product) -> dict[Axis, int]:
     width = panel(product.c.load.buffer.dtype)
     work = n * k * (OPEN if m is None else m)
     wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
-    # rows in several pieces read all weights as often, which costs where those come from memory
-    least = ROWS if n * k <= KEPT else TALL
-    across = max(min(wanted, n // COLUMNS), 1)
-    down = 1 if m is None else max(min(-(-wanted // across), m // least), 1)
+    # each piece of rows reads all weights, which costs where they come from memory
+    most = 1 if m is None else m // ROWS if n * k <= KEPT else -(-m // TALL)
+    down = max(min(wanted, most), 1)
+    across = max(min(-(-wanted // down), n // COLUMNS), 1)
+    if m is not None and down * across < wanted:
+        down = max(min(-(-wanted // across), m // ROWS), down)
     rows = OPEN if m is None else -(-m // down)
     across = max(across, -(-rows * n // NEAR))
     columns = -(-n // across // width) * width
