@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from graphopt.lowering.loops import Buffer
+
+E = TypeVar("E")
 
 Number: TypeAlias = bool | int | float
 INDEX = "int64"
@@ -374,10 +376,35 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """The expression with variables replaced."""
-    return rewrite(expr, lambda e: values.get(e) if isinstance(e, Var) else None)
+    if values.keys().isdisjoint(variables(expr)):
+        return expr
+    if isinstance(expr, Var):
+        return values[expr]
+    before = children(expr)
+    after = tuple([substitute(child, values) for child in before])
+    if all(a is b for a, b in zip(before, after, strict=True)):
+        return expr
+    if isinstance(expr, Load):
+        return Load(expr.buffer, after)
+    assert isinstance(expr, Apply)
+    return _simplified(expr.fn, list(after), expr.type)
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 16)
 def variables(expr: Expr) -> frozenset[Var]:
     """The variables that occur in an expression."""
-    return frozenset(e for e in walk(expr) if isinstance(e, Var))
+    if isinstance(expr, Var):
+        return frozenset((expr,))
+    return _union(tuple([variables(child) for child in children(expr)]))
+
+
+@lru_cache(1 << 16)
+def loads_in(expr: Expr) -> frozenset[Load]:
+    """The elements that an expression reads, those included that indices depend on."""
+    found = _union(tuple([loads_in(child) for child in children(expr)]))
+    return found | {expr} if isinstance(expr, Load) else found
+
+
+def _union(sets: tuple[frozenset[E], ...]) -> frozenset[E]:
+    """All elements; the set itself where there is one."""
+    return sets[0] if len(sets) == 1 else frozenset().union(*sets)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graphopt.lowering.addresses import Polynomial, Product, by_text
-from graphopt.lowering.expressions import Apply, Expr, Load, Var, walk
+from graphopt.lowering.expressions import Apply, Expr, Var, loads_in, variables
 from graphopt.lowering.texts import ATOM, PRODUCT, SUM, UNARY, Text
 
 Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
@@ -162,11 +162,9 @@ class IndexNames:
         return text
 
 
-@lru_cache(1 << 14)
 def _free(expr: Expr) -> frozenset[Var] | None:
     """The variables of an expression; None where it reads memory."""
-    parts = list(walk(expr))
-    return None if any(isinstance(e, Load) for e in parts) else frozenset(e for e in parts if isinstance(e, Var))
+    return None if loads_in(expr) else variables(expr)
 
 
 @lru_cache(1 << 14)

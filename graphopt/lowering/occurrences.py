@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from graphopt.lowering.expressions import Apply, Expr, Load, Var, variables, walk
+from graphopt.lowering.expressions import Apply, Expr, Load, Var, loads_in, variables, walk
 from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, loads, statements
 
 
@@ -33,18 +33,17 @@ def eager(expr: Expr, written: set[Buffer], safe: set[Expr]) -> Iterator[Expr]:
         if expr.buffer.scope != "local" and expr.buffer not in written:
             yield expr
     elif isinstance(expr, Apply):
-        reads = [e for e in walk(expr) if isinstance(e, Load)]
-        if expr.dtype != "int64" and not any(e.buffer in written for e in reads):
+        if expr.dtype != "int64" and not any(e.buffer in written for e in loads_in(expr)):
             yield expr
         for k, arg in enumerate(expr.args):
-            if k == 0 or expr.fn != "select" or all(e in safe for e in walk(arg) if isinstance(e, Load)):
+            if k == 0 or expr.fn != "select" or loads_in(arg) <= safe:
                 yield from eager(arg, written, safe)
 
 
 def invariant(expr: Expr, var: Var, written: set[Buffer]) -> Iterator[Expr]:
     """The parts of an expression, as large as possible, that are read from memory, or computed from it, and are the
     same whatever ``var`` is; of indices, loads alone."""
-    loads_ = [e for e in walk(expr) if isinstance(e, Load)]
+    loads_ = loads_in(expr)
     same = var not in variables(expr) and not any(e.buffer in written for e in loads_)
     if isinstance(expr, Load):
         if same and expr.buffer.scope != "local":

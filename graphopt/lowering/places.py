@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from graphopt.lowering.expressions import Expr, Var, rewrite
+from graphopt.lowering.expressions import Expr, Var, substitute
 from graphopt.lowering.texts import Lanes
 
 Env: TypeAlias = Mapping[Var, Expr]
@@ -21,7 +21,7 @@ class Place:
 
     def of(self, expr: Expr) -> Expr:
         """The expression over loop variables alone."""
-        return rewrite(expr, lambda e: self.env.get(e) if isinstance(e, Var) else None) if self.env else expr
+        return substitute(expr, self.env) if self.env else expr
 
     def bind(self, more: Env) -> Place:
         """The place where more variables are known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, thread_time
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
@@ -44,7 +44,7 @@ class Budget:
     iters: int = 20
     """Rounds of finding and applying matches."""
     seconds: float = 60.0
-    """A safety stop: a run that it ends cannot be reproduced."""
+    """A safety stop, in seconds of the processor, whatever else it does: a run that it ends cannot be reproduced."""
 
 
 def saturate(
@@ -73,7 +73,7 @@ class _Run:
         budget: Budget,
         listener: Listener | None,
     ) -> None:
-        self.started = monotonic()
+        self.started, self.begun = monotonic(), thread_time()
         self.graph = graph
         self.rules = [r for r in rules if not _asks_uses(r)]
         self.budget = budget
@@ -156,7 +156,7 @@ class _Run:
 
     def read(self, index: int, found: Found, row: Row) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
-        if monotonic() - self.started > self.budget.seconds:
+        if thread_time() - self.begun > self.budget.seconds:
             raise _Stopped("seconds")
         found.settle(row, True)
         if any(self.classes.fact(row[i]).is_const for i in range(len(set(found.query.roots)))):
