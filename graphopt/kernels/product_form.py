@@ -29,6 +29,21 @@ def rows() -> int:
     return host.registers() * 3 // 8
 
 
+def depth(dtype: str, lanes: int) -> int:
+    """How much of the sums is done at a time: of that, two vectors' columns stay in the first cache."""
+    return cpu.cache_bytes(1) * 3 // 4 // (lanes * np.dtype(dtype).itemsize)
+
+
+def height(dtype: str, rows: int, lanes: int) -> int:
+    """How many rows are done between two readings of the second operand: they take a quarter of the second cache."""
+    return max(cpu.cache_bytes(2) // 4 // (depth(dtype, lanes) * np.dtype(dtype).itemsize) // rows, 1) * rows
+
+
+def near(dtype: str) -> int:
+    """Elements of which it is taken that they stay in the second cache until they are read again: half of it."""
+    return cpu.cache_bytes(2) // 2 // np.dtype(dtype).itemsize
+
+
 def name(dtype: str) -> str:
     """What the product is called by kernels of this processor."""
     return f"graphopt_product_{dtype}_{rows()}x{host.lanes(dtype)}"
@@ -47,17 +62,15 @@ def in_panels(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def source(dtype: str, rows: int, lanes: int) -> str:
     """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
-    each = np.dtype(dtype).itemsize
-    depth = cpu.cache_bytes(1) * 3 // 2 // (2 * lanes * each)
-    height = max(cpu.cache_bytes(2) // 4 // (depth * each) // rows, 1) * rows
+    deep, tall = depth(dtype, lanes), height(dtype, rows, lanes)
     numbers = {
         "LANES": lanes,
         "PANEL": 2 * lanes,
         "ROWS": rows,
-        "DEPTH": depth,
-        "HEIGHT": height,
-        "LEFT": depth * height + lanes * (rows + 2 * lanes),
-        "RIGHT": (depth + lanes) * 2 * lanes,
+        "DEPTH": deep,
+        "HEIGHT": tall,
+        "LEFT": deep * tall + lanes * (rows + 2 * lanes),
+        "RIGHT": (deep + lanes) * 2 * lanes,
     }
     text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8").replace("float32", dtype)
     for word, number in numbers.items():

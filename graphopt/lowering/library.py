@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphopt.kernels.product_form import panel
+from graphopt.kernels import host
+from graphopt.kernels.product_form import height, near, panel, rows
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.chain_facts import is_follower, is_longer, piece_of
 from graphopt.lowering.chains import Chain
@@ -180,12 +181,6 @@ LARGE = 1 << 21
 """Multiplications of a product from which on it is computed in pieces."""
 ROWS, COLUMNS = 48, 192
 """The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
-TALL = 168
-"""Rows between which a product reads weights again that do not stay in a cache: so few make a piece no slower."""
-KEPT = 1 << 17
-"""Weights that stay in the second cache."""
-NEAR = 1 << 17
-"""Elements of a piece that stay in the second cache until they are read again."""
 OPEN = 128
 """Rows of a piece where it is not known how many there are."""
 
@@ -200,16 +195,18 @@ def pieces(product: Product) -> dict[Axis, int]:
 
 def _panel_pieces(product: Product) -> dict[Axis, int]:
     m, (n, k) = known(product.m), (known(a) or 1 for a in (product.n, product.k))
-    width = panel(product.c.load.buffer.dtype)
+    dtype = product.c.load.buffer.dtype
+    width = panel(dtype)
     work = n * k * (OPEN if m is None else m)
     wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
-    # each piece of rows reads all weights, which costs where they come from memory
-    most = 1 if m is None else m // ROWS if n * k <= KEPT else -(-m // TALL)
+    # each piece of rows reads all weights, which costs where they come from memory, unless it is as tall as a block
+    tall = height(dtype, rows(), host.lanes(dtype))
+    most = 1 if m is None else m // ROWS if n * k <= near(dtype) else -(-m // tall)
     down = max(min(wanted, most), 1)
     across = max(min(-(-wanted // down), n // COLUMNS), 1)
     if m is not None and down * across < wanted:
         down = max(min(-(-wanted // across), m // ROWS), down)
-    rows = OPEN if m is None else -(-m // down)
-    across = max(across, -(-rows * n // NEAR))
+    count = OPEN if m is None else -(-m // down)
+    across = max(across, -(-count * n // near(dtype)))
     columns = -(-n // across // width) * width
-    return {product.m: rows, product.n: columns}
+    return {product.m: count, product.n: columns}

@@ -17,6 +17,7 @@ from graphopt.lowering.intrinsics import find_intrinsic
 from graphopt.lowering.library import called_product, pieces, product_of
 from graphopt.lowering.loops import Buffer, Invoke, Nest, statements
 from graphopt.lowering.weights import laid_out
+from graphopt.runtime import cpu
 from tests.lowering.native import run
 
 
@@ -74,7 +75,9 @@ def test_other_operands_stay_as_they_are(written, constant):
     assert laid_out(written, [weight(written)] if constant else []) is None
 
 
-def test_pieces_of_products():
+def test_pieces_of_products(monkeypatch):
+    monkeypatch.setattr(cpu, "cache_bytes", {1: 1 << 15, 2: 1 << 20}.__getitem__)
+
     def of(m: Expr, n: int, k: int) -> dict[str, int]:
         written = product(m, n, k)
         laid = laid_out(written, [weight(written)])
