@@ -352,7 +352,8 @@ CPU = Target(
     ops={
         "": None,
         "com.microsoft": ops(
-            "BiasGelu FastGelu FusedMatMul Gelu QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization"
+            "BiasGelu FastGelu FusedMatMul Gelu MultiHeadAttention QuickGelu SkipLayerNormalization "
+            "SkipSimplifiedLayerNormalization"
         ),
         "graphopt": None,
     },
