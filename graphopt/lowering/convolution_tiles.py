@@ -8,9 +8,9 @@ the function itself has zeros for what is left or right of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
@@ -21,6 +21,7 @@ from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, maximum
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import Axis, Buffer, If, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.partition import MINUS_ONE, comparisons, positive
+from graphopt.lowering.scheduling import Scheduling
 
 PIXELS: Final = 14
 """Pixels that a tile has at most."""
@@ -58,21 +59,6 @@ class Convolution:
         """Whether each result rests on one pixel alone, at the same place."""
         ones = all(k.extent == Const(1) for k in self.kernel) and all(s == 1 for s in self.strides)
         return ones and not self.is_padded
-
-
-class Scheduler(Protocol):
-    """What writing loops takes from who writes a nest's schedule."""
-
-    gone: set[Buffer]
-
-    def var(self, letter: str) -> Var:
-        """A variable that nothing has yet."""
-
-    def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
-        """A local buffer."""
-
-    def shared_out(self, axes: Sequence[Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
-        """The body in loops, the outer ones shared out."""
 
 
 # ------------------------------------------------------------------ finding
@@ -210,7 +196,7 @@ def _conditions(condition: Expr) -> int:
 # ------------------------------------------------------------------ writing
 
 
-def convolved(owner: Scheduler, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> Stmt:
+def convolved(owner: Scheduling, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> Stmt:
     """A convolution and what is done to its elements, tile by tile, in loops that are shared out."""
     return _Writer(owner, conv, first, rest).loops()
 
@@ -257,7 +243,7 @@ def most_pixels(first: Chain, blocks: int) -> int:
 class _Writer:
     """Writes the loops of one convolution."""
 
-    def __init__(self, owner: Scheduler, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> None:
+    def __init__(self, owner: Scheduling, conv: Convolution, first: Chain, rest: Sequence[Chain]) -> None:
         self.owner, self.conv, self.first, self.rest = owner, conv, first, rest
         self.made = first.stores[0].buffer
         self.batch, self.block, *space, self.lane = first.spatial

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final, Protocol
+from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
@@ -19,21 +19,12 @@ from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.clip import Clip, clipped
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, select, substitute
 from graphopt.lowering.loops import Axis, Buffer, For, LoopKind, Stmt, Store, seq
+from graphopt.lowering.scheduling import Scheduling
 
 WRITTEN_OUT: Final = 8
 """Steps along a row of a window that are written out one after another."""
 LARGEST: Final = 1 << 10
 """Elements of a window beyond which reading them is no matter of edges."""
-
-
-class Owner(Protocol):
-    """What gives names, and memory of a nest's own."""
-
-    def var(self, letter: str) -> Var:
-        """A variable that nothing else is called by."""
-
-    def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
-        """A buffer in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ def _most() -> int:
 class Row:
     """Writes a row of results of windows, and what is done to each of them."""
 
-    def __init__(self, owner: Owner, found: Sliding, rest: Sequence[Chain]) -> None:
+    def __init__(self, owner: Scheduling, found: Sliding, rest: Sequence[Chain]) -> None:
         self.owner, self.found, self.rest = owner, found, rest
         self.made = found.first.stores[0].buffer
         self.lanes = lanes_of(self.made.dtype)

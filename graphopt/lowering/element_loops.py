@@ -1,0 +1,170 @@
+"""Loops that go element by element: vectorized along memory, in granules, or in tiles that are turned over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from graphopt.lowering.chain_facts import (
+    collapsed,
+    known_size,
+    taken_apart,
+    tile_start,
+    total_size,
+    with_vectors_last,
+)
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, maximum, minimum, substitute
+from graphopt.lowering.granules import in_granules
+from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loops import (
+    TRUE,
+    Axis,
+    Block,
+    For,
+    If,
+    Invoke,
+    Range,
+    Region,
+    Stmt,
+    Store,
+    accesses,
+    map_expressions,
+    seq,
+)
+from graphopt.lowering.scheduling import CHUNK, Scheduling
+from graphopt.lowering.turning import Turned, turning, with_lanes_apart
+
+
+def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
+    """Element by element: neighbouring axes that lie in memory as one are one loop, the innermost is vectorized."""
+    free = [a for a in chain.axes if a.var not in bound]
+    groups = with_vectors_last(chain, collapsed(chain, free))
+    loops = [Loop(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
+    if not loops:
+        return chain.with_values([bound[a.var] for a in chain.axes])
+
+    def block(at: Mapping[Var, Expr]) -> Stmt:
+        values = dict(bound)
+        for loop, group in zip(loops, groups, strict=True):
+            values.update(taken_apart(at[loop.var], group))
+        return chain.with_values([values[a.var] for a in chain.axes])
+
+    if (turned := _turned_over(owner, chain, bound, shared)) is not None:
+        return turned
+    if len(groups[-1]) == 1 and (pieces := in_granules(chain)) is not None:
+        in_one = len(pieces.axes) == len(chain.axes)
+        return element_loops(owner, pieces, bound, shared) if in_one else _granules(owner, pieces, bound, shared)
+    last = loops[-1]
+    extent = last.extent.value if isinstance(last.extent, Const) else None
+    if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
+        outer = Loop(owner.var("o"), (last.extent + (CHUNK - 1)) // CHUNK)
+
+        def chunk(at: Mapping[Var, Expr]) -> Stmt:
+            start = at[outer.var] * CHUNK
+            return For(
+                last.var,
+                minimum(CHUNK, last.extent - start),
+                block({last.var: start + last.var}),
+                "vectorized",
+            )
+
+        return owner.shared_out([outer], Const(CHUNK), chunk)
+
+    def row(at: Mapping[Var, Expr]) -> Stmt:
+        return For(last.var, last.extent, block({**at, last.var: last.var}), "vectorized")
+
+    if shared:
+        return owner.shared_out(loops[:-1], last.extent, row)
+    return wrapped(loops[:-1], row({a.var: a.var for a in loops[:-1]}))
+
+
+def _granules(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt:
+    """Element by element, the last two axes being pieces of a vector and the lanes of a piece."""
+    free = [a for a in chain.axes if a.var not in bound]
+    pieces, lanes = (Loop(owner.var("q"), a.extent) for a in free[-2:])
+    groups = collapsed(chain, free[:-2])
+    loops = [Loop(owner.var("i"), total_size([a.extent for a in group])) for group in groups]
+
+    def block(at: Mapping[Var, Expr]) -> Stmt:
+        values = {**bound, free[-2].var: pieces.var, free[-1].var: lanes.var}
+        for loop, group in zip(loops, groups, strict=True):
+            values.update(taken_apart(at[loop.var], group))
+        inner = chain.with_values([values[a.var] for a in chain.axes])
+        return wrapped([replace(pieces, kind="unrolled"), replace(lanes, kind="vectorized")], inner)
+
+    if shared:
+        return owner.shared_out(loops, pieces.extent * lanes.extent, block)
+    return wrapped(loops, block({a.var: a.var for a in loops}))
+
+
+def _turned_over(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt | None:
+    """Element by element in tiles that are turned over, where that pays."""
+    for made, exists in ((chain, TRUE), with_lanes_apart(chain, bound.keys())):
+        groups = with_vectors_last(made, collapsed(made, [a for a in made.axes if a.var not in bound]))
+        if (turned := turning(made, groups)) is not None:
+            return _turned(owner, made, groups, turned, bound, shared, exists)
+    return None
+
+
+def _turned(
+    owner: Scheduling, chain: Chain, groups: Sequence[Sequence[Axis]], turned: Turned, bound: Mapping[Var, Expr],
+    shared: bool, exists: Expr,
+) -> Stmt:  # fmt: skip
+    """Element by element in tiles: what lies side by side along another axis than the results do is read along that
+    axis, and turned over on the stack. A result is there where ``exists`` says so."""
+    sizes = {len(groups) - 1: turned.columns, turned.rows_at: turned.rows}
+    extents = [total_size([a.extent for a in group]) for group in groups]
+    loops = [
+        Loop(owner.var("o" if k in sizes else "i"), (n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1))
+        for k, n in enumerate(extents)
+    ]
+    shape = (Const(turned.rows), Const(turned.columns))
+    kept = {load: owner.local(load.buffer.name, shape, load.dtype) for load in turned.loads}
+    open_ = [k for k in sizes if known_size([extents[k]]) is None]
+
+    def body(at: Mapping[Var, Expr]) -> Stmt:
+        starts = [tile_start(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
+
+        def place(row: Expr, column: Expr, first: Sequence[Expr] = starts) -> dict[Var, Expr]:
+            values, here = dict(bound), list(first)
+            here[turned.rows_at] = here[turned.rows_at] + row
+            here[-1] = here[-1] + column
+            for start, group in zip(here, groups, strict=True):
+                values.update(taken_apart(start, group))
+            return values
+
+        def results(block: Block, rows: Loop, columns: Loop, where: Mapping[Var, Expr]) -> Stmt:
+            inner = wrapped([columns], replace(block, values=tuple(where[a.var] for a in chain.axes)))
+            there = substitute(exists, where)
+            return wrapped([rows], inner if there == TRUE else If(there, inner))
+
+        parts: list[Stmt] = []
+        for load, tile in kept.items():
+            raw = owner.local(load.buffer.name, shape[::-1], load.dtype)
+            column, row = Loop(owner.var("q"), shape[1], "unrolled"), Loop(owner.var("c"), shape[0], "vectorized")
+            where = place(row.var, column.var)
+            read = wrapped([row], Store(raw, (column.var, row.var), substitute(load, where)))
+            guard = substitute(turned.loads[load], where)
+            parts.append(wrapped([column], read if guard == TRUE else If(guard, read)))
+            sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (tile, raw)]
+            name = f"transpose_{turned.rows}x{turned.columns}_{load.dtype}"
+            parts.append(Invoke(name, (*sides, *shape)))
+        row, column = Loop(owner.var("q"), shape[0], "unrolled"), Loop(owner.var("c"), shape[1], "vectorized")
+        tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
+        block = replace(chain.block, body=map_expressions(chain.block.body, tiles.get))
+        read_, written = accesses(block)
+        block = replace(block, reads=read_, writes=written)
+        whole = seq(*parts, results(block, row, column, place(row.var, column.var)))
+        if not open_:
+            return whole
+        # where an axis is shorter than its tile, the elements are done one by one
+        ends = [minimum(extents[k], n) if k in open_ else Const(n) for k, n in sizes.items()]
+        column, row = Loop(owner.var("c"), ends[0], "vectorized"), Loop(owner.var("q"), ends[1])
+        starts = [maximum(start, 0) if k in open_ else start for k, start in enumerate(starts)]
+        plain = results(chain.block, row, column, place(row.var, column.var, starts))
+        return If(conjunction(*(extents[k] >= sizes[k] for k in open_)), whole, plain)
+
+    if shared:
+        return owner.shared_out(loops, Const(turned.rows * turned.columns), body)
+    return wrapped(loops, body({loop.var: loop.var for loop in loops}))

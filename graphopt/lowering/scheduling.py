@@ -1,0 +1,83 @@
+"""What all ways to schedule a nest have in common: names, local buffers, and work that is shared out to threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from math import prod
+from typing import Final
+
+from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.expressions import Const, Expr, Var, minimum
+from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loops import Buffer, For, Nest, Stmt
+
+SMALL: Final = 1 << 14
+"""Steps of innermost loops below which a nest is not worth sharing out."""
+ITEMS: Final = 64
+"""Work items that are enough to share out."""
+CHUNK: Final = 1 << 12
+"""Elements of a flat loop that make one work item."""
+
+
+class Scheduling:
+    """The scheduling of one nest: hands out names, and collects the local buffers that it makes."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.numbers = count()
+        self.locals: list[Buffer] = []
+        self.gone: set[Buffer] = set()
+
+    def var(self, letter: str) -> Var:
+        """A variable that nothing has yet."""
+        return Var(f"{letter}{next(self.numbers)}")
+
+    def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
+        """A new buffer beside the loops."""
+        made = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
+        self.locals.append(made)
+        return made
+
+    def shared_out(self, axes: Sequence[Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
+        """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.
+
+        ``body`` gets what each loop's variable is; ``steps`` is how much is done within.
+        """
+        extents = [a.extent for a in axes]
+        total = known_size([*extents, steps])
+        if not axes or (total is not None and total < SMALL):
+            return wrapped(axes, body({a.var: a.var for a in axes}))
+        # an outermost size that is not known is taken for a batch of one, any other for many
+        counts = [int(e.value) if isinstance(e, Const) else ITEMS if k else 1 for k, e in enumerate(extents)]
+        cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
+        work = known_size([steps])
+        if cut == len(axes) and work is not None and 0 < work < CHUNK:
+            axes, body = self.chunked(axes, CHUNK // work, body)
+            cut = len(axes)
+        item = self.var("t")
+        values: dict[Var, Expr] = {}
+        rest: Expr = Const(1)
+        for axis in reversed(axes[:cut]):
+            here: Expr = item if rest == Const(1) else item // rest
+            values[axis.var] = here if axis is axes[0] else here % axis.extent
+            rest = rest * axis.extent
+        inner = wrapped(axes[cut:], body({**{a.var: a.var for a in axes[cut:]}, **values}))
+        return For(item, rest, inner, "parallel")
+
+    def chunked(
+        self, axes: Sequence[Loop], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]
+    ) -> tuple[list[Loop], Callable[[Mapping[Var, Expr]], Stmt]]:
+        """The loops with the last one in chunks of about a size, which makes finding out where one is worth while, and
+        the body in them."""
+        last, length = axes[-1], known_size([axes[-1].extent])
+        if length is not None:
+            size = -(-length // -(-max(length, 1) // size))
+        outer, step = Loop(self.var("o"), (last.extent + (size - 1)) // size), self.var("i")
+
+        def inner(at: Mapping[Var, Expr]) -> Stmt:
+            start = at[outer.var] * size
+            part = body({**at, last.var: start + step})
+            return For(step, minimum(size, last.extent - start), part)
+
+        return [*axes[:-1], outer], inner
