@@ -35,6 +35,8 @@ SIZES = (
 """What shared code is called with behind the pointers, all of them int64."""
 BUSY = 8
 """Sums that are under way at once where the multipliers do not wait for them."""
+AHEAD = 16
+"""Steps by which weights are fetched before they are needed, in which the second cache answers, and often the third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +185,14 @@ class _Tile:
     def sum(self) -> None:
         """The sums over all channels and the whole kernel, written to C."""
         of = self.given
-        a, b = of["a"], of["b"]
         with ExitStack() as loops:
-            for name, extent in (("channels", "channels"), *((str(k), f"kernel_{k}") for k in range(AXES - 1))):
-                at = loops.enter_context(self.loop(of[extent]))
-                a, b = a.at(at * of[f"lda_{name}"]), b.at(at * of[f"ldb_{name}"])
-            self.inside(a, b)
+            channel = loops.enter_context(self.loop(of["channels"]))
+            a, b = of["a"].at(channel * of["lda_channels"]), of["b"].at(channel * of["ldb_channels"])
+            coming = a.at(self.following(channel))
+            for k in range(AXES - 1):
+                at = loops.enter_context(self.loop(of[f"kernel_{k}"]))
+                a, b, coming = a.at(at * of[f"lda_{k}"]), b.at(at * of[f"ldb_{k}"]), coming.at(at * of[f"lda_{k}"])
+            self.inside(a, b, coming)
             self.edges(a, b)
         each = self.count * self.vectors
         for k in range(each):
@@ -198,18 +202,25 @@ class _Tile:
             pixel, vector = divmod(k, self.vectors)
             memory.write(of["c"].at(of["ldc_pixels"] * pixel + self.lane(vector, of["ldc_blocks"])), total[0])
 
+    def following(self, channel: Value) -> Value:
+        """How far it is to what is read after a block of channels: the next, or the first of the next tile."""
+        last, apart = self.given["channels"] - 1, self.given["lda_channels"]
+        tile = apart.number(self.count * self.form.step * self.form.size)
+        return select(channel < last, apart, tile - last * apart)
+
     def lane(self, vector: int, apart: Value) -> Value:
         """Where one of the vectors of all blocks lies, when the blocks are so far apart."""
         block, part = divmod(vector * self.lanes, self.form.lanes)
         return apart * block + part
 
-    def inside(self, a: Pointer, b: Pointer) -> None:
+    def inside(self, a: Pointer, b: Pointer, coming: Pointer) -> None:
         """The steps over the columns of the kernel that lie within the image for all pixels."""
         of, size = self.given, self.form.size
         with self.loop(of["high"] - of["low"]) as k:
             j = of["low"] + k
-            first = a.at((of["begin"] + j * of["dilation"]) * size)
-            self.columns([first.past(p * self.form.step * size) for p in range(self.count)], b, j)
+            column = (of["begin"] + j * of["dilation"]) * size
+            first = a.at(column)
+            self.columns([first.past(p * self.form.step * size) for p in range(self.count)], b, j, coming.at(column))
 
     def edges(self, a: Pointer, b: Pointer) -> None:
         """The steps over the other columns, zeros standing for what is outside of the image."""
@@ -225,11 +236,14 @@ class _Tile:
                 pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
             self.columns(pixels, b, j)
 
-    def columns(self, pixels: Sequence[Pointer], b: Pointer, j: Value) -> None:
-        """The steps of one column of the kernel: the channels that lie side by side."""
+    def columns(self, pixels: Sequence[Pointer], b: Pointer, j: Value, coming: Pointer | None = None) -> None:
+        """The steps of one column of the kernel: the channels that lie side by side. With each, a pixel of those that
+        come next is fetched."""
         size, lanes = self.form.size, self.form.lanes
         weights = b.at(j * (size * lanes))
         with self.loop(size // self.turns) as t:
+            if coming is not None and size > 1:
+                memory.prefetch(coming.at(t * (self.form.step * size)), 1)
             self.multiply([p.at(t * self.turns) for p in pixels], weights.at(t * (self.turns * lanes)))
 
     def multiply(self, pixels: Sequence[Pointer], weights: Pointer) -> None:
@@ -239,6 +253,8 @@ class _Tile:
             row = weights.past(turn * self.form.lanes)
             places = [row.at(self.lane(k, self.given["ldb_blocks"])) for k in range(self.vectors)]
             vectors = [memory.read(p, self.lanes) for p in places]
+            for place in places:
+                memory.prefetch(place.past(AHEAD * self.form.lanes), 1)
             for pixel in pixels:
                 number = broadcast(memory.read(pixel.past(turn), 1), self.lanes)
                 for vector in vectors:

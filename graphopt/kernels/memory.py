@@ -92,10 +92,10 @@ def _align(p: Pointer) -> Any:
     return llvm.Constant(llvm.IntType(32), p.align)
 
 
-def prefetch(p: Pointer) -> None:
-    """Has the memory at an address, which need not be there, brought near: into the second cache."""
+def prefetch(p: Pointer, cache: int = 2) -> None:
+    """Has the memory at an address, which need not be there, brought near: into the first or the second cache."""
     flag = llvm.IntType(32)
-    values.call(p.builder, "llvm.prefetch.p0", llvm.VoidType(), [p.ir, flag(0), flag(2), flag(1)])
+    values.call(p.builder, "llvm.prefetch.p0", llvm.VoidType(), [p.ir, flag(0), flag(4 - cache), flag(1)])
 
 
 def read_masked(p: Pointer, count: Value, lanes: int) -> Value:

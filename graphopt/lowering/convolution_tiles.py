@@ -1,9 +1,9 @@
 """Convolutions, found in nests by what an element is, and written as loops over tiles that a function sums.
 
-A tile is some neighbouring pixels of one row, each of some blocks of channels. A row is done in tiles of one width, the
-last of which is moved back so that it ends where the row does; of how many pixels is found out when the size is known,
-so that open sizes cost nothing. The image is read as it is: rows of the kernel that lie outside of it are left out, and
-the function itself has zeros for what is left or right of it.
+A tile is some neighbouring pixels of one row, each of some blocks of channels. A row is done in tiles of one width, but
+for the last; of how many pixels is found out when the size is known, so that open sizes cost nothing. The image is read
+as it is: rows of the kernel that lie outside of it are left out, and the function itself has zeros for what is left or
+right of it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PIXELS: Final = 14
 BLOCKS: Final = 4
 """Blocks of channels that a tile has at most."""
 TILES: Final = 8
-"""Tiles of a row that make one work item."""
+"""Tiles, of one row or of several, that make one work item."""
 ONE: Final = Polynomial({(): 1})
 NEAR: Final = 1 << 18
-"""Bytes of weights that are as well read anew for each few tiles: then all channels of these are computed together."""
+"""Bytes of weights that are as well read anew for each few tiles."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,8 @@ def _cost(first: Chain, blocks: int, count: int, pixels: int | None) -> float:
     for n, times in ((blocks, count // blocks), (count % blocks, 1)):
         vectors, most = n * _vectors(first), most_pixels(first, blocks)
         width = most if pixels is None else -(-pixels // -(-pixels // most))
-        waste = 1.0 if pixels is None else -(-pixels // width) * width / pixels
         load = (vectors + width) / (vectors * width) if n else 0.0
-        total += n * times * waste * (max(1.0, load) + 0.15 * load + 0.6 / width)
+        total += n * times * (max(1.0, load) + 0.15 * load + 0.6 / width)
     return total / count
 
 
@@ -268,29 +267,46 @@ class _Writer:
         count = known_size([self.block.extent]) or 1
         groups = Loop(var("g"), Const(-(-count // self.blocks)) if count > 1 else self.block.extent)
         chunks = Loop(var("o"), (self.tiles + (TILES - 1)) // TILES)
+        together = maximum(1, TILES // maximum(1, self.tiles))
         batch, rows = Loop(var("i"), self.batch.extent), [Loop(var("i"), a.extent) for a in self.rows]
-        is_near = 0 < (known_size(self.conv.weights.buffer.shape) or 0) * 4 <= NEAR
-        outer = [batch, *rows, chunks, groups] if is_near else [batch, groups, *rows, chunks]
+        if rows:
+            rows[-1] = Loop(rows[-1].var, (rows[-1].extent + (together - 1)) // together)
+        places = [*rows, chunks]
+        outer = [batch, *places, groups] if self.is_by_pixels() else [batch, groups, *places]
         if self.rest:
             self.owner.gone.add(self.made)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            tile = Loop(var("o"), minimum(TILES, self.tiles - at[chunks.var] * TILES))
-            start = minimum((at[chunks.var] * TILES + tile.var) * self.width, self.pixels - self.width)
+            inner = [Loop(var("o"), minimum(TILES, self.tiles - at[chunks.var] * TILES))]
+            start = (at[chunks.var] * TILES + inner[-1].var) * self.width
             where = {a.var: at[loop.var] for a, loop in zip((self.batch, *self.rows), (batch, *rows), strict=True)}
             where[self.block.var] = at[groups.var] * self.blocks
+            if rows:
+                last, first = self.rows[-1], at[rows[-1].var] * together
+                inner.insert(0, Loop(var("i"), minimum(together, last.extent - first)))
+                where[last.var] = first + inner[0].var
             whole, left = self.at(where, start, self.blocks), count % self.blocks
             if left:
                 others = self.at(where, start, left)
                 whole = If(at[groups.var] < count // self.blocks, whole, others)
-            return wrapped([tile], whole)
+            return wrapped(inner, whole)
 
         steps = total_size([self.width, Const(self.blocks), self.lane.extent, *(a.extent for a in self.first.reduced)])
         return self.owner.shared_out(outer, steps * TILES, body)
 
+    def is_by_pixels(self) -> bool:
+        """Whether all channels of some pixels are computed before other pixels are, so that weights are read anew for
+        those, rather than the image for other channels: if weights are few, or fewer than what they are needed for."""
+        if 0 < (known_size(self.conv.weights.buffer.shape) or 0) * 4 <= NEAR:
+            return True
+        window, width = known_size([a.extent for a in self.conv.kernel]), known_size([self.width]) or self.most
+        lanes = known_size([self.lane.extent]) or 1
+        return window is not None and window * self.blocks * lanes < width * TILES
+
     def at(self, where: Mapping[Var, Expr], start: Expr, blocks: int) -> Stmt:
         """A tile of so many blocks from a point on: its sums, and what is done to them."""
-        pixel = Loop(self.owner.var("p"), self.width)
+        width = self.width_at(start)
+        pixel = Loop(self.owner.var("p"), width)
         block = Loop(self.owner.var("q"), Const(blocks), "unrolled")
         lane = Loop(self.owner.var("c"), self.lane.extent, "vectorized")
         place = {**where, self.lane.var: lane.var, self.block.var: where[self.block.var] + block.var}
@@ -303,7 +319,13 @@ class _Writer:
             parts.append(exchange(done, {self.made: (element.buffer, element.indices)}))
         if not parts:
             parts = [Store(self.made, tuple(place[a.var] for a in self.first.spatial), element)]
-        return seq(self.call(where, start, blocks), *(wrapped([pixel, block, lane], p) for p in parts))
+        return seq(self.call(where, start, width, blocks), *(wrapped([pixel, block, lane], p) for p in parts))
+
+    def width_at(self, start: Expr) -> Expr:
+        """How many pixels the tile has that begins there: the last of a row may have fewer than others."""
+        pixels, width = known_size([self.pixels]), known_size([self.width])
+        is_even = pixels is not None and width and pixels % width == 0
+        return self.width if is_even else minimum(self.width, self.pixels - start)
 
     def apart(self, pixel: Expr) -> dict[Var, Expr]:
         """The axes of space that tiles lie along, for a pixel of a row."""
@@ -316,7 +338,7 @@ class _Writer:
             behind = behind * axis.extent
         return values
 
-    def call(self, where: Mapping[Var, Expr], start: Expr, blocks: int) -> Invoke:
+    def call(self, where: Mapping[Var, Expr], start: Expr, width: Expr, blocks: int) -> Invoke:
         """The call that sums a tile."""
         conv, zero = self.conv, Const(0)
         sides = conv.image.shape[2 : 2 + len(self.space)]
@@ -331,7 +353,7 @@ class _Writer:
         flat = len(self.space) - len(self.rows)
         rows += [Range(zero, n) for n in sides[len(self.rows) :]]
         kernel += [Range(zero, a.extent) for a in conv.kernel[len(self.rows) :]]
-        c = Region(self.tile, (Range(zero, Const(blocks)), Range(zero, self.width), Range(zero, self.lane.extent)))
+        c = Region(self.tile, (Range(zero, Const(blocks)), Range(zero, width), Range(zero, self.lane.extent)))
         a = Region(conv.image, (Range(batch), channels, *rows, *inner))
         lanes = Range(zero, self.lane.extent)
         b = Region(
@@ -339,8 +361,8 @@ class _Writer:
             (Range(block, Const(blocks)), Range(zero, conv.depth.extent), *kernel, *inner, lanes),
         )
         first, pad = start * conv.strides[-1], conv.pads[-1]
-        low, high = self.columns(first, pad)
-        sizes = [Const(blocks), Const(self.most), self.width, self.lane.extent, conv.depth.extent]
+        low, high = self.columns(first, width, pad)
+        sizes = [Const(blocks), Const(self.most), width, self.lane.extent, conv.depth.extent]
         sizes += [*(r.extent for r in kernel), *(r.extent for r in rows), *(r.extent for r in inner)]
         sizes += [first, pad, Const(conv.strides[-1]), *map(Const, conv.dilations), low, high]
         form = f"{'blocked' if inner else 'plain'}{'_flat' if flat > 1 else ''}"
@@ -356,13 +378,13 @@ class _Writer:
         low, high = _within(conv.pads[k] - origin, side + conv.pads[k] - origin, apart, extent)
         return Range(origin + low * apart - conv.pads[k], (high - low - 1) * apart + 1), Range(low, high - low)
 
-    def columns(self, first: Expr, pad: Expr) -> tuple[Expr, Expr]:
+    def columns(self, first: Expr, width: Expr, pad: Expr) -> tuple[Expr, Expr]:
         """Between which columns of the kernel all pixels of a tile lie within the image."""
         conv = self.conv
         extent, side = conv.kernel[-1].extent, conv.image.shape[1 + len(self.space)]
         if not conv.is_padded:
             return Const(0), extent
-        last = first + (self.width - 1) * conv.strides[-1]
+        last = first + (width - 1) * conv.strides[-1]
         return _within(pad - first, side + pad - last, conv.dilations[-1], extent)
 
 
