@@ -3,7 +3,7 @@
 One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
 
 - *called*: a product of matrices that is worth a call, of BLAS or of our own kernel; what is done to the result follows
-  by parts.
+  by parts. Products of bytes always go to a kernel of their own.
 - *convolved*: a convolution by a function that sums a tile of results, over images in blocks of channels or into them.
 - *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
   element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
@@ -42,6 +42,7 @@ from graphopt.lowering.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.element_loops import element_loops
 from graphopt.lowering.expressions import Const, Expr, Load, Var, substitute
 from graphopt.lowering.finishing import finished
+from graphopt.lowering.integer_schedules import multiplied
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Nest,
@@ -72,7 +73,7 @@ class _Scheduler(Scheduling):
     """Schedules one nest by the first of the rules that fits."""
 
     def scheduled(self, found: Sequence[Chain]) -> Nest:
-        body = called(self, found) or self.tiles(found)
+        body = called(self, found) or multiplied(self, found) or self.tiles(found)
         if body is None:
             found = self.merged(found)
             body = self.rows(found) or seq(*(self.alone(c) for c in found))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from graphopt.lowering.chains import Chain, chain_of
 from graphopt.lowering.expressions import Var, variables
 from graphopt.lowering.finishing import follows
+from graphopt.lowering.integer_products import integer_product_of
 from graphopt.lowering.library import is_worth_a_call, product_of
 from graphopt.lowering.loops import (
     Block,
@@ -28,12 +29,13 @@ from graphopt.lowering.loops import (
 def separated(nest: Nest) -> tuple[Nest, ...]:
     """The nest as nests that are scheduled one by one: procedures, and products with what follows from each element.
 
-    A nest without procedures that holds one product at most stays whole.
+    A nest without procedures that holds one product at most stays whole, unless that is of bytes, and not the first.
     """
     parts = nest.body.stmts if isinstance(nest.body, Seq) else ()
     chains = [chain_of(s) for s in parts]
     heads = [c is None or _is_product(c) for c in chains]
-    if all(c is not None for c in chains) and sum(heads) < 2:
+    is_behind = any(c is not None and integer_product_of(c) is not None for c in chains[1:])
+    if all(c is not None for c in chains) and sum(heads) < 2 and not is_behind:
         return (nest,)
     groups: list[list[Stmt]] = []
     for k, (part, chain) in enumerate(zip(parts, chains, strict=True)):
@@ -80,8 +82,10 @@ def _nests(nest: Nest, parts: Sequence[Stmt]) -> tuple[Nest, ...]:
 
 
 def _is_product(chain: Chain) -> bool:
-    product = None if chain.block.init is None else product_of(chain)
-    return product is not None and is_worth_a_call(product)
+    if chain.block.init is None:
+        return False
+    product = product_of(chain)
+    return integer_product_of(chain) is not None if product is None else is_worth_a_call(product)
 
 
 def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:

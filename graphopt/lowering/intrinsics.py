@@ -15,6 +15,7 @@ from functools import lru_cache
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import panel
+from graphopt.lowering import integer_intrinsics as integers
 from graphopt.lowering import tile_intrinsics as tiles
 from graphopt.lowering.dataflow import with_names
 from graphopt.lowering.expressions import Const, Expr, Load, Var
@@ -244,6 +245,9 @@ FAMILIES: Mapping[str, Family] = {
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
     r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
     r"product_(n|t)(n|t|p)_(float32|float64)": own_product,
+    integers.PRODUCT: lambda form, left, right: _by_function(
+        integers.product(form, left, right), f"integer_products.integer_product_{form}"
+    ),
     tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
     tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),
     tiles.BACK.format("(2|4)"): lambda n: _by_function(tiles.tile_out(n), f"winograd.output_{n}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -84,8 +84,18 @@ class Product:
 
 def product_of(chain: Chain) -> Product | None:
     """The product of matrices that a reduction is, where a library can compute it; None where there is none."""
+    found = factors_of(chain, ("float32", "float64"))
+    if found is None:
+        return None
+    own, x, y, steps = found
+    return _oriented(chain, own, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
+
+
+def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr, Axis] | None:
+    """The element that a chain sums up, of one of the dtypes, the two factors of what is added to it, and the one axis
+    of steps; None where it does something else."""
     stores = chain.stores
-    if len(stores) != 1 or stores[0].buffer.dtype not in ("float32", "float64"):
+    if len(stores) != 1 or stores[0].buffer.dtype not in dtypes:
         return None
     value = stores[0].value
     own = Load(stores[0].buffer, stores[0].indices)
@@ -96,18 +106,16 @@ def product_of(chain: Chain) -> Product | None:
         return None
     x, y = factors.args
     steps = [a for a in chain.reduced if a.extent != Const(1)]
-    if not (isinstance(x, Load) and isinstance(y, Load)) or len(steps) != 1:
-        return None
-    return _oriented(chain, own, x, y, steps[0])
+    return (own, x, y, steps[0]) if len(steps) == 1 else None
 
 
 def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
-        for m in _axes_of(chain, a, b):
-            plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, _matrix(b, k, n)) for n in _axes_of(chain, b, a)]
+        for m in axes_of(chain, a, b):
+            plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
             for n, second in plain or [(n, Panels(b)) for n in _panelled(chain, b, k)]:
-                first, result = _matrix(a, m, k), _matrix(own, m, n)
+                first, result = matrix(a, m, k), matrix(own, m, n)
                 if first is None or second is None or result is None or result.is_transposed:
                     continue
                 units = tuple(a for a in chain.reduced if a is not k)
@@ -115,7 +123,7 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
     return None
 
 
-def _axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
+def axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
     """The axes that only one operand has, the longest first, of equals the innermost."""
     found = [s for s in chain.spatial if _place(own, s.var) not in (None, -1) and _place(other, s.var) == -1]
     return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
@@ -147,7 +155,7 @@ def _place(load: Load, var: Var) -> int | None:
     return places[0] if len(places) == 1 and parts is not None and parts[0].number == 1 else None
 
 
-def _matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
+def matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
     """The load as an element of a matrix, either its rows or its columns of elements side by side."""
     places = [_place(load, a.var) for a in (rows, columns)]
     if None in places or -1 in places or places[0] == places[1]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from graphopt.lowering.chain_facts import collapsed
 from graphopt.lowering.chains import Access, Chain, chains
 from graphopt.lowering.expressions import Expr, Load, Var, variables
+from graphopt.lowering.integer_products import IntegerProduct, called_integer_product
 from graphopt.lowering.library import Product, called_product
 from graphopt.lowering.loops import Axis, Buffer, For, Nest, Stmt, Store, accesses, map_expressions, mutate, seq
 
@@ -17,8 +18,10 @@ def with_rows_stacked(nest: Nest) -> Nest:
     """The nest with the rows of a stack as those of one matrix, in a product by one matrix and what is done to its
     elements; as it is where they do not lie as one in memory."""
     found = chains(nest)
-    product = None if found is None else called_product(found, nest, large=False)
-    if found is None or product is None:
+    if found is None:
+        return nest
+    product = called_product(found, nest, large=False) or called_integer_product(found, nest)
+    if product is None:
         return nest
     for place, pair in enumerate(pairwise(found[0].spatial)):
         parts = {b: at for c in found for b, at in _parts(c, place)} if _is_stack(product, pair) else {}
@@ -27,7 +30,7 @@ def with_rows_stacked(nest: Nest) -> Nest:
     return nest
 
 
-def _is_stack(product: Product, pair: tuple[Axis, Axis]) -> bool:
+def _is_stack(product: Product | IntegerProduct, pair: tuple[Axis, Axis]) -> bool:
     """Whether neighbouring axes number the rows of the first operand, and nothing of the second."""
     at = {a.var for a in pair}
     read = [set().union(*map(variables, x.load.indices)) for x in (product.a, product.b)]

@@ -6,9 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from graphopt.ir.constants import Array
+from graphopt.kernels.integer_form import DTYPES, in_quads
 from graphopt.kernels.product_form import in_panels, panel
 from graphopt.lowering.chains import chains
 from graphopt.lowering.expressions import Const, Expr, Load
+from graphopt.lowering.integer_products import in_quad, integer_product_in, quads_of
 from graphopt.lowering.library import Matrix, called_product, known
 from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
 from graphopt.lowering.stacks import with_rows_stacked
@@ -27,31 +29,34 @@ class Laid:
 
     def array(self, plain: Array) -> Array:
         """The operand as the nest reads it."""
-        return in_panels(plain.T if self.is_transposed else plain)
+        lay = in_quads if plain.dtype.name in DTYPES else in_panels
+        return lay(plain.T if self.is_transposed else plain)
 
 
 def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then
     matrices that are all multiplied by it are one."""
     found = chains(nest)
-    product = None if found is None else called_product(found, nest, large=False)
-    if found is None or product is None or not isinstance(product.b, Matrix):
+    integers = integer_product_in(nest)
+    product = integers or (None if found is None else called_product(found, nest, large=False))
+    if product is None or not isinstance(product.b, Matrix):
         return None
     plain, is_transposed = product.b.load.buffer, product.b.is_transposed
     sizes = [known(product.k), known(product.n)]
     if plain not in constants or len(plain.shape) != 2 or None in sizes:
         return None
     k, n = (size or 0 for size in sizes)
-    if k < 4 or n < 4 or k * n < SMALLEST:
+    if integers is None and (k < 4 or n < 4 or k * n < SMALLEST):
         return None
     nest, width = with_rows_stacked(nest), panel(plain.dtype)
-    laid = replace(plain, shape=(Const(-(-n // width)), Const(k), Const(width)))
+    panels = (Const(-(-n // width)), Const(k), Const(width))
+    laid = replace(plain, shape=panels if integers is None else quads_of(k, n))
 
     def load(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != plain:
             return None
         row, column = e.indices[::-1] if is_transposed else e.indices
-        return Load(laid, (column // width, row, column % width))
+        return Load(laid, (column // width, row, column % width) if integers is None else in_quad(row, column))
 
     def block(s: Stmt) -> Stmt | None:
         if not isinstance(s, Block):

@@ -23,9 +23,11 @@ from graphopt.lowering.operators.operation import Operation, Table
 
 
 def product(
-    a: Tensor, b: Tensor, shape: Sequence[Expr], dtype: str, name: str, transpose: tuple[bool, bool] = (False, False)
-) -> Tensor:
-    """``a @ b`` as numpy has it, the last two axes of either exchanged where asked; in the wide form of the dtype."""
+    a: Tensor, b: Tensor, shape: Sequence[Expr], dtype: str, name: str, transpose: tuple[bool, bool] = (False, False),
+    origin: Expr | None = None,
+) -> Tensor:  # fmt: skip
+    """``a @ b`` as numpy has it, the last two axes of either exchanged where asked; in the wide form of the dtype. The
+    elements of ``a`` are counted from ``origin``."""
     rows, columns = a.rank > 1, b.rank > 1
     depth = a.shape[-2 if transpose[0] and rows else -1]
     inner, stack = wide(dtype), shape[: len(shape) - rows - columns]
@@ -38,7 +40,8 @@ def product(
         batch = at[: len(stack)]
         x = _element(a, stack, batch, (k.var, i) if transpose[0] else (i, k.var))
         y = _element(b, stack, batch, (j, k.var) if transpose[1] else (k.var, j))
-        return t.sum(cast(widened(x), inner) * cast(widened(y), inner), k)
+        x, y = cast(widened(x), inner), cast(widened(y), inner)
+        return t.sum((x if origin is None else x - origin) * y, k)
 
     rest = b.shape[-1 if transpose[1] or not columns else -2]
     fits = required(equal(depth, rest), f"{name}: the matrices have different sizes where they meet")

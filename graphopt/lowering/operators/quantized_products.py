@@ -115,8 +115,8 @@ def _integer_to_float(op: Operation) -> Tensor:
 def _dynamic(op: Operation) -> Tensor:
     """The first operand is quantized as it comes."""
     codes, scale, zero = dynamic(op.input(0))
-    rows = compute(codes.shape, lambda *at: cast(codes[at], SUMS) - cast(zero[()], SUMS), SUMS, "shifted")
-    total = product(rows, _shifted(op, op.input(1), 3, -1), op.shape(), SUMS, label(op))
+    columns = _shifted(op, op.input(1), 3, -1)
+    total = product(codes, columns, op.shape(), SUMS, label(op), origin=cast(zero[()], SUMS))
     return _scaled(op, total, scale, 2, 4)
 
 

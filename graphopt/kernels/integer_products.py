@@ -1,0 +1,107 @@
+"""Our own product of bytes: calls of it, as kernel source has them, and the code that all of them share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import llvmlite.binding as binding
+import llvmlite.ir as llvm
+from numba import types
+from numba.core.errors import TypingError
+
+from graphopt.kernels import integer_form, values
+from graphopt.kernels.front_end import lowered
+from graphopt.kernels.integer_form import COLUMNS, DTYPES, QUADS, ROWS
+from graphopt.kernels.memory import Pointer
+from graphopt.kernels.values import Value
+from graphopt.kernels.vector_type import function
+
+_WORD = llvm.IntType(64)
+_POINTERS = ("c", "a", "b", "za", "zb")
+_MATRIX = ("ldc", "lda", "ldb", "na", "nb", "shift", "m", "n", "k", "form")
+_WINDOWS = (
+    *("line", "pixel", "kernel_0", "kernel_1", "side_0", "side_1", "wide", "step_0", "step_1"),
+    *("dilation_0", "dilation_1", "before_0", "before_1"),
+)
+PATTERN = r"graphopt_integer_product_(uint8|int8)_(\d+)x(\d+)_(dot|plain)"
+"""Names of the shared code: the dtype of the second operand, the rows of a tile, the lanes of its vectors, and how they
+are multiplied."""
+
+
+def product(right: str, rows: int, lanes: int, instruction: str) -> Any:
+    """The module of LLVM that has the product."""
+    name = f"graphopt_integer_product_{right}_{rows}x{lanes}_{instruction}"
+    names: dict[str, Any] = {"__name__": name}
+    source = integer_form.source(right, rows, lanes, instruction)
+    exec(compile(source, name, "exec", dont_inherit=True), names)
+    kinds = [types.CPointer(t) for t in (types.int32, types.uint8, types.uint8, types.int32, types.int32)]  # type: ignore[no-untyped-call]
+    n_words = len(_MATRIX) + len(_WINDOWS)
+    library, described, context = lowered(names["kernel"], (*kinds, *[types.int64] * n_words))
+    module = context.codegen()._create_empty_module("product")
+    pointers = [context.get_value_type(k) for k in kinds]
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [*pointers, *[_WORD] * n_words]), name)
+    builder = llvm.IRBuilder(made.append_basic_block())
+    callee = context.declare_function(module, described)
+    context.call_conv.call_function(builder, callee, described.restype, described.argtypes, made.args)
+    builder.ret_void()
+    library._final_module.link_in(binding.parse_assembly(str(module)))
+    return library._final_module
+
+
+# ------------------------------------------------------------------ calls
+
+SIZES = ("m", "n", "k", "n_za", "n_zb")
+"""What any of them is called with behind the operands: rows, columns and products of a sum (in a window, the channels),
+and how many zero points there are of either operand, one or as many as rows and columns."""
+NO_WINDOWS: Mapping[str, int] = {
+    **dict.fromkeys(("line", "pixel", "before_0", "before_1"), 0),
+    **dict.fromkeys(("kernel_0", "kernel_1", "side_0", "step_0", "step_1", "dilation_0", "dilation_1"), 1),
+}
+
+
+def _product(name: str, form: int, strides: Sequence[str], windows: Sequence[str] = ()) -> Callable[..., Any]:
+    """The function of that name: C, A, B and the zero points of A and B as pointers, each with the element where it
+    starts and how far apart its sides but the last lie (of the second operand as named); then sizes."""
+    places = ("c", "start_c", "ldc", "a", "start_a", "lda", "b", "start_b", *strides)
+    names = (*places, "za", "start_za", "zb", "start_zb", *SIZES, *windows)
+
+    def define(*args: Any) -> Any:
+        kinds = [getattr(dict(zip(names, args, strict=True))[p], "dtype", None) for p in _POINTERS]
+        if [str(k) in DTYPES for k in kinds] != [False, True, True, False, False] or {kinds[0], *kinds[3:]} != {
+            types.int32
+        }:
+            raise TypingError(f"a product of {kinds[1]} and {kinds[2]} into {kinds[0]}: expected bytes, and int32")
+
+        def trace(*operands: Any) -> None:
+            _call(dict(zip(names, operands, strict=True)), form)
+
+        return types.none, trace
+
+    define.__name__ = f"_{name}"
+    own = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+    define.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    return define
+
+
+def _call(given: Mapping[str, Any], form: int) -> None:
+    """Calls the shared code."""
+    one: Value = given["k"].number(1)
+    left, right = (str(given[p].dtype) for p in ("a", "b"))
+    passed = {n: one.number(x) for n, x in NO_WINDOWS.items()} | {"side_1": given["n"], "wide": given["n"]}
+    passed |= {"form": one.number(form), "shift": one.number(integer_form.shift(left, right))}
+    passed |= {n: values.cast(given[f"n_z{n[1]}"], types.int64) > 1 for n in ("na", "nb")}
+    passed |= {n: given[n] for n in (*_MATRIX, *_WINDOWS) if n in given}
+    pointers = []
+    for name in _POINTERS:
+        place: Pointer = given[name].at(given[f"start_{name}"])
+        pointers.append((place.cast(types.uint8) if name in ("a", "b") else place).ir)
+    words = [values.cast(passed[n], types.int64).ir for n in (*_MATRIX, *_WINDOWS)]
+    values.call(given["c"].builder, integer_form.name(right), llvm.VoidType(), [*pointers, *words])
+
+
+integer_product_q = function(_product("integer_product_q", QUADS, ("ldb", "ldb_group", "ldb_column")))
+integer_product_n = function(_product("integer_product_n", ROWS, ("ldb",)))
+integer_product_t = function(_product("integer_product_t", COLUMNS, ("ldb",)))
+integer_windows = function(_product("integer_windows", ROWS, ("ldb", "line"), _WINDOWS[1:]))

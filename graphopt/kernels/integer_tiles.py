@@ -1,0 +1,356 @@
+"""Tiles of a product of bytes that stay in registers, and operands laid side by side for them, four products to a lane.
+
+A tile is a function of its own for each number of rows and of vectors in a row; its other sizes are known only when it
+runs. Where processors have no instruction for four products at once, they are made as two pairs, which all have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.ir as llvm
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+
+from graphopt.kernels import memory, values
+from graphopt.kernels.integer_form import QUAD
+from graphopt.kernels.memory import Pointer
+from graphopt.kernels.transposes import turned
+from graphopt.kernels.values import Value, broadcast
+from graphopt.kernels.vector_type import function, literal, vector
+
+_WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
+_CHAINS = 10
+"""Sums that are to run side by side: four products at once take five cycles, and two start in each."""
+
+
+# ------------------------------------------------------------------ four products at once
+
+
+def multiply(total: Value, a: Value, b: Value, signed: bool, dot: bool) -> Value:
+    """The sums with four products added to each: of the bytes of ``a`` and ``b``, of which ``b`` has signs where it is
+    ``signed``, and ``a`` where it is not."""
+    plain, with_signs = (a, b) if signed else (b, a)
+    if not dot:
+        return _by_pairs(total, plain, with_signs)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * total.lanes}"
+    kind = llvm.VectorType(_BYTE, QUAD * total.lanes)
+    args = [total.ir, *(total.builder.bitcast(x.ir, kind) for x in (plain, with_signs))]
+    return Value(total.builder, values.call(total.builder, name, total.ir.type, args), total.dtype, total.lanes)
+
+
+def _by_pairs(total: Value, a: Value, b: Value) -> Value:
+    """The same by two multiplications of 16 bits each."""
+    kind = llvm.VectorType(llvm.IntType(16), 2 * total.lanes)
+
+    def halves(x: Value, dtype: Any) -> tuple[Value, Value]:
+        both = Value(x.builder, x.builder.bitcast(x.ir, kind), dtype, 2 * total.lanes)
+        return (both << 8) >> 8, both >> 8
+
+    for x, y in zip(halves(a, types.uint16), halves(b, types.int16), strict=True):
+        products = values.cast(x, types.int32) * values.cast(y, types.int32)
+        for first in (0, 1):
+            order = llvm.Constant(llvm.VectorType(llvm.IntType(32), total.lanes), list(range(first, kind.count, 2)))
+            part = x.builder.shuffle_vector(products.ir, products.ir, order)
+            total = total + Value(x.builder, part, total.dtype, total.lanes)
+    return total
+
+
+def _ones(x: Value) -> Value:
+    """A one in each byte."""
+    return x.number(0x01010101)
+
+
+def _quads(p: Pointer, lanes: int) -> Value:
+    """The vector of quads at an address of bytes, aligned to nothing."""
+    ir = p.builder.load(p.ir, align=1, typ=values.llvm_type(types.int32, lanes))
+    return Value(p.builder, ir, types.int32, lanes)
+
+
+# ------------------------------------------------------------------ tiles
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A tile's rows, vectors in a row and lanes, how many bytes apart its rows lie; whether the second operand has
+    signs, and how it is multiplied."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    stride: int
+    signed: bool
+    dot: bool
+
+    @property
+    def sides(self) -> int:
+        """Quads of each sum that are done side by side: several where a tile is small."""
+        return max(1, min(4, _CHAINS // (self.rows * self.vectors)))
+
+
+def _tile(
+    c: Any, ldc: Any, a: Any, b: Any, rows: Any, columns: Any, m: Any, n: Any, groups: Any, adds: Any,
+    stride: Any, most: Any, lanes: Any, signed: Any, dot: Any,
+) -> Any:  # fmt: skip
+    """``tile(c, ldc, a, b, rows, columns, m, n, groups, adds, stride, most, lanes, signed, dot)``: ``c[i, j]``, at
+    ``i * ldc + j``, is ``rows[i] + columns[j]`` and the sum of ``4 * groups`` products, more where it ``adds``.
+
+    Byte ``p`` of row ``i`` of ``a`` lies at ``i * stride + p``, byte ``p`` of column ``j`` of ``b`` at
+    ``p // 4 * 8 * lanes + 4 * j + p % 4``. There are ``m`` rows, at most ``most``, and ``n`` columns, at most two
+    vectors.
+    """
+    if not all(isinstance(p, types.CPointer) and p.dtype == types.int32 for p in (c, rows, columns)):
+        raise TypingError(f"a tile into {c} from {rows} and {columns}: expected pointers to int32")
+    numbers = [literal(x, "a tile's number") for x in (stride, lanes, signed, dot)]
+    tall, width = literal(most, "most"), numbers[1]
+
+    def trace(c: Pointer, ldc: Value, a: Pointer, b: Pointer, rows: Pointer, columns: Pointer, m: Value, n: Value,
+              groups: Value, adds: Value, *_: Value) -> None:  # fmt: skip
+        builder, module = c.builder, c.builder.module
+        words = [values.cast(x, types.int64).ir for x in (ldc, n, groups, adds)]
+        args = [c.ir, a.ir, b.ir, rows.ir, columns.ir, *words]
+        end = builder.append_basic_block("end")
+        is_wide = builder.icmp_signed(">", words[1], _WORD(width))
+        number = builder.add(values.cast(m, types.int64).ir, builder.select(is_wide, _WORD(tall), _WORD(0)))
+        switch = builder.switch(number, end)
+        for vectors in (1, 2):
+            for i in range(1, tall + 1):
+                shape = _Shape(i, vectors, width, numbers[0], bool(numbers[2]), bool(numbers[3]))
+                block = builder.append_basic_block(f"tile_{i}x{vectors}")
+                switch.add_case(_WORD((vectors - 1) * tall + i), block)
+                builder.position_at_end(block)
+                builder.call(_function(module, shape), args)
+                builder.branch(end)
+        builder.position_at_end(end)
+
+    return types.none, trace
+
+
+def _function(module: Any, shape: _Shape) -> Any:
+    """The module's function that computes a tile of that shape."""
+    name = f"integer_tile_{shape.rows}x{shape.vectors}"
+    if name in module.globals:
+        return module.globals[name]
+    sums, bytes_ = llvm.IntType(32).as_pointer(), _BYTE.as_pointer()
+    kinds = [sums, bytes_, bytes_, sums, sums] + [_WORD] * 4
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), kinds), name)
+    made.linkage = "internal"
+    made.attributes.add("noinline")
+    for arg in made.args[:5]:
+        arg.add_attribute("noalias")
+    _Body(made, shape).write()
+    return made
+
+
+class _Body:
+    """Writes the function of a tile."""
+
+    def __init__(self, made: Any, shape: _Shape) -> None:
+        self.builder, self.shape = llvm.IRBuilder(made.append_basic_block("start")), shape
+        kinds = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
+        places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], kinds, strict=True)]
+        self.c, self.a, self.b, self.rows, self.columns = places
+        self.ldc, n, self.groups, self.adds = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
+        self.mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
+        zero = values.constant(self.builder, types.int32, shape.lanes, 0)
+        each = shape.rows * shape.vectors
+        self.sums = [[self.kept(zero) for _ in range(each)] for _ in range(shape.sides)]
+
+    def kept(self, x: Value) -> Pointer:
+        """A vector of sums that is under way, in a register."""
+        made = Pointer(self.builder, self.builder.alloca(x.ir.type), types.int32)
+        memory.write(made, x)
+        return made.cast(types.int32)
+
+    def write(self) -> None:
+        """The whole function."""
+        shape, builder = self.shape, self.builder
+        rounds = Value(builder, builder.udiv(self.groups.ir, _WORD(shape.sides)), types.int64, 1)
+        with self.loop(rounds) as at:
+            for side, sums in enumerate(self.sums):
+                self.products(at * shape.sides + side, sums)
+        if shape.sides > 1:
+            with self.loop(self.groups - rounds * shape.sides) as at:
+                self.products(at + rounds * shape.sides, self.sums[0])
+        self.finish()
+        builder.ret_void()
+
+    @contextmanager
+    def loop(self, count: Value) -> Iterator[Value]:
+        """A loop of so many rounds; its index."""
+        with cgutils.for_range(self.builder, count.ir) as loop:
+            yield Value(self.builder, loop.index, types.int64, 1)
+
+    def products(self, group: Value, sums: list[Pointer]) -> None:
+        """A group of four products added to each of the sums."""
+        shape = self.shape
+        a, b = self.a.at(group * QUAD), self.b.at(group * (2 * QUAD * shape.lanes))
+        right = [_quads(b.past(QUAD * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
+        for i in range(shape.rows):
+            left = broadcast(_quads(a.past(i * shape.stride), 1), shape.lanes)
+            for v in range(shape.vectors):
+                kept = sums[i * shape.vectors + v]
+                total = memory.read(kept, shape.lanes)
+                memory.write(kept, multiply(total, left, right[v], shape.signed, shape.dot))
+
+    def finish(self) -> None:
+        """Write the sums, or add them to what is there."""
+        shape, builder = self.shape, self.builder
+        offsets = [self.read(self.columns, v) for v in range(shape.vectors)]
+        adding, setting, end = (builder.append_basic_block(x) for x in ("adding", "setting", "end"))
+        totals = []
+        for number, first in enumerate(self.sums[0]):
+            row, v = divmod(number, shape.vectors)
+            total = memory.read(first, shape.lanes)
+            for side in self.sums[1:]:
+                total = total + memory.read(side[number], shape.lanes)
+            own = broadcast(memory.read(self.rows.past(row), 1), shape.lanes)
+            totals.append(total + (own + offsets[v]))
+        builder.cbranch(builder.icmp_unsigned("!=", self.adds.ir, _WORD(0)), adding, setting)
+        for block in (adding, setting):
+            builder.position_at_end(block)
+            for number, total in enumerate(totals):
+                row, v = divmod(number, shape.vectors)
+                place = self.c.at(self.ldc * row)
+                found = total + self.read(place, v) if block is adding else total
+                place = place.past(v * shape.lanes)
+                if v < shape.vectors - 1:
+                    memory.write(place, found)
+                else:
+                    memory.write_where(place, found, self.mask)
+            builder.branch(end)
+        builder.position_at_end(end)
+
+    def read(self, p: Pointer, v: int) -> Value:
+        """A vector of a row of sums."""
+        p = p.past(v * self.shape.lanes)
+        return memory.read(p, self.shape.lanes) if v < self.shape.vectors - 1 else memory.read_where(p, self.mask)
+
+
+# ------------------------------------------------------------------ operands
+
+
+def _lay_bytes(
+    total: Any, to: Any, at: Any, a: Any, start: Any, count: Any, flip: Any, lanes: Any, signed: Any, dot: Any
+) -> Any:
+    """``lay_bytes(total, to, at, a, start, count, flip, lanes, signed, dot)``: writes the first ``count`` bytes from
+    ``a[start]`` on, each with the bits of ``flip`` changed, and zeros, so that four times ``lanes`` bytes are written
+    from ``to[at]`` on. The sums with four neighbours added to each; they have signs then where they are ``signed``."""
+    width, has_signs, at_once = (literal(x, "a number") for x in (lanes, signed, dot))
+    many = QUAD * width
+    is_whole = isinstance(count, types.IntegerLiteral) and count.literal_value == many
+
+    def trace(
+        total: Value, to: Pointer, at: Value, a: Pointer, start: Value, count: Value, flip: Value, *_: Value
+    ) -> Value:
+        change = broadcast(values.cast(flip, types.uint8), many)
+        if is_whole:
+            x = memory.read(a.at(start), many) ^ change
+        else:
+            mask = memory.first_lanes(count, 8, many)
+            x = memory.read_where(a.at(start), mask)
+            x = values.select(mask, x ^ change, x)
+        memory.write(to.at(at), x)
+        return multiply(total, _ones(total), x, bool(has_signs), bool(at_once))
+
+    return vector(types.int32, width), trace
+
+
+def _add_quads(total: Any, p: Any, at: Any, lanes: Any, signed: Any, dot: Any) -> Any:
+    """``add_quads(total, p, at, lanes, signed, dot)``: the sums with four neighbouring bytes from ``p[at]`` on added to
+    each; these have signs where they are ``signed``."""
+    width, has_signs, at_once = (literal(x, "a number") for x in (lanes, signed, dot))
+
+    def trace(total: Value, p: Pointer, at: Value, *_: Value) -> Value:
+        x = _quads(p.at(at), width)
+        return multiply(total, _ones(x), x, bool(has_signs), bool(at_once))
+
+    return vector(types.int32, width), trace
+
+
+def _load_quads(p: Any, at: Any, lanes: Any) -> Any:
+    """``load_quads(p, at, lanes)``: the vector of quads from the byte ``p[at]`` on, as int32."""
+    width = literal(lanes, "lanes")
+    return vector(types.int32, width), lambda p, at, _: _quads(p.at(at), width)
+
+
+def _store_quads(to: Any, at: Any, x: Any) -> Any:
+    """``store_quads(to, at, x)``: writes a vector of quads from the byte ``to[at]`` on."""
+
+    def trace(to: Pointer, at: Value, x: Value) -> None:
+        place = to.at(at)
+        to.builder.store(x.ir, to.builder.bitcast(place.ir, x.ir.type.as_pointer()), align=1)
+
+    return types.none, trace
+
+
+def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, count: Any, lanes: Any) -> Any:
+    """``turn_quads(to, apart, b, start, row, width, count, lanes)``: quads of up to ``lanes`` rows side by side; that
+    at ``b[start + i * row + 4 * p]`` goes to ``to[p * apart + 4 * i]``, for all ``p`` below ``lanes``.
+
+    There are ``width`` rows, of which ``count`` bytes are read; what is missing in a row counts as zeros, and a row
+    that is missing is anything.
+    """
+    many = literal(lanes, "lanes")
+
+    def trace(
+        to: Pointer, apart: Value, b: Pointer, start: Value, row: Value, width: Value, count: Value, _: Value
+    ) -> None:
+        mask, last = memory.first_lanes(count, 8, QUAD * many), width - 1
+        rows = []
+        for i in range(many):
+            own = values.select(last < i, last, last.number(i))
+            x = memory.read_where(b.at(start + row * own), mask)
+            ir = x.builder.bitcast(x.ir, values.llvm_type(types.int32, many))
+            rows.append(Value(x.builder, ir, types.int32, many))
+        for p, x in enumerate(turned(rows, many, many)):
+            place = to.at(apart * p)
+            to.builder.store(x.ir, to.builder.bitcast(place.ir, x.ir.type.as_pointer()), align=1)
+
+    return types.none, trace
+
+
+def _load_windows(
+    p: Any, start: Any, apart: Any, rest: Any, low: Any, high: Any, old: Any, step: Any, lanes: Any
+) -> Any:
+    """``load_windows(p, start, apart, rest, low, high, old, step, lanes)``: lane ``i`` has the bytes
+    ``p[start + i * step + d * apart]`` for ``d`` from 0 to 3 from lane ``low`` up to lane ``high``, and the quad of
+    ``old`` elsewhere, where nothing is read. The step is 1 or 2. From ``rest`` on, bytes repeat the one before."""
+    many, step_ = literal(lanes, "lanes"), literal(step, "step")
+    if step_ not in (1, 2):
+        raise TypingError(f"lanes {step_} bytes apart: expected 1 or 2")
+
+    def trace(
+        p: Pointer, start: Value, apart: Value, rest: Value, low: Value, high: Value, old: Value, *_: Value
+    ) -> Value:
+        mask = _between(low, high, many, 1)
+        wide, found = _between(low, high, many, step_), old.number(0)
+        for d in range(QUAD):
+            own = values.select(rest > d, rest.number(d), rest - 1)
+            x = memory.read_where(p.at(start + apart * own), wide)
+            if step_ == 2:
+                pairs = llvm.VectorType(llvm.IntType(16), many)
+                ir = x.builder.trunc(x.builder.bitcast(x.ir, pairs), llvm.VectorType(_BYTE, many))
+                x = Value(x.builder, ir, types.uint8, many)
+            found = found | (values.cast(x, types.int32) << (8 * d))
+        return values.select(mask, found, old)
+
+    return vector(types.int32, many), trace
+
+
+def _between(low: Value, high: Value, lanes: int, step: int) -> Value:
+    """The mask of the lanes from ``low`` up to ``high``, each the first of so many bits."""
+    wide = lanes * step
+    ramp = llvm.Constant(llvm.VectorType(_BYTE, wide), [k // step if k % step == 0 else 255 for k in range(wide)])
+    place = Value(low.builder, ramp, types.uint8, wide)
+    first, end = (broadcast(values.cast(x, types.uint8), wide) for x in (low, high))
+    return (place >= first) & (place < end)
+
+
+tile, lay_bytes, add_quads = function(_tile), function(_lay_bytes), function(_add_quads)
+load_quads, store_quads = function(_load_quads), function(_store_quads)
+turn_quads, load_windows = function(_turn_quads), function(_load_windows)

@@ -1,0 +1,38 @@
+"""Tensor intrinsics on matrices of bytes: products of operands that are counted from zero points."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphopt.kernels.integer_form import QUAD, panel
+from graphopt.lowering.loops import Nest
+from graphopt.lowering.script import read
+
+PRODUCT = r"integer_product_(n|t|q)_(uint8|int8)_(uint8|int8)"
+
+
+@lru_cache(maxsize=16)
+def product(form: str, left: str, right: str) -> Nest:
+    """``C = (A - ZA) @ (B - ZB)``, where there is one zero point for all rows, or columns, or one for each. ``B`` is
+    given transposed in form ``t``; in form ``q`` in panels of neighbouring columns, four rows at a time, behind which
+    stand the sums of the columns."""
+    width = panel()
+    shape = f"((n + {width - 1}) // {width}, (k + {QUAD - 1}) // {QUAD} + 1, {width}, {QUAD})"
+    place = f"vj // {width}, vp // {QUAD}, vj % {width}, vp % {QUAD}"
+    shape, place = {"n": ("(k, n)", "vp, vj"), "t": ("(n, k)", "vj, vp"), "q": (shape, place)}[form]
+    return read(f"""\
+@program
+def integer_product_{form}_{left}_{right}(
+    C: Buffer[(m, n), "int32"], A: Buffer[(m, k), "{left}"], B: Buffer[{shape}, "{right}"],
+    ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"], m: size, n: size, k: size, za: size, zb: size,
+):
+    for i, j in grid(m, n):
+        with block("start"):
+            vi, vj = axis.remap("SS", [i, j])
+            C[vi, vj] = 0
+    for i, j, p in grid(m, n, k):
+        with block("product"):
+            vi, vj, vp = axis.remap("SSR", [i, j, p])
+            C[vi, vj] = C[vi, vj] + (cast(A[vi, vp], "int32") - ZA[vi % za]) * (
+                cast(B[{place}], "int32") - ZB[vj % zb])
+""")

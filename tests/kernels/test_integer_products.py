@@ -1,0 +1,169 @@
+"""Our own product of bytes against numpy, bit by bit: any sizes, signs, zero points, layouts and instructions."""
+
+import ctypes
+from functools import cache
+
+import numpy as np
+import pytest
+
+from graphopt.kernels import host, integer_form
+from graphopt.kernels.compile import compile_kernels
+from graphopt.kernels.integer_form import COLUMNS, QUADS, ROWS, groups, in_quads, panel
+from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.runtime.objects import Image
+
+SIZES = [
+    (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1, 1), (1, 100, 70), (4, 33, 17), (12, 32, 16), (13, 31, 1702), (40, 65, 9),
+    (200, 40, 30), (5, 17, 64), (26, 16, 127),
+]  # fmt: skip
+"""Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
+SIGNS = [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int8", "int8")]
+HOST = (host.vector_bytes(), integer_form.instruction())
+WINDOWS = 3
+CALLS = {
+    QUADS: "integer_product_q(c, 0, ldc, a, 0, lda, b, 0, ldb, 0, 0, {rest})",
+    ROWS: "integer_product_n(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
+    COLUMNS: "integer_product_t(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
+    WINDOWS: "integer_windows(c, 0, ldc, a, 0, lda, b, 0, ldb, line, {rest}, pixel, kernel_0, kernel_1, side_0, "
+    "side_1, wide, step_0, step_1, dilation_0, dilation_1, before_0, before_1)",
+}
+MORE = (
+    "line, pixel, kernel_0, kernel_1, side_0, side_1, wide, step_0, step_1, dilation_0, dilation_1, before_0, before_1"
+)
+
+
+@cache
+def entry(signs: tuple[str, str], vector_bytes: int, instruction: str):
+    """A kernel that makes any of the calls, for vectors of so many bytes."""
+    rest = "za, 0, zb, 0, m, n, k, n_za, n_zb"
+    lines = [f"    if way == {way}:\n        {call.format(rest=rest)}" for way, call in CALLS.items()]
+    body = "\n".join(lines)
+    source = f'''"""products of {signs} in vectors of {vector_bytes} bytes"""
+from graphopt.kernels.integer_products import integer_product_n, integer_product_q, integer_product_t, integer_windows
+
+
+def kernel(c, a, b, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, lo, hi):
+{body}
+    return 0
+'''
+    kinds = ("int32", *signs, "int32", "int32") + (SIZE,) * (9 + len(MORE.split(",")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "vector_bytes", lambda: vector_bytes)
+        patch.setattr(integer_form, "instruction", lambda: instruction)
+        image = Image(compile_kernels([Kernel(source, kinds)], jobs=0))
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return function(image.entries[0]), image
+
+
+def called(signs, vectors, arrays, words) -> None:
+    args = [a.ctypes.data for a in arrays] + list(words)
+    table = np.array(args + [0] * (5 + 9 + len(MORE.split(",")) - len(args)), np.int64)
+    assert entry(signs, *vectors)[0](table.ctypes.data, 0, 1) == 0
+
+
+def computed(a: np.ndarray, b: np.ndarray, za: np.ndarray, zb: np.ndarray, form: int, vectors: tuple[int, str]):
+    """``(a - za) @ (b - zb)`` by the kernel, each operand being part of a larger array of other numbers."""
+    (m, k), n = a.shape, b.shape[1]
+    left = np.full((m + 1, k + 3), 77, a.dtype)
+    left[:m, :k] = a
+    if form == QUADS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(host, "vector_bytes", lambda: vectors[0])
+            right = in_quads(b)
+        ldb = int(np.prod(right.shape[1:]))
+    else:
+        given = b.T if form == COLUMNS else b
+        right = np.full((given.shape[0] + 1, given.shape[1] + 2), 55, b.dtype)
+        right[: given.shape[0], : given.shape[1]] = given
+        ldb = right.shape[1]
+    out = np.full((m + 1, n + 5), 7, np.int32)
+    words = [out.shape[1], left.shape[1], ldb, m, n, k, za.size, zb.size, form]
+    called((a.dtype.name, b.dtype.name), vectors, [out, left, right, za, zb], words)
+    assert (out[m:] == 7).all()
+    assert (out[:, n:] == 7).all()
+    return out[:m, :n]
+
+
+def bytes_(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray:
+    """Bytes, every fourth of which is an extreme or zero."""
+    info = np.iinfo(dtype)
+    found = rng.integers(info.min, info.max + 1, shape)
+    return np.where(rng.random(shape) < 0.25, rng.choice([info.min, info.max, 0], shape), found).astype(dtype)
+
+
+def exact(a: np.ndarray, b: np.ndarray, za: np.ndarray, zb: np.ndarray) -> np.ndarray:
+    return (a.astype(np.int64) - za.reshape(-1, 1)) @ (b.astype(np.int64) - zb)
+
+
+WAYS = [(HOST, signs) for signs in SIGNS] + [((32, "plain"), ("uint8", "int8"))]
+
+
+@pytest.mark.parametrize("form", [QUADS, ROWS, COLUMNS])
+@pytest.mark.parametrize(("vectors", "signs"), WAYS)
+def test_products_of_any_size(vectors, signs, form):
+    rng = np.random.default_rng(0)
+    for m, n, k in SIZES:
+        a, b = bytes_(rng, signs[0], m, k), bytes_(rng, signs[1], k, n)
+        for rows, columns in ((1, 1), (max(m, 1), 1), (1, max(n, 1)), (max(m, 1), max(n, 1))):
+            za, zb = (bytes_(rng, s, c).astype(np.int32) for s, c in zip(signs, (rows, columns), strict=True))
+            got = computed(a, b, za, zb, form, vectors)
+            assert np.array_equal(got, exact(a, b, za, zb)), (m, n, k, rows, columns)
+
+
+@pytest.mark.parametrize("signs", SIGNS)
+def test_sums_of_extremes(signs):
+    k = 4000
+    zero = np.zeros(1, np.int32)
+    for x in (np.iinfo(signs[0]).min, np.iinfo(signs[0]).max):
+        for y in (np.iinfo(signs[1]).min, np.iinfo(signs[1]).max):
+            a, b = np.full((2, k), x, signs[0]), np.full((k, 3), y, signs[1])
+            assert (computed(a, b, zero, zero, QUADS, HOST) == k * x * y).all()
+
+
+IMAGES = [  # channels, height, width, kernel, steps, dilations, before, after
+    (3, 7, 9, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    (5, 40, 41, (3, 3), (1, 1), (1, 1), (0, 2), (1, 0)),
+    (6, 9, 30, (3, 2), (2, 2), (1, 1), (1, 0), (1, 1)),
+    (4, 12, 50, (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
+    (2, 11, 70, (2, 5), (3, 3), (2, 3), (2, 5), (3, 7)),
+    (1, 1, 3, (1, 9), (1, 4), (1, 1), (0, 9), (0, 20)),
+    (700, 3, 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize(("vectors", "signs"), [WAYS[1], WAYS[3], WAYS[4]])
+def test_windows_over_images(vectors, image, signs):
+    channels, height, width, kernel, steps, dilations, before, after = image
+    rng = np.random.default_rng(2)
+    x = bytes_(rng, signs[1], channels, height, width)
+    m, taps = 5, kernel[0] * kernel[1]
+    w = bytes_(rng, signs[0], m, taps * channels)
+    za, zb = (bytes_(rng, s, 1).astype(np.int32) for s in signs)
+    padded = np.full((channels, *(s + p + q for s, p, q in zip((height, width), before, after, strict=True))), zb[0])
+    padded[:, before[0] : before[0] + height, before[1] : before[1] + width] = x
+    high, wide = ((padded.shape[1 + i] - (kernel[i] - 1) * dilations[i] - 1) // steps[i] + 1 for i in range(2))
+    columns = np.empty((taps, channels, high, wide), np.int64)
+    for t in range(taps):
+        y, z = t // kernel[1] * dilations[0], t % kernel[1] * dilations[1]
+        columns[t] = padded[:, y : y + high * steps[0] : steps[0], z : z + wide * steps[1] : steps[1]][:, :high, :wide]
+    want = exact(w, columns.reshape(taps * channels, -1), za, zb)
+    for pixel, count in ((0, high * wide), (min(5, high * wide - 1), max(high * wide - 7, 1))):
+        out = np.full((m + 1, count + 5), 7, np.int32)
+        words = [out.shape[1], w.shape[1], height * width, m, count, channels, 1, 1, WINDOWS]
+        words += [width, pixel, *kernel, height, width, wide, *steps, *dilations, *before]
+        called(signs, vectors, [out, w, x, za, zb], words)
+        assert np.array_equal(out[:m, :count], want[:, pixel : pixel + count])
+        assert (out[m:] == 7).all()
+        assert (out[:, count:] == 7).all()
+
+
+def test_quads_hold_neighbouring_columns_and_their_sums():
+    w = panel()
+    b = (np.arange(6 * (w + 2)) % 251).astype(np.uint8).reshape(6, w + 2)
+    laid = in_quads(b)
+    assert laid.shape == (2, groups(6) + 1, w, 4)
+    assert np.array_equal(laid[0, 0].T, b[:4, :w])
+    assert np.array_equal(laid[1, 1, :2, :2].T, b[4:, w:])
+    assert not laid[1, :, 2:].any()
+    assert np.array_equal(laid[0, -1].reshape(-1).view("<i4"), b[:, :w].sum(0))
