@@ -41,6 +41,7 @@ from graphopt.lowering.loops import (
     Invoke,
     Nest,
     Region,
+    Seq,
     Stmt,
     Store,
     accesses,
@@ -491,8 +492,8 @@ class _Writer:
         return rename_buffers(stmt, {b: self.buffer(b) for b in sorted(used, key=lambda b: b.name)})
 
     def procedure(self, stage: Procedure, outputs: Mapping[int, Tensor], scratch: list[Buffer]) -> Stmt:
-        """The statements of a procedure, its loops named in order: in one block without axes, unless they are one
-        parallel loop."""
+        """The statements of a procedure, its loops named in order: in one block without axes, unless there are parallel
+        loops among them."""
         stmt = stage.build(*(outputs[port] for port in sorted(outputs)))
         used = [s.var for s in statements(stmt) if isinstance(s, For)]
         renamed = {v: Var(f"i{next(self.loops)}") for v in used}
@@ -502,7 +503,8 @@ class _Writer:
             return replace(s, var=renamed[s.var]) if isinstance(s, For) else None
 
         named = mutate(self.plain(stmt, renamed), names)
-        if isinstance(named, For) and named.kind == "parallel" and not stage.stores_once:
+        parts = named.stmts if isinstance(named, Seq) else (named,)
+        if builtins.any(isinstance(s, For) and s.kind == "parallel" for s in parts) and not stage.stores_once:
             return named
         name = self.buffer(outputs[builtins.min(outputs)]).name
         return Block(name, (), (), named, notes=(STORES_ONCE,) if stage.stores_once else ())

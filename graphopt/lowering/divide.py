@@ -70,7 +70,7 @@ def _is_parallel(stmt: Stmt) -> bool:
 def _nests(nest: Nest, parts: Sequence[Stmt]) -> tuple[Nest, ...]:
     """The parts of a nest as nests. What one of them leaves to another in a buffer that was the nest's own becomes a
     parameter."""
-    used = [set(_buffers(s)) for s in parts]
+    used = [set(buffers_in(s)) for s in parts]
     shared = [b for b in nest.allocs if sum(b in u for u in used) > 1]
     made = []
     for part, buffers in zip(parts, used, strict=True):
@@ -101,7 +101,8 @@ def _continues(chain: Chain, group: Sequence[Stmt]) -> bool:
     return any(load.buffer in made for load in loads(chain.block.body))
 
 
-def _buffers(stmt: Stmt) -> Iterator[Buffer]:
+def buffers_in(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers that a statement reads or writes, some of them more than once."""
     yield from (load.buffer for load in loads(stmt))
     for s in statements(stmt):
         if isinstance(s, Store):

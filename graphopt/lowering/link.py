@@ -15,6 +15,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering import compute
+from graphopt.lowering.chains import Chain
 from graphopt.lowering.control import control
 from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import Emitted, emit
@@ -29,6 +30,7 @@ from graphopt.lowering.nests import write
 from graphopt.lowering.operators.indices import equally_many
 from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
 from graphopt.lowering.options import BY_RULE, Options
+from graphopt.lowering.prepared import Prepared
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.lowering.weights import Laid
@@ -124,6 +126,7 @@ class Linker:
         self.constants: dict[int, Array] = {}
         self.held: dict[Constant, int] = {}
         self.arranged: dict[tuple[Constant, bool], int] = {}
+        self.ahead: dict[tuple[tuple[Chain, ...], tuple[Constant, ...]], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
         self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted], ...]] = {}
         self.functions: dict[str, Function] = {}
@@ -162,6 +165,15 @@ class Linker:
             self.arranged[key] = self.add(Buffer(constant.dtype, array.shape, "constant"))
             self.constants[self.arranged[key]] = array
         return self.arranged[key]
+
+    def prepared(self, ready: Prepared, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
+        """The numbers of the buffers that hold what a nest's constants are made into."""
+        key = ready.made, tuple(constants.values())
+        if key not in self.ahead:
+            made = ready.arrays({b: c.array for b, c in constants.items()})
+            self.ahead[key] = {b: self.add(Buffer(b.dtype, a.shape, "constant")) for b, a in made.items()}
+            self.constants.update((self.ahead[key][b], a) for b, a in made.items())
+        return self.ahead[key]
 
     def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Emitted], ...]:
         """The kernels of a nest, scheduled already or not, each with the nest that says how much it does; equal nests
@@ -320,13 +332,23 @@ class Scope:
             self.linker.conditions[Condition(size_of(check.condition, known), message)] = None
         reads = dict(zip(written.nest.buffers, written.inputs, strict=False))
         constants = {b: c for b, v in reads.items() if (c := self.constant_of(v)) is not None}
-        laid = None if self.linker.options.is_by_hand(nodes) else self.linker.options.lay(written.nest, constants)
-        numbers = [
-            self.linker.laid(constants[b], laid) if laid is not None and b == laid.plain else self.number(v)
-            for b, v in reads.items()
-        ]
-        numbers += [self.made(v, "arena") for v in written.outputs]
-        nest = written.nest if laid is None else laid.nest
+        nest, ahead, laid = written.nest, dict[NestBuffer, int](), None
+        if not self.linker.options.is_by_hand(nodes):
+            plain = {b: c for b, c in constants.items() if b.dtype == c.dtype}
+            if (ready := self.linker.options.prepare(nest, plain)) is not None:
+                nest, ahead = ready.nest, self.linker.prepared(ready, plain)
+            laid = self.linker.options.lay(nest, constants)
+        values = dict(zip(written.nest.buffers, (*written.inputs, *written.outputs), strict=True))
+
+        def number(b: NestBuffer) -> int:
+            if laid is not None and b == laid.plain:
+                return self.linker.laid(constants[b], laid)
+            if b in ahead:
+                return ahead[b]
+            return self.number(values[b]) if b in reads else self.made(values[b], "arena")
+
+        numbers = [number(b) for b in nest.buffers]
+        nest = nest if laid is None else laid.nest
         buffers = dict(zip(nest.buffers, numbers, strict=True))
         yield from self.by_hand_or_rule(nest, False, buffers, sizes, label, nodes)
         self.linker.fused.update(dict.fromkeys(nodes, written.nest))  # by hand, it is scheduled with plain operands

@@ -12,6 +12,7 @@ from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.divide import separated
 from graphopt.lowering.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops import Buffer, Nest
+from graphopt.lowering.prepared import Prepared, prepared
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.weights import Laid, laid_out
 from graphopt.lowering.wellformed import check
@@ -31,7 +32,7 @@ def as_written(nest: Nest) -> Nest:
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
-    """No constant is laid out anew."""
+    """Constants are read as they are."""
     return
 
 
@@ -56,6 +57,8 @@ class Options:
     """each of which is scheduled by itself."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
     """Which constants are laid out anew for a nest that is scheduled by rule."""
+    prepare: Callable[[Nest, Collection[Buffer]], Prepared | None] = prepared
+    """What is computed from constants ahead of time for such a nest."""
     takes: Callable[[Node], bool] = every_node
     """The nodes that become loops; others are left to the reference evaluator."""
     by_hand: Mapping[str, ByHand] = field(default_factory=dict)

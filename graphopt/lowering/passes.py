@@ -21,6 +21,7 @@ from graphopt.lowering.divide import separated
 from graphopt.lowering.groups import joins
 from graphopt.lowering.options import Options, alone, as_they_are, as_written, whole
 from graphopt.lowering.part import change_part
+from graphopt.lowering.prepared import prepared
 from graphopt.lowering.reference import name_of
 from graphopt.lowering.weights import laid_out
 
@@ -138,7 +139,7 @@ class Pipeline:
     @property
     def options(self) -> Options:
         """How the graph is lowered then."""
-        options = Options(fuse=alone, parts=whole, schedule=as_written, lay=as_they_are)
+        options = Options(fuse=alone, parts=whole, schedule=as_written, lay=as_they_are, prepare=as_they_are)
         for part in self.parts:
             if isinstance(part, LoweringStep):
                 options = part.ask(options)
@@ -189,7 +190,9 @@ class Pipeline:
 
 FUSE = LoweringStep("fuse", lambda options: replace(options, fuse=joins))
 """Nodes share a nest where that is worth it, so that what lies between them is not stored."""
-SCHEDULE = LoweringStep("schedule", lambda options: replace(options, parts=separated, schedule=scheduled, lay=laid_out))
+SCHEDULE = LoweringStep(
+    "schedule", lambda options: replace(options, parts=separated, schedule=scheduled, lay=laid_out, prepare=prepared)
+)
 """Nests are scheduled by the default rules."""
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import graphopt
 from graphopt.ir.constants import Array
@@ -55,8 +56,8 @@ def _step(op: str, x: Array, h: Array, c: Array, w: Array, r: Array, b: Array, p
     functions = [clipped(f) for f in plain]
     n = len(h)
     own, rec = b[: GATES[op] * n], b[GATES[op] * n :]
-    wx = (w @ x + own).reshape(-1, n)
-    rh = (r @ h + rec).reshape(-1, n)
+    wx = (w @ x + own).reshape(GATES[op], n)
+    rh = (r @ h + rec).reshape(GATES[op], n)
     if op == "RNN":
         return functions[0](wx[0] + rh[0]), c
     if op == "GRU":
@@ -208,17 +209,75 @@ def test_halves_are_computed_in_single_precision() -> None:
         np.testing.assert_allclose(a, b.astype(np.float64), atol=1e-3)
 
 
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "width", "hidden"), [(1, 13, 3, 2), (2, 7, 0, 1), (14, 1, 1, 17), (2, 2, 3, 0)]
+)
+def test_tiles_of_all_kinds(op: str, steps: int, batch: int, width: int, hidden: int) -> None:
+    x, w, r, b = _inputs(op, 1, steps, batch, width, hidden)
+    h, c = _states(1, batch, hidden)
+    inputs = [x, w, r, b, None, h, *([c] if op == "LSTM" else [])]
+    got = computed(op, inputs, n_outputs=3 if op == "LSTM" else 2, hidden_size=hidden)
+    _agree(reference(op, inputs), got)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_the_gate_that_is_reset_after_its_product(steps: int, with_bias: bool) -> None:
+    x, w, r, b = _inputs("GRU", 2, steps, 2, 4, 5)
+    given: list[Array | None] = [x, w, r, b if with_bias else None, None, _states(2, 2, 5)[0]]
+    options: dict[str, Any] = {"direction": "bidirectional", "linear_before_reset": 1}
+    got = computed("GRU", given, n_outputs=2, hidden_size=5, **options)
+    _agree(reference("GRU", given, **options), got)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, -0.0, 1e38])
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_special_values(op: str, value: float) -> None:
+    x, *rest = _inputs(op, 1, 3, 2, 4, 5)
+    x[1, 1, 2] = value
+    with np.errstate(all="ignore"):
+        want = reference(op, [x, *rest])
+    _agree(want, computed(op, [x, *rest], n_outputs=3 if op == "LSTM" else 2, hidden_size=5))
+
+
 # -- compiled
 
 
-@pytest.mark.parametrize(("op", "steps", "hidden"), [("LSTM", 4, 20), ("GRU", 4, 5), ("LSTM", 1, 16)])
-def test_compiled(op: str, steps: int, hidden: int) -> None:
-    arrays = _inputs(op, 1, steps, 1, 3, hidden)
+def model(op: str, arrays: list[Array], shape: tuple[int | str, ...], **options: Any) -> onnx.ModelProto:
+    """The op on an input of the shape, and on constants."""
     names = ["Y", "Y_h", "Y_c"][: 3 if op == "LSTM" else 2]
-    node = helper.make_node(op, ["X", "W", "R", "B"], names, hidden_size=hidden)
-    inputs = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip("XWRB", arrays, strict=True)]
+    node = helper.make_node(op, [*"XWRB"], names, hidden_size=arrays[2].shape[2], **options)
+    held = [numpy_helper.from_array(a, n) for n, a in zip("WRB", arrays[1:], strict=True)]
+    inputs = [helper.make_tensor_value_info("X", 1, shape)]
     outputs = [helper.make_tensor_value_info(n, 1, None) for n in names]
-    model = helper.make_model(helper.make_graph([node], "g", inputs, outputs))
-    with graphopt.compile(model, strict=True, optimize=False) as compiled:
-        got = compiled(*arrays)
-    _agree(reference(op, [*arrays]), [got[n] for n in names])
+    return helper.make_model(helper.make_graph([node], "g", inputs, outputs, held))
+
+
+@pytest.mark.parametrize(
+    ("op", "steps", "batch", "hidden", "options"),
+    [
+        ("LSTM", 4, 1, 20, {}),
+        ("LSTM", 1, 9, 33, {}),
+        ("GRU", 5, 1, 16, {"linear_before_reset": 1}),
+        ("RNN", 13, 8, 5, {}),
+    ],
+)
+def test_compiled(op: str, steps: int, batch: int, hidden: int, options: dict[str, Any]) -> None:
+    arrays = _inputs(op, 1, steps, batch, 3, hidden)
+    with graphopt.compile(model(op, arrays, arrays[0].shape, **options), strict=True, optimize=False) as compiled:
+        got = compiled(arrays[0])
+        constants = compiled.compiled.program.code.constants.values()
+    _agree(reference(op, [*arrays], **options), [*got.values()])
+    assert not {a.shape for a in arrays[1:]} & {a.shape for a in constants}  # weights are packed, and held once
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_rows_and_directions_are_shared_out(op: str) -> None:
+    arrays = _inputs(op, 2, 3, 14, 3, 5)
+    made = model(op, arrays, ("s", "b", 3), direction="bidirectional")
+    with graphopt.compile(made, optimize=False, threads=2) as compiled:
+        assert any(p.emitted.parallel for p in compiled.compiled.linked.parts)
+        for batch in (14, 7, 1, 0):
+            x = arrays[0][:, :batch]
+            _agree(reference(op, [x, *arrays[1:]], "bidirectional"), [*compiled(x).values()])

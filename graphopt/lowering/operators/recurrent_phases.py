@@ -1,0 +1,160 @@
+"""Gates that are computed together at each step, and what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graphopt.lowering.compute import Tensor, loop
+from graphopt.lowering.expressions import Const, Expr, const, equal, select
+from graphopt.lowering.loops import Buffer, Range, Region, Stmt, Store, seq
+from graphopt.lowering.operators.recurrent_tiles import Gates, pieces, rows_of
+
+if TYPE_CHECKING:
+    from graphopt.lowering.operators.recurrent_steps import Recurrence
+
+
+@dataclass(frozen=True)
+class Point:
+    """An element of the hidden state, ``[d, b, n]`` in all states, and its gates."""
+
+    d: int
+    b: Expr
+    n: Expr
+    gate: Callable[[int], Expr]
+    """A gate before its activation."""
+    apart: Expr
+    """What comes from the inputs for the gate that keeps it apart from what comes from the state."""
+
+    def of(self, state: Buffer) -> Expr:
+        """The element of a state."""
+        return state[self.d, self.b, self.n]
+
+    def store(self, state: Buffer, value: Expr) -> Store:
+        """Write the element of a state."""
+        return Store(state, (Const(self.d), self.b, self.n), value)
+
+
+Finish = Callable[[Point], Sequence[Stmt]]
+"""What is done with the gates of an element."""
+
+
+class Phase:
+    """Gates that are computed together at a step, from one state, and what is done with them."""
+
+    def __init__(self, r: Recurrence, number: int, first: int, count: int, source: Buffer, finish: Finish) -> None:
+        op, frame = r.op, r.frame
+        self.r, self.source, self.finish = r, source, finish
+        self.gates = Gates(frame, first, count, rows_of(r.batch))
+        self.before = self.gates if r.is_single else Gates(frame, first, count, rows_of(r.steps))
+        """The tiles of what comes from the inputs."""
+        self.weights = self.before.packed(op.input(1), f"inputs{number}")
+        self.recurrent = self.gates.packed(op.input(2), f"recurrent{number}")
+        self.biases = self.before.biases(op.input(3), r.apart) if op.has(3) else None
+        self.joint = [g for g in self.gates.all if g != r.apart]
+        shape = (Const(frame.ways), r.batch, r.steps, Const(count), frame.full)
+        self.projected = Buffer(f"projected{number}", shape, r.inner)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether one of the gates keeps apart what comes from the inputs."""
+        return len(self.joint) < self.gates.count
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What it reads that is packed."""
+        return [self.weights, self.recurrent, *([] if self.biases is None else [self.biases])]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """What it computes in."""
+        found = [self.gates.sums(n, "sums") for _, _, n in pieces(self.r.batch)]
+        if not self.r.is_single:
+            return [*found, self.projected, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.steps))]
+        return [*found, *(self.before.sums(n, "given") for _, _, n in pieces(self.r.batch) if self.is_split)]
+
+    def from_inputs(self, sums: Buffer, d: int, q: Expr, left: Region) -> Stmt:
+        """The sums of what comes from some inputs, for the elements of a tile."""
+        gates, biases = self.before, self.biases
+
+        def bias(i: Expr, gate: int, n: Expr) -> Expr:
+            return const(0, sums.dtype) if biases is None else biases[d, q, gates.column(gate, n)]
+
+        return seq(gates.filled(sums, gates.all, bias), gates.added(sums, left, self.weights, d, q))
+
+    def project(self, d: int, start: Expr, many: int) -> Stmt:
+        """What comes from the inputs of some rows of the batch, for all steps."""
+        gates = self.before
+
+        def tile(q: Expr, b: Expr, first: Expr, rows: int) -> Stmt:
+            sums = gates.sums(rows, "given")
+
+            def element(i: Expr, gate: int, n: Expr) -> Stmt:
+                where = (Const(d), b, first + i, Const(gate - gates.first), q * gates.block + n)
+                return Store(self.projected, where, sums[i, gates.column(gate, n)])
+
+            def row(i: Expr) -> Stmt:
+                return seq(*(gates.each(partial(element, i, gate)) for gate in gates.all))
+
+            left = self.r.inputs(Range(first, Const(rows)), Range(b))
+            return seq(self.from_inputs(sums, d, q, left), loop(Const(rows), row))
+
+        def some(q: Expr, b: Expr, first: Expr, count: Expr, rows: int) -> Stmt:
+            return loop(count, lambda k: tile(q, b, first + k * rows, rows))
+
+        def row(q: Expr, i: Expr) -> Stmt:
+            return seq(*(some(q, start + i, *piece) for piece in pieces(self.r.steps)))
+
+        return loop(gates.blocks, lambda q: loop(Const(many), partial(row, q)))
+
+    def step(self, d: int, number: Expr, b: Expr, rows: int) -> Stmt:
+        """The gates of some rows of the batch at a step, and what is done with them: tile by tile, to and fro, since
+        the weights that were read last are still near."""
+        last = self.gates.blocks - 1
+
+        def tile(q: Expr) -> Stmt:
+            back = select(equal(number % 2, 0), q, last - q) if last != Const(0) else q
+            return self.tile(d, number, b, rows, q if self.r.is_single else back)
+
+        return loop(self.gates.blocks, tile)
+
+    def tile(self, d: int, number: Expr, b: Expr, rows: int, q: Expr) -> Stmt:
+        """The same for the elements of one tile."""
+        r, gates, sums = self.r, self.gates, self.gates.sums(rows, "sums")
+        given = gates.sums(rows, "given") if self.is_split else sums
+        parts: list[Stmt] = []
+        if r.is_single:
+            left = r.inputs(Range(Const(0)), Range(b, Const(rows)))
+            parts.append(self.from_inputs(given, d, q, left))
+
+        def from_inputs(i: Expr, gate: int, n: Expr) -> Expr:
+            if r.is_single:
+                return given[i, gates.column(gate, n)]
+            where = r.place(d, number, b + i), Const(gate - gates.first), q * gates.block + n
+            return self.projected[Const(d), b + i, *where]
+
+        if self.is_split or not r.is_single:
+            parts.append(gates.filled(sums, self.joint, from_inputs))
+        if self.is_split:
+            parts.append(gates.filled(sums, [g for g in gates.all if g == r.apart], self.own_bias(d, q)))
+        left = Region(self.source, (Range(Const(d)), Range(b, Const(rows)), Range(Const(0), gates.frame.hidden)))
+        parts.append(gates.added(sums, left, self.recurrent, d, q))
+
+        def one(i: Expr, n: Expr) -> Stmt:
+            apart = sums[i, n] if r.apart is None else from_inputs(i, r.apart, n)
+            point = Point(d, b + i, q * gates.block + n, lambda k: sums[i, gates.column(k, n)], apart)
+            return seq(*self.finish(point))
+
+        finish = loop(Const(rows), lambda i: r.running(number, b + i, gates.each(partial(one, i))))
+        return seq(*parts, finish)
+
+    def own_bias(self, d: int, q: Expr) -> Callable[[Expr, int, Expr], Expr]:
+        """What the product of the state starts with, for the gate that keeps it apart."""
+        own, gates = self.r.own_bias, self.gates
+
+        def bias(i: Expr, gate: int, n: Expr) -> Expr:
+            return const(0, self.r.inner) if own is None else own[d, 0, q * gates.block + n]
+
+        return bias

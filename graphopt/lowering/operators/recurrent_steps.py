@@ -1,0 +1,214 @@
+"""A recurrence over a sequence, in one call: a few rows of the batch go through all steps, one direction after another.
+
+The product of the inputs and their weights is made for all steps at once, before the first of them. A step adds the
+product of the hidden state and the recurrent weights, and goes on from the gates to the new states while they are near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.compute import Tensor, compute, fresh, loop, procedure
+from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops import Buffer, Check, For, If, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.operators.elements import integer, required, text, wide
+from graphopt.lowering.operators.operation import Operation
+from graphopt.lowering.operators.recurrent_phases import Finish, Phase
+from graphopt.lowering.operators.recurrent_tiles import Frame, along, pieces
+
+SHARED: Final = 1 << 18
+"""Multiplications below which sharing them out to threads costs more than it saves."""
+WAYS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+"""Of each direction whether it goes backwards."""
+
+
+class Recurrence:
+    """What the three ops have in common: sizes, where things lie, and the steps.
+
+    The gate ``apart``, if any, does not add up what comes from the inputs and from the state.
+    """
+
+    def __init__(self, op: Operation, gates: int, apart: int | None = None) -> None:
+        self.op, self.apart = op, apart
+        x, recurrent = op.input(0), op.input(2)
+        self.inner = wide(op.dtype())
+        self.x = x if x.dtype == self.inner else compute(x.shape, lambda *at: cast(x[at], self.inner), name="wide")
+        self.batchwise = bool(integer(op, "layout"))
+        self.backwards = WAYS[text(op, "direction")]
+        first, second = x.shape[:2]
+        self.steps, self.batch = (second, first) if self.batchwise else (first, second)
+        self.frame = Frame(len(self.backwards), self.batch, recurrent.shape[2], gates, self.inner)
+        self.lengths = op.input(4) if op.has(4) else None
+        self.state, self.new = self.frame.state("state"), self.frame.state("new")
+        self.states: list[tuple[Buffer, int]] = [(self.state, 5)]
+        """The states, each with the input that it begins as."""
+        self.scratch: list[Buffer] = [self.new]
+        self.reads: list[Tensor] = []
+        self.phases: list[Phase] = []
+        self.own_bias: Tensor | None = None
+        if apart is not None and op.has(3):
+            self.own_bias = self.read(self.frame.parts(op.input(3), 1, gates + apart, "own_bias"))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one step, at which the gates start with what comes from the inputs."""
+        return self.steps == Const(1)
+
+    def kept(self, name: str, k: int) -> Buffer:
+        """A further state, which begins as the k-th input."""
+        self.states.append((self.frame.state(name), k))
+        return self.states[-1][0]
+
+    def between(self, name: str) -> Buffer:
+        """What lives within a step, for each element of the state."""
+        self.scratch.append(self.frame.state(name))
+        return self.scratch[-1]
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """A tensor that steps read."""
+        self.reads.append(tensor)
+        return tensor
+
+    def phase(self, first: int, count: int, source: Buffer, finish: Finish) -> None:
+        """At each step, some gates are computed from a state, and something done with them."""
+        self.phases.append(Phase(self, len(self.phases), first, count, source, finish))
+
+    # -- places
+
+    def place(self, d: int, step: Expr, b: Expr) -> Expr:
+        """Where in the sequence a step is. Behind the end of a shorter sequence it is where it is in a longer one."""
+        if self.is_single:
+            return Const(0)
+        if not self.backwards[d]:
+            return step
+        if self.lengths is None:
+            return self.steps - 1 - step
+        length = cast(self.lengths[b], INDEX)
+        return select(step < length, length - 1 - step, step)
+
+    def inputs(self, steps: Range, rows: Range) -> Region:
+        """Some inputs."""
+        sides = (rows, steps) if self.batchwise else (steps, rows)
+        return Region(self.x, (*sides, Range(Const(0), self.x.shape[2])))
+
+    def every(self, d: int, s: Expr, b: Expr, n: Expr) -> tuple[Expr, ...]:
+        """Where a hidden state stands among all of them."""
+        return (b, s, Const(d), n) if self.batchwise else (s, Const(d), b, n)
+
+    def last(self, d: int, b: Expr, n: Expr) -> tuple[Expr, ...]:
+        """Where a hidden state stands among the first, or the last."""
+        return (b, Const(d), n) if self.batchwise else (Const(d), b, n)
+
+    def running(self, step: Expr, b: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
+        """What is done at a step that the sequence of a row has."""
+        return then if self.lengths is None else If(step < cast(self.lengths[b], INDEX), then, otherwise)
+
+    # -- statements
+
+    def begin(self, d: int, b: Expr) -> Stmt:
+        """The states of a row before the first step."""
+
+        def element(state: Buffer, k: int, n: Expr) -> Stmt:
+            value: Expr = const(0, self.inner)
+            if self.op.has(k):
+                value = self.frame.inside(n, cast(self.op.input(k)[self.last(d, b, n)], self.inner))
+            return Store(state, (Const(d), b, n), value)
+
+        return seq(*(along(self.frame.full, partial(element, state, k)) for state, k in self.states))
+
+    def moved(self, d: int, step: Expr, b: Expr, out: Buffer) -> Stmt:
+        """The new hidden state of a row, kept and written: zeros behind the end of its sequence, where it stays what
+        it is."""
+        s = self.place(d, step, b)
+
+        def one(n: Expr) -> Stmt:
+            value, where = self.new[Const(d), b, n], self.every(d, s, b, n)
+            return seq(Store(self.state, (Const(d), b, n), value), Store(out, where, cast(value, out.dtype)))
+
+        def nothing(n: Expr) -> Stmt:
+            return Store(out, self.every(d, s, b, n), const(0, out.dtype))
+
+        hidden = self.frame.hidden
+        return self.running(step, b, along(hidden, one), None if self.lengths is None else along(hidden, nothing))
+
+    def end(self, d: int, b: Expr, outputs: Sequence[Buffer]) -> Stmt:
+        """The last states of a row, written to the outputs."""
+
+        def one(n: Expr) -> Stmt:
+            pairs = zip(self.states, outputs, strict=False)
+            return seq(*(Store(o, self.last(d, b, n), cast(s[Const(d), b, n], o.dtype)) for (s, _), o in pairs))
+
+        return along(self.frame.hidden, one)
+
+    def rows(self, d: int, b: Expr, rows: int, out: Buffer, last: Sequence[Buffer]) -> Stmt:
+        """Some rows of a batch, through all steps in one direction."""
+
+        def each(body: Callable[[Expr], Stmt]) -> Stmt:
+            return loop(Const(rows), lambda i: body(b + i))
+
+        def step(number: Expr) -> Stmt:
+            parts = [phase.step(d, number, b, rows) for phase in self.phases]
+            return seq(*parts, each(lambda row: self.moved(d, number, row, out)))
+
+        before = [] if self.is_single else [phase.project(d, b, rows) for phase in self.phases]
+        after = [each(lambda row: self.end(d, row, last))] if last else []
+        return seq(each(partial(self.begin, d)), *before, loop(self.steps, step), *after)
+
+    def checks(self) -> list[Stmt]:
+        """What sizes and lengths have to be like."""
+        fits = required(self.sizes_agree(), f"{self.op.op}: sizes of its inputs do not agree")
+        found: list[Stmt] = [Check(r.condition, r.message) for r in fits]
+        if self.lengths is not None:
+            lengths, message = self.lengths, f"{self.op.op}: a sequence is longer than all of them"
+
+            def inside(b: Expr) -> Stmt:
+                count = cast(lengths[b], INDEX)
+                return Check(conjunction(count >= 0, count <= self.steps), message)
+
+            found.append(loop(self.batch, inside))
+        return found
+
+    def described(self) -> tuple[Tensor, ...]:
+        """The outputs."""
+        op, ways = self.op, len(self.backwards)
+        names = [f"{op.op.lower()}{suffix}" for suffix in ("", "_h", "_c")][: len(op.outputs)]
+        total = known_size([self.steps, self.batch, self.x.shape[2] + self.frame.hidden, self.frame.hidden])
+        is_shared = total is None or total >= SHARED
+
+        def build(out: Buffer, *last: Buffer) -> Stmt:
+            parts = self.checks()
+            for first, count, rows in pieces(self.batch):
+                item = fresh()
+                b = first + item % count * rows if count != Const(1) else first
+                bodies = [self.rows(d, b, rows, out, last) for d in range(ways)]
+                body = bodies[0] if ways == 1 else If(item < count, *bodies)
+                extent = count * ways
+                kind: LoopKind = "parallel" if is_shared and extent != Const(1) else "serial"
+                parts.append(For(item, extent, body, kind))
+            return seq(*parts)
+
+        outputs = [(name, op.shape(k), op.dtype(k)) for k, name in enumerate(names)]
+        given = [op.input(k) for k in range(4, len(op.inputs)) if op.has(k)]
+        packed = [t for phase in self.phases for t in phase.tensors]
+        own = [*(s for s, _ in self.states), *self.scratch, *(b for p in self.phases for b in p.buffers)]
+        return procedure(outputs, (self.x, *packed, *self.reads, *given), build, tuple(dict.fromkeys(own)))
+
+    def sizes_agree(self) -> Expr:
+        """Whether the inputs have the sizes that their places ask for."""
+        op, ways, hidden = self.op, Const(len(self.backwards)), self.frame.hidden
+        width = hidden * self.frame.gates
+        state = (self.batch, ways, hidden) if self.batchwise else (ways, self.batch, hidden)
+        wanted = {
+            1: (ways, width, self.x.shape[2]),
+            2: (ways, width, hidden),
+            3: (ways, width * 2),
+            4: (self.batch,),
+            5: state,
+            6: state,
+            7: (ways, hidden * 3),
+        }
+        pairs = [(op.input(k).shape, shape) for k, shape in wanted.items() if op.has(k)]
+        return conjunction(*(equal(a, b) for own, shape in pairs for a, b in zip(own, shape, strict=True)))

@@ -1,0 +1,212 @@
+"""The gates of LSTM, GRU and RNN in tiles: their weights packed, and a few rows of a batch in registers at a time.
+
+A tile has some neighbouring elements of the hidden state and, for these, all gates that are computed together. Weights
+are packed in the order in which tiles read them, one after another; where they are constant, that is done when a
+program is compiled. What follows from the gates of a tile is computed as soon as the tile is summed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import registers
+from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.compute import Tensor, compute, fresh
+from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
+from graphopt.lowering.loops import Buffer, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+
+CHAINS: Final = 8
+"""Vectors of sums that are to be under way: a multiply-add takes four cycles, and two start in each."""
+
+ROWS: Final = 12
+"""Rows of a tile at most."""
+
+
+def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
+    """A loop whose steps may be taken at once: ``along(n, lambda i: ...)``."""
+    var = fresh()
+    return For(var, extent, body(var), kind)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all gates of an op have in common."""
+
+    ways: int
+    """Directions."""
+    batch: Expr
+    hidden: Expr
+    gates: int
+    """How many there are in all."""
+    dtype: str
+    """What is computed in."""
+
+    @cached_property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return lanes_of(self.dtype)
+
+    @cached_property
+    def full(self) -> Expr:
+        """The elements of a hidden state in whole vectors."""
+        return (self.hidden + (self.lanes - 1)) // self.lanes * self.lanes
+
+    def inside(self, n: Expr, value: Expr) -> Expr:
+        """The value where the hidden state has an element ``n``, else 0."""
+        return value if self.full == self.hidden else select(n < self.hidden, value, const(0, self.dtype))
+
+    def parts(self, source: Tensor, count: int, first: int, name: str) -> Tensor:
+        """Some parts of the rows of ``source``, each of the size of a hidden state: [direction, part, element]."""
+
+        def element(d: Expr, k: Expr, n: Expr) -> Expr:
+            return self.inside(n, cast(source[d, self.hidden * (k + first) + n], self.dtype))
+
+        return compute((self.ways, count, self.full), element, self.dtype, name)
+
+    def state(self, name: str) -> Buffer:
+        """A buffer for a state, in whole vectors."""
+        return Buffer(name, (Const(self.ways), self.batch, self.full), self.dtype)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Some neighbouring gates, which are computed together, of so many rows at a time."""
+
+    frame: Frame
+    first: int
+    count: int
+    rows: int
+
+    @property
+    def all(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + self.count)
+
+    @property
+    def wanted(self) -> int:
+        """Vectors of a row whose sums are under way at once: those of all rows take three quarters of the registers."""
+        return max(min(CHAINS, registers() * 3 // 4 // self.rows), 1)
+
+    @cached_property
+    def vectors(self) -> int:
+        """Vectors of each gate in a tile: with which as many as are wanted can be summed up at once."""
+        frame = self.frame
+        number = int(frame.full.value) // frame.lanes if isinstance(frame.full, Const) else 1
+        found = [n for n in range(1, max(self.wanted // self.count, 2) + 1) if number % n == 0]
+        return max(found, key=lambda n: (self.summed(n), -n))
+
+    def summed(self, vectors: int) -> int:
+        """Vectors that are summed up at once, of tiles with so many of each gate."""
+        return next(n for n in range(self.wanted, 0, -1) if self.count * vectors % n == 0)
+
+    @property
+    def block(self) -> int:
+        """Elements of the hidden state in a tile."""
+        return self.vectors * self.frame.lanes
+
+    @property
+    def columns(self) -> int:
+        """Elements of all gates in a tile,"""
+        return self.count * self.block
+
+    @property
+    def width(self) -> int:
+        """of which so many are summed up at once."""
+        return self.summed(self.vectors) * self.frame.lanes
+
+    @property
+    def blocks(self) -> Expr:
+        """How many tiles there are side by side."""
+        return self.frame.full // self.block
+
+    def place(self, q: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """The gate, and the element of the hidden state, that a column of a tile is."""
+        return column // self.block + self.first, q * self.block + column % self.block
+
+    def column(self, gate: int, inner: Expr) -> Expr:
+        """The column of a gate's element in a tile."""
+        return inner + (gate - self.first) * self.block
+
+    def packed(self, weights: Tensor, name: str) -> Tensor:
+        """The weights of these gates, [direction, tile, part of its columns, input, column]."""
+        frame, parts = self.frame, self.columns // self.width
+
+        def element(d: Expr, q: Expr, p: Expr, k: Expr, c: Expr) -> Expr:
+            gate, n = self.place(q, p * self.width + c)
+            return frame.inside(n, cast(weights[d, frame.hidden * gate + n, k], frame.dtype))
+
+        return compute((frame.ways, self.blocks, parts, weights.shape[2], self.width), element, frame.dtype, name)
+
+    def biases(self, given: Tensor, apart: int | None) -> Tensor:
+        """The sums of both biases, [direction, tile, column]: of the gate ``apart`` only the inputs' own."""
+        frame = self.frame
+
+        def element(d: Expr, q: Expr, c: Expr) -> Expr:
+            gate, n = self.place(q, c)
+            own, recurrent = (cast(given[d, frame.hidden * (gate + k) + n], frame.dtype) for k in (0, frame.gates))
+            both = own + recurrent if apart is None else select(equal(gate, apart), own, own + recurrent)
+            return frame.inside(n, both)
+
+        return compute((frame.ways, self.blocks, self.columns), element, frame.dtype, "biases")
+
+    # -- statements
+
+    def sums(self, rows: int, name: str) -> Buffer:
+        """The sums of a tile of so many rows."""
+        return Buffer(name, (Const(rows), Const(self.columns)), self.frame.dtype, "local")
+
+    def added(self, sums: Buffer, left: Region, weights: Tensor, d: int, q: Expr) -> Stmt:
+        """Adds ``left @ weights`` to the sums."""
+        rows, steps = sums.shape[0], weights.shape[3]
+        name = f"product_{known_size([rows])}x{self.width}_{sums.dtype}"
+
+        def part(p: int) -> Stmt:
+            columns = Range(Const(p * self.width), Const(self.width))
+            inner = (Range(Const(0), steps), Range(Const(0), Const(self.width)))
+            right = Region(weights, (Range(Const(d)), Range(q), Range(Const(p)), *inner))
+            return Invoke(name, (Region(sums, (Range(Const(0), rows), columns)), left, right, steps))
+
+        return seq(*(part(p) for p in range(self.columns // self.width)))
+
+    def filled(self, sums: Buffer, gates: Iterable[int], value: Callable[[Expr, int, Expr], Expr]) -> Stmt:
+        """Stores ``value(row, gate, element of the tile)`` in the sums of some gates."""
+
+        def one(r: Expr, gate: int, n: Expr) -> Stmt:
+            return Store(sums, (r, self.column(gate, n)), value(r, gate, n))
+
+        def row(r: Expr) -> Stmt:
+            return seq(*(self.each(partial(one, r, gate)) for gate in gates))
+
+        return along(sums.shape[0], row, "unrolled")
+
+    def each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """For every element of the hidden state in a tile."""
+        lanes = self.frame.lanes
+        return along(
+            Const(self.vectors), lambda v: along(Const(lanes), lambda lane: body(v * lanes + lane)), "unrolled"
+        )
+
+
+def rows_of(extent: Expr) -> int:
+    """Rows of a tile: where that is known, as many in each as can be."""
+    if not isinstance(extent, Const):
+        return ROWS // 2
+    total = int(extent.value)
+    return max(-(-total // max(-(-total // ROWS), 1)), 1)
+
+
+def pieces(extent: Expr) -> Iterator[tuple[Expr, Expr, int]]:
+    """Rows in tiles: (first row, how many tiles, rows of each)."""
+    each = rows_of(extent)
+    if not isinstance(extent, Const):
+        yield Const(0), extent // each, each
+        yield extent // each * each, extent % each, 1
+        return
+    total = int(extent.value)
+    yield Const(0), Const(total // each), each
+    if rest := total % each:
+        yield Const(total - rest), Const(1), rest
