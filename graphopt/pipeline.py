@@ -20,7 +20,7 @@ from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
 from graphopt.ir.types import TensorType, fresh_symbol
-from graphopt.kernels.compile import compile_kernels, native_driver
+from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
@@ -68,12 +68,13 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     options = replace(BY_RULE if settings.pipeline is None else settings.pipeline.options, by_hand=settings.schedules)
     facts = step("infer types", infer, graph)
     lowered = step("lower", lower, graph, facts, takes=options.takes)
-    linked = step("link", link, graph, facts, lowered, options)
-    if settings.strict and linked.reference:
-        name, op, why = linked.reference[0]
-        raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
-    kernels = (native_driver(), *linked.kernels)
-    objects = step("compile", compile_kernels, kernels, jobs=settings.jobs)
+    with Compiling(settings.jobs) as compiling:
+        compiling.begin(native_driver())
+        linked = step("link", link, graph, facts, lowered, options, compiling.begin)
+        if settings.strict and linked.reference:
+            name, op, why = linked.reference[0]
+            raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
+        objects = step("compile", compiling.objects, (native_driver(), *linked.kernels))
     program = step("load", load_program, linked, objects, settings.threads)
     calls = len(linked.parts)
     return Compiled(

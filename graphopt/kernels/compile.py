@@ -1,40 +1,36 @@
 """Kernels become object code: looked up in the cache, or compiled by several processes at once.
 
-Each worker is an interpreter of its own that reads kernels, one at a time, and answers with how it
-went; what it makes it puts into the cache. So a worker that dies takes one kernel with it, whose name is known,
-and nothing of the caller's program is run anew. Where all is cached, no compiler is imported.
+They may be handed over one by one, as they are written: the first is compiled while the next is made. What
+compiled kernels share is found in their code, and compiled with them. Where all is cached, no compiler is imported.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import TypeAlias
 
 from graphopt.errors import CompilationError
 from graphopt.kernels import cache
 from graphopt.kernels.kernel import SHARED, Kernel
+from graphopt.kernels.workers import Task, Workers, compile_here
 from graphopt.runtime import cpu
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
 from graphopt.runtime.table import DRIVER_PARAMS
 
 Listener: TypeAlias = Callable[[int, int], None]
-"""Called with how many kernels are compiled and how many there are to compile, from any thread."""
+"""Called with how many kernels are compiled and how many there are to compile so far, from any thread."""
 
 _FEW = 2
 _SHORT = 10_000
 """Up to so many kernels of so many characters in all are compiled here: to start a worker would take longer."""
-
-_WORKER = (
-    "import sys, json; sys.path[:] = json.loads(sys.stdin.readline()); import graphopt.kernels.compile as c; c.serve()"
-)
+_FIRST = -(1 << 40)
+"""The rank of what goes before all kernels."""
 
 
 def compile_kernels(
@@ -46,25 +42,10 @@ def compile_kernels(
     Equal kernels are compiled once. ``jobs`` is the number of processes, at most (None: one for each core; 0: none,
     everything is compiled here). Raises ``CompilationError`` for the first kernel that does not compile.
     """
-    place = cache.folder()
-    names = [cache.digest(k) for k in kernels]
-    found = {name: cache.stored(place / f"{name}.o") for name in names}
-    missing = {name: k for name, k in zip(names, kernels, strict=True) if found[name] is None}
-    for name, kernel in missing.items():
-        cache.write(place / f"{name}.py", kernel.source.encode())
-    if missing:
-        problems = dict(_compiled(missing, place, jobs, listener))
-        for name, kernel in missing.items():
-            found[name] = cache.stored(place / f"{name}.o")
-            problem = problems.get(name) or (None if found[name] else f"{place / name}.o cannot be read back")
-            if problem:
-                source = place / f"{name}.py"
-                raise CompilationError(
-                    f"kernel {title(kernel)!r} does not compile: {problem}; its source is kept in {source}"
-                )
-    made = [code for name in names if (code := found[name]) is not None]
-    shared = sorted({f for code in {*found.values()} if code for f in undefined(code) if f.startswith(SHARED_PREFIX)})
-    return made + (compile_kernels([Kernel(f, (SHARED,)) for f in shared], jobs=jobs) if shared else [])
+    with Compiling(jobs, listener) as compiling:
+        for kernel in sorted(kernels, key=lambda k: -len(k.source)):  # long ones first: none is left over at the end
+            compiling.begin(kernel)
+        return compiling.objects(kernels)
 
 
 def native_driver() -> Kernel:
@@ -81,128 +62,104 @@ def title(kernel: Kernel) -> str:
     return (text or "kernel").splitlines()[0]
 
 
-def serve() -> None:
-    """A worker's life: a kernel on each line of its input, an answer on each line of its output."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
-    for line in sys.stdin:
-        params, place = json.loads(line)
-        problem = _compile(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params)), Path(place))
-        print(json.dumps(problem), file=answers, flush=True)
+class Compiling:
+    """Kernels on their way to object code; with it end the processes that compile them."""
 
+    def __init__(self, jobs: int | None = None, listener: Listener | None = None) -> None:
+        """``jobs`` and ``listener`` are those of ``compile_kernels``."""
+        self._jobs, self._listener = jobs, listener
+        self._place = cache.folder()
+        self._changed = threading.Condition()
+        self._found: dict[str, bytes] = {}
+        self._missing: dict[str, Kernel] = {}
+        self._waiting: list[str] = []
+        """Those that nobody compiles yet."""
+        self._done = 0
+        self._problems: dict[str, str] = {}
+        self._error: Exception | None = None
+        self._workers: Workers | None = None
 
-def _compiled(
-    missing: dict[str, Kernel], place: Path, jobs: int | None, listener: Listener | None
-) -> Iterator[tuple[str, str | None]]:
-    """Compile kernels into the cache; yields each one's name and what was wrong with it, as they are done."""
-    tasks: SimpleQueue[str] = SimpleQueue()
-    for name in sorted(
-        missing, key=lambda n: (-len(missing[n].source), n)
-    ):  # long ones first: none is left over at the end
-        tasks.put(name)
-    done = SimpleQueue[tuple[str, str | None]]()
-    workers = min(cpu.cores() if jobs is None else jobs, len(missing))
-    small = len(missing) <= _FEW and sum(len(k.source) for k in missing.values()) <= _SHORT
-    if workers <= 0 or (jobs is None and small) or not sys.executable:
-        for count, (name, kernel) in enumerate(missing.items(), 1):
-            yield name, _compile(kernel, place / f"{name}.py")
-            if listener is not None:
-                listener(count, len(missing))
-        return
-    running: list[subprocess.Popen[str]] = []
-    with ThreadPoolExecutor(workers, "compile") as threads:
-        for _ in range(workers):
-            threads.submit(_work, tasks, done, missing, place, running)
-        try:
-            for count in range(1, len(missing) + 1):
-                yield done.get()
-                if listener is not None:
-                    listener(count, len(missing))
-        except BaseException:  # an interrupt does not wait for what nobody wants any more
-            while not tasks.empty():
-                with suppress(Empty):
-                    tasks.get_nowait()
-            for worker in running:
-                worker.kill()
-            raise
+    def __enter__(self) -> Compiling:
+        return self
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._workers is not None:
+            (self._workers.kill if kind else self._workers.close)()
 
-def _work(
-    tasks: SimpleQueue[str],
-    done: SimpleQueue[tuple[str, str | None]],
-    kernels: dict[str, Kernel],
-    place: Path,
-    running: list[subprocess.Popen[str]],
-) -> None:
-    """Hand kernels to one worker after another until there are no more."""
-    worker = None
-    try:
-        while True:
-            try:
-                name = tasks.get_nowait()
-            except Empty:
+    def begin(self, kernel: Kernel) -> None:
+        """Have a kernel compiled, where it is neither cached nor under way."""
+        name = cache.digest(kernel)
+        with self._changed:
+            if name in self._found or name in self._missing:
                 return
-            problem: str | None = "its compiler could not be started"
+            code = cache.stored(self._place / f"{name}.o")
+            if code is not None:
+                self._take(name, code)
+                return
+            cache.write(self._place / f"{name}.py", kernel.source.encode())
+            self._missing[name] = kernel
+            self._waiting.append(name)
+            if self._workers is None and self._pays():
+                self._workers = Workers(cpu.cores() if self._jobs is None else self._jobs)
+            while self._workers is not None and self._waiting:
+                self._submit(self._workers, self._waiting.pop(0))
+
+    def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        """The object code of these kernels, and behind it that of what they share. Raises ``CompilationError`` for the
+        first that does not compile."""
+        for kernel in kernels:
+            self.begin(kernel)
+        while self._waiting:
+            name = self._waiting.pop(0)
+            self._take_back(name, compile_here(self._missing[name], self._place / f"{name}.py"))
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._done == len(self._missing))
+        if self._error is not None:
+            raise self._error
+        made = [self._object(k) for k in kernels]
+        shared = sorted({f for code in {*made} for f in undefined(code) if f.startswith(SHARED_PREFIX)})
+        return made + [self._object(Kernel(f, (SHARED,))) for f in shared]
+
+    def _object(self, kernel: Kernel) -> bytes:
+        """The object code of a kernel that was compiled."""
+        name = cache.digest(kernel)
+        if name in self._problems:
+            place = self._place / f"{name}.py"
+            raise CompilationError(
+                f"kernel {title(kernel)!r} does not compile: {self._problems[name]}; its source is kept in {place}"
+            )
+        return self._found[name]
+
+    def _pays(self) -> bool:
+        """Whether there is enough to do for workers to be started."""
+        small = len(self._missing) <= _FEW and sum(len(k.source) for k in self._missing.values()) <= _SHORT
+        return bool(sys.executable) and self._jobs != 0 and not (self._jobs is None and small)
+
+    def _submit(self, workers: Workers, name: str) -> None:
+        """Long kernels go first: none is left over at the end. What they share takes longer than all."""
+        kernel = self._missing[name]
+        rank = _FIRST if kernel.params == (SHARED,) else -len(kernel.source)
+        workers.submit(rank, Task(kernel, self._place / f"{name}.py", partial(self._take_back, name)))
+
+    def _take_back(self, name: str, problem: str | None) -> None:
+        """A kernel is compiled, or has a problem."""
+        with self._changed:
+            code = cache.stored(self._place / f"{name}.o") if problem is None else None
             try:
-                if worker is None:
-                    worker = _worker()
-                    running.append(worker)
-                problem = _asked(worker, kernels[name], place / f"{name}.py")
-            except OSError as error:
-                problem = f"its compiler ended: {error}"
-                worker = None
-            finally:
-                done.put((name, problem))
-    finally:
-        if worker is not None and worker.stdin is not None:
-            worker.stdin.close()
-            worker.wait()
+                if code is not None:
+                    self._take(name, code)
+                else:
+                    self._problems[name] = problem or f"{self._place / name}.o cannot be read back"
+                self._done += 1
+                if self._listener is not None:
+                    self._listener(self._done, len(self._missing))
+            except Exception as error:  # of this thread, in which nobody would see it
+                self._error = error
+            self._changed.notify_all()
 
-
-def _worker() -> subprocess.Popen[str]:
-    """A new worker, to which no interrupt comes from the terminal: it is this process that ends it."""
-    worker = subprocess.Popen(
-        [sys.executable, "-P", "-c", _WORKER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        process_group=0,
-    )
-    assert worker.stdin is not None
-    worker.stdin.write(json.dumps(sys.path) + "\n")
-    return worker
-
-
-def _asked(worker: subprocess.Popen[str], kernel: Kernel, place: Path) -> str | None:
-    """Have a worker compile a kernel; what was wrong with it. Raises ``OSError`` where the worker died."""
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    worker.stdin.write(json.dumps([kernel.params, str(place)]) + "\n")
-    worker.stdin.flush()
-    answer = worker.stdout.readline()
-    if not answer:
-        raise OSError(f"exit status {worker.wait()}")
-    problem = json.loads(answer)
-    return None if problem is None else str(problem)
-
-
-def _compile(kernel: Kernel, place: Path) -> str | None:
-    """Compile one kernel into the cache; what was wrong with it, as one line."""
-    from graphopt.kernels.codegen import object_code
-
-    try:
-        code = object_code(kernel, place)
-    except Exception as error:  # whatever is wrong with the source, numba and LLVM have exceptions for it
-        place.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
-        return _one_line(error)
-    cache.store(place.with_suffix(".o"), code)
-    return None
-
-
-def _one_line(error: Exception) -> str:
-    """The lines of a message that say what is wrong and where, without colors."""
-    if isinstance(error, CompilationError):
-        return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
-    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "There are", "- Resolution"))]
-    return f"{type(error).__name__}: {'; '.join(telling[:3])}"
+    def _take(self, name: str, code: bytes) -> None:
+        """Keep object code, and have what it shares with others compiled."""
+        self._found[name] = code
+        for shared in undefined(code):
+            if shared.startswith(SHARED_PREFIX):
+                self.begin(Kernel(shared, (SHARED,)))

@@ -1,8 +1,9 @@
 """numba's front end for kernels: from a function of Python to LLVM's language, by the passes that kernels need.
 
 Kernels are loops, branches and calls over numbers, pointers and vectors, and each of their variables has one type. So
-nothing is inlined, rewritten or brought to single assignment before types are inferred; and how a call is typed is
-found out once for equal arguments, since a tile written out in full makes the same call many times.
+nothing is inlined, rewritten or brought to single assignment before types are inferred, and nothing is given back when
+it is not needed any more; and how a call is typed is found out once for equal arguments, since a tile written out in
+full makes the same call many times.
 """
 # mypy: allow-untyped-calls, disable-error-code="misc, no-untyped-def"
 
@@ -11,21 +12,72 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba.core import compiler, registry, types
+from numba.core import compiler, registry, transforms, types
 from numba.core.codegen import CPUCodeLibrary
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.cpu_options import FastMathOptions
-from numba.core.typed_passes import IRLegalization, NativeLowering, NoPythonBackend, NopythonTypeInference
+from numba.core.interpreter import Interpreter, peep_hole_delete_with_exit
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering, NoPythonBackend, NopythonTypeInference
 from numba.core.typing.context import Context
-from numba.core.untyped_passes import FixupArgs, IRProcessing, TranslateByteCode
+from numba.core.untyped_passes import FixupArgs
+
+
+class _Interpreter(Interpreter):
+    """Reads bytecode, which has no ``with`` to be mended."""
+
+    def post_process(self, peepholes: Any, func_ir: Any) -> Any:
+        return super().post_process([p for p in peepholes if p is not peep_hole_delete_with_exit], func_ir)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class Translate(FunctionPass):
+    """From bytecode to numba's own language, whose loops begin and end as those of Python's source do."""
+
+    _name = "graphopt_translate"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        """Always True: the state has changed."""
+        made = _Interpreter(state.func_id).interpret(state.bc)
+        made.blocks = transforms.canonicalize_cfg(made.blocks)
+        state.func_ir = made
+        return True
+
+
+class _Lower(Lower):
+    """Writes the instructions of one function."""
+
+    def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
+        """The result of an operator, by the signature that types were inferred by."""
+        signature = self.fndesc.calltypes[expr]
+        operands = [
+            self.context.cast(self.builder, self.loadvar(v.name), self.typeof(v.name), wanted)
+            for v, wanted in zip((expr.lhs, expr.rhs), signature.args, strict=True)
+        ]
+        function = self.context.get_function(self.context.typing_context.resolve_value_type(op), signature)
+        return self.context.cast(self.builder, function(self.builder, operands), signature.return_type, resty)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class Lowering(NativeLowering):
+    """From numba's own language to LLVM's."""
+
+    _name = "graphopt_lower"
+
+    @property
+    def lowering_class(self) -> Any:
+        """What writes a function."""
+        return _Lower
+
 
 PASSES = (
-    (TranslateByteCode, "analyze bytecode"),
+    (Translate, "translate bytecode"),
     (FixupArgs, "fix up arguments"),
-    (IRProcessing, "process IR"),
     (NopythonTypeInference, "infer types"),
-    (IRLegalization, "legalize IR"),
-    (NativeLowering, "lower"),
+    (Lowering, "lower"),
     (NoPythonBackend, "finish"),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -67,9 +67,18 @@ class Linked:
     """What sizes have to be like."""
 
 
-def link(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: Options = BY_RULE) -> Linked:
-    """The program of a lowered graph. UsageError where a node is scheduled by hand that has no nest."""
-    made = Linker(options)
+def link(
+    graph: Graph,
+    facts: Facts,
+    lowered: Mapping[int, Lowering],
+    options: Options = BY_RULE,
+    begun: Callable[[Kernel], object] | None = None,
+) -> Linked:
+    """The program of a lowered graph. UsageError where a node is scheduled by hand that has no nest.
+
+    ``begun`` is called with each kernel as soon as it is written.
+    """
+    made = Linker(options, begun)
     scope = Scope(made, graph, facts, lowered)
     inputs = tuple(scope.port(v) for v in graph.inputs)
     scope.place_outputs()
@@ -119,8 +128,8 @@ def reads(lowering: Lowering) -> Iterable[Value]:
 class Linker:
     """What a program's graph and the bodies in it share: buffers, kernels, functions, names of symbols."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, begun: Callable[[Kernel], object] | None = None) -> None:
+        self.options, self.begun = options, begun
         self.fused: dict[str, Nest] = {}
         self.buffers: list[Buffer] = []
         self.constants: dict[int, Array] = {}
@@ -216,6 +225,8 @@ class Linker:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
                 buffers[b] = self.add(Buffer(b.dtype, shape, "arena"))
+        if emitted.kernel not in self.kernels and self.begun is not None:
+            self.begun(emitted.kernel)
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
         self.parts.append(Part(nodes, made, emitted))
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]

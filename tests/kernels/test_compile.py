@@ -4,6 +4,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from graphopt.errors import CompilationError, UsageError
 from graphopt.kernels import cache, codegen
-from graphopt.kernels.compile import compile_kernels, title
+from graphopt.kernels.compile import Compiling, compile_kernels, title
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu
 from graphopt.runtime.objects import Image, undefined
@@ -102,6 +103,34 @@ def test_workers_compile_what_this_process_would(folder: Path, tmp_path: Path, m
     told: list[int] = []
     assert compile_kernels([scaled(k) for k in range(4)], jobs=2, listener=lambda done, of: told.append(done)) == here
     assert told == [1, 2, 3, 4]
+
+
+def test_kernels_are_compiled_while_others_are_written(folder: Path) -> None:
+    done = threading.Event()
+    with Compiling(jobs=1, listener=lambda *_: done.set()) as compiling:
+        compiling.begin(scaled(2))
+        assert done.wait(60)
+        first, second, third = compiling.objects([scaled(2), scaled(3), scaled(2)])
+    assert first == third != second
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_what_kernels_share_is_compiled_with_them(folder: Path, jobs: int) -> None:
+    call = "convolve_plain_1d(c, 0, 0, n, a, 0, n, b, 0, n, n, n, 1, 1, n, 16, n, n, n, 0, 0, 1, n, 0, n)"
+    text = f"from graphopt.kernels.convolution import convolve_plain_1d\ndef kernel(c, a, b, n, lo, hi):\n    {call}\n"
+    kernels = [Kernel(text + f"    return {k}\n", ("float32",) * 3 + ("size",)) for k in range(2)]
+    made = compile_kernels(kernels, jobs=jobs)
+    assert len(made) == 3
+    assert len(Image(made).entries) == 2
+    assert compile_kernels(kernels[1:]) == made[1:]
+
+
+def test_what_goes_wrong_with_a_listener_is_told(folder: Path) -> None:
+    def listener(done: int, of: int) -> None:
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        compile_kernels([scaled(2)], jobs=1, listener=listener)
 
 
 def test_a_warm_start_imports_no_compiler(folder: Path) -> None:

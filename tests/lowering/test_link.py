@@ -6,6 +6,7 @@ import numpy as np
 
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
+from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import lower
 from graphopt.runtime.steps import Call, Host, Ref, walk
@@ -27,6 +28,14 @@ def test_equal_nests_share_a_kernel() -> None:
     assert calls(twice) == ["Exp", "Exp"]
     other = linked("x: float32[4, 8] y: float32[4, 9] a = Exp(x) b = Exp(y) return a, b")
     assert len(other.kernels) == 2
+
+
+def test_kernels_are_told_once_as_they_are_written() -> None:
+    graph = parse("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) c = Transpose(a, perm=[1, 0]) return b, c")
+    facts, told = infer(graph), list[Kernel]()
+    made = link(graph, facts, lower(graph, facts), begun=told.append)
+    assert tuple(told) == made.kernels
+    assert len(told) == 2
 
 
 def test_a_constant_is_held_once_and_scalars_are_written_into_kernels() -> None:

@@ -1,0 +1,145 @@
+"""Processes that compile kernels, one at a time each, and put what they make into the cache.
+
+Each is an interpreter of its own that reads kernels and answers with how it went. So one that dies takes one kernel
+with it, whose name is known, and nothing of the caller's program is run anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from queue import PriorityQueue
+
+from graphopt.errors import CompilationError
+from graphopt.kernels import cache
+from graphopt.kernels.kernel import Kernel
+
+_WORKER = (
+    "import sys, json; sys.path[:] = json.loads(sys.stdin.readline()); import graphopt.kernels.workers as w; w.serve()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kernel to compile, whose source is in the file ``place``."""
+
+    kernel: Kernel
+    place: Path
+    then: Callable[[str | None], None]
+    """What is called, in some thread, with what was wrong with it."""
+
+
+def serve() -> None:
+    """A worker's life: a kernel on each line of its input, an answer on each line of its output."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
+    for line in sys.stdin:
+        params, place = json.loads(line)
+        problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params)), Path(place))
+        print(json.dumps(problem), file=answers, flush=True)
+
+
+def compile_here(kernel: Kernel, place: Path) -> str | None:
+    """Compile one kernel into the cache; what was wrong with it, as one line."""
+    from graphopt.kernels.codegen import object_code
+
+    try:
+        code = object_code(kernel, place)
+    except Exception as error:  # whatever is wrong with the source, numba and LLVM have exceptions for it
+        place.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+        return _one_line(error)
+    cache.store(place.with_suffix(".o"), code)
+    return None
+
+
+class Workers:
+    """So many processes, each started when there is work for it."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._numbers = count, itertools.count()
+        self._tasks: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
+        self._running: list[subprocess.Popen[str]] = []
+        self._threads = ThreadPoolExecutor(count, "compile")
+        for _ in range(count):
+            self._threads.submit(self._work)
+
+    def submit(self, rank: float, task: Task) -> None:
+        """Have a kernel compiled, before those of higher rank that wait."""
+        self._tasks.put((rank, next(self._numbers), task))
+
+    def close(self) -> None:
+        """Wait until all is compiled, and end the processes."""
+        self._end(inf)
+
+    def kill(self) -> None:
+        """End the processes at once: an interrupt does not wait for what nobody wants any more."""
+        for worker in self._running:
+            worker.kill()
+        self._end(-inf)
+
+    def _end(self, rank: float) -> None:
+        for _ in range(self._count):
+            self._tasks.put((rank, next(self._numbers), None))
+        self._threads.shutdown()
+
+    def _work(self) -> None:
+        """Hand kernels to one worker after another until there are no more."""
+        worker = None
+        while (task := self._tasks.get()[2]) is not None:
+            problem: str | None = "its compiler could not be started"
+            try:
+                if worker is None:
+                    worker = _worker()
+                    self._running.append(worker)
+                problem = _asked(worker, task)
+            except OSError as error:
+                problem = f"its compiler ended: {error}"
+                worker = None
+            finally:
+                task.then(problem)
+        if worker is not None and worker.stdin is not None:
+            worker.stdin.close()
+            worker.wait()
+
+
+def _worker() -> subprocess.Popen[str]:
+    """A new worker, to which no interrupt comes from the terminal: it is this process that ends it."""
+    worker = subprocess.Popen(
+        [sys.executable, "-P", "-c", _WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        process_group=0,
+    )
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(sys.path) + "\n")
+    return worker
+
+
+def _asked(worker: subprocess.Popen[str], task: Task) -> str | None:
+    """Have a worker compile a kernel; what was wrong with it. Raises ``OSError`` where the worker died."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(json.dumps([task.kernel.params, str(task.place)]) + "\n")
+    worker.stdin.flush()
+    answer = worker.stdout.readline()
+    if not answer:
+        raise OSError(f"exit status {worker.wait()}")
+    problem = json.loads(answer)
+    return None if problem is None else str(problem)
+
+
+def _one_line(error: Exception) -> str:
+    """The lines of a message that say what is wrong and where, without colors."""
+    if isinstance(error, CompilationError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
+    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "There are", "- Resolution"))]
+    return f"{type(error).__name__}: {'; '.join(telling[:3])}"
