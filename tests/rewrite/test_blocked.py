@@ -78,3 +78,27 @@ def test_a_network_of_pictures_only_leaves_blocks() -> None:
     found, _ = optimize_graph(network(text), target=SLOW)
     ops = Counter(node.op for node in found.nodes())
     assert (ops["graphopt::Block"], ops["graphopt::Unblock"], ops["graphopt::BlockedConv"]) == (0, 1, 1)
+
+
+def test_pixels_that_only_strides_skip_are_not_computed() -> None:
+    text = """
+    x: float32[1, 32, 13, 12]
+    w1: float32[32, 32, 3, 3]
+    w2: float32[32, 32, 1, 1]
+    w3: float32[64, 32, 1, 1]
+    b: float32[32]
+    a = Conv(x, w1, b, pads=[1, 1, 1, 1])
+    d = Conv(a, w2, b)
+    s = Add(d, x)
+    r = Relu(s)
+    p = Conv(r, w2, strides=[2, 2])
+    q = Conv(r, w3, strides=[2, 2])
+    return p, q
+    """
+    graph = network(text)
+    found, _ = optimize_graph(graph, target=SLOW)
+    shapes = [found.types[node.outputs[0]].shape for node in found.nodes() if "Conv" in node.op]  # type: ignore[union-attr]
+    assert all(shape[2:4] == (7, 6) for shape in shapes), shapes
+    x = {"x": np.random.default_rng(1).standard_normal((1, 32, 13, 12)).astype(np.float32)}
+    want, got = run(graph, x), run(found, x)
+    assert all(error(want[name], got[name]) <= 1 for name in want)
