@@ -47,7 +47,7 @@ def _kind(tensor: Tensor, stage: Stage) -> Kind:
     if isinstance(stage, Procedure):
         return Kind.ANCHOR if stage.stores_once else Kind.OPAQUE
     if isinstance(stage, Reduced):
-        return Kind.ANCHOR if any(map(_is_product, stage.reduction.values)) else Kind.REDUCTION
+        return Kind.ANCHOR if any(_is_product(v, stage) for v in stage.reduction.values) else Kind.REDUCTION
     own = tuple(a.var for a in stage.axes)
     found = Kind.ELEMENTWISE
     for load in loads_of(stage):
@@ -68,12 +68,21 @@ def _is_broadcast(load: Load, own: tuple[Var, ...]) -> bool:
     return True
 
 
-def _is_product(value: Expr) -> bool:
-    """Whether the value multiplies what is loaded from two tensors."""
+def _is_product(value: Expr, stage: Reduced) -> bool:
+    """Whether the value multiplies what is loaded from two tensors, and elements of one serve several results."""
+    results = {a.var for a in stage.axes if a.extent != Const(1)}
     return any(
-        isinstance(e, Apply) and e.fn == "mul" and all(any(isinstance(x, Load) for x in walk(a)) for a in e.args)
+        isinstance(e, Apply)
+        and e.fn == "mul"
+        and all(any(isinstance(x, Load) for x in walk(a)) for a in e.args)
+        and any(isinstance(x, Load) and not results <= _used(x) for x in walk(e))
         for e in walk(value)
     )
+
+
+def _used(load: Load) -> frozenset[Var]:
+    """The variables on which it depends what is loaded."""
+    return frozenset(v for i in load.indices for v in variables(i))
 
 
 def loads_of(stage: Elements | Reduced) -> Iterator[Load]:
@@ -108,5 +117,4 @@ def points(stage: Stage) -> tuple[Axis, ...]:
 
 def is_repeated(load: Load, stage: Stage) -> bool:
     """Whether the same element is loaded at several points of a stage."""
-    used = frozenset(v for i in load.indices for v in variables(i))
-    return not {a.var for a in points(stage)} <= used
+    return not {a.var for a in points(stage)} <= _used(load)

@@ -32,6 +32,10 @@ CASES = {
         X + W + "y = Transpose(MatMul(x, w), perm=[1, 0]) return y",
         ["MatMul", "Transpose"],
     ),
+    "a sum and the normalization of its rows": (
+        X + "r: float32[8, 16] s: float32[16] y = LayerNormalization(Add(x, r), s) return y",
+        ["Add+LayerNormalization"],
+    ),
     "what is cheap is done again in a reduction": (X + "y = ReduceSum(Mul(x, x), [1]) return y", ["Mul+ReduceSum"]),
     "what is dear is done in a reduction that reads it once": (
         X + "y = ReduceSum(Exp(x), [1]) return y",

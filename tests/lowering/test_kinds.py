@@ -22,6 +22,11 @@ KINDS: dict[str, tuple[Tensor, Kind]] = {
         compute.compute((4, 3), lambda i, j: compute.sum(X[i, K.var] * W[K.var, j], K)),
         Kind.ANCHOR,
     ),
+    "a product with a vector": (compute.compute((4,), lambda i: compute.sum(X[i, K.var] * B[K.var], K)), Kind.ANCHOR),
+    "squares of distances": (
+        compute.compute((4,), lambda i: compute.sum((X[i, K.var] - C[i, 0]) * (X[i, K.var] - C[i, 0]), K)),
+        Kind.REDUCTION,
+    ),
 }
 
 
