@@ -13,7 +13,7 @@ from graphopt.kernels.vector_type import elementwise
 
 
 def _exp(x: Value) -> Value:
-    """``exp(x)``, within 1 ulp; it overflows and underflows as the exact result does."""
+    """``exp(x)``, within 1.2 ulps; it overflows and underflows as the exact result does."""
     return exponential.exp(x)
 
 
