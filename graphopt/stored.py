@@ -13,7 +13,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache as remembered
@@ -22,11 +21,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from graphopt import digests
 from graphopt.calibration.store import digest
 from graphopt.compilation import CompileReport, Settings
 from graphopt.errors import ReadError, UsageError
 from graphopt.kernels import cache
-from graphopt.runtime import cpu, saved
+from graphopt.runtime import saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 
@@ -35,8 +35,6 @@ LARGEST = 1 << 30
 MOST = 1 << 31
 """Bytes that all programs take at most."""
 
-_PIECE = 1 << 22
-"""Bytes of a model that are digested at a time."""
 _PACKAGE = Path(__file__).resolve().parent
 _PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
 _REPORT = "report.json"
@@ -69,7 +67,7 @@ def place_of(model: Any, settings: Settings) -> Place | None:
         return None
     try:
         stamp = _stamp(model)
-        content = _of_file(Path(model)) if isinstance(model, str | Path) else sha256(model).hexdigest()
+        content = digests.of_file(Path(model)) if isinstance(model, str | Path) else sha256(model).hexdigest()
     except OSError:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
@@ -98,17 +96,16 @@ def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
     try:
         told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
-        if told["constants"] != _of_file(place.folder / saved.CONSTANTS_FILE):
+        if told["constants"] != digests.of_file(place.folder / saved.CONSTANTS_FILE):
             raise ReadError("its constants are damaged")
         program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
         report = CompileReport((), int(told["kernels"]), int(told["calls"]))
     except FileNotFoundError:
         return None
     except (ReadError, OSError, ValueError, LookupError, TypeError):
-        _drop(place.folder)
+        cache.drop(place.folder)
         return None
-    with suppress(OSError):
-        os.utime(place.folder)
+    cache.use(place.folder)
     return program, report
 
 
@@ -119,42 +116,21 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
         return
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
-    told: dict[str, object] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     above = place.folder.parent
     with suppress(OSError, ReadError, UsageError):  # a program that cannot be kept runs all the same
-        _prune(above, MOST - size)
+        cache.prune(above, MOST - size)
         made = Path(tempfile.mkdtemp(prefix=".", dir=above))
         try:
             saved.save(program, made)
-            told["constants"] = _of_file(made / saved.CONSTANTS_FILE)
+            told["constants"] = digests.of_file(made / saved.CONSTANTS_FILE)
             (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
             if not (place.folder / _REPORT).exists():
-                _drop(place.folder)
+                cache.drop(place.folder)
             os.rename(made, place.folder)  # fails where another process was quicker
+            digests.remember(place.folder / saved.CONSTANTS_FILE, told["constants"])
         finally:
             shutil.rmtree(made, ignore_errors=True)
-
-
-def _prune(folder: Path, most: int) -> None:
-    """Drop what was used longest ago, until no more than so many bytes are left."""
-    found = []
-    for place in folder.iterdir():
-        with suppress(OSError):  # another process may be dropping it too
-            found.append((place.stat().st_mtime_ns, sum(f.stat().st_size for f in place.iterdir()), place))
-    total = sum(size for _, size, _ in found)
-    for _, size, place in sorted(found):
-        if total <= most:
-            return
-        shutil.rmtree(place, ignore_errors=True)
-        total -= size
-
-
-def _drop(place: Path) -> None:
-    """Remove what lies in a program's place, whatever it is."""
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place, ignore_errors=True)
-    else:
-        place.unlink(missing_ok=True)
 
 
 def _is_foreign(dtype: str) -> bool:
@@ -173,18 +149,6 @@ def _stamp(model: Any) -> object:
         return None
     found = os.stat(model)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _of_file(path: Path) -> str:
-    """A digest of a file's content, to which all cores contribute."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-
-        def piece(start: int) -> bytes:
-            return sha256(os.pread(file.fileno(), _PIECE, start)).digest()
-
-        with ThreadPoolExecutor(cpu.cores()) as threads:
-            return sha256(b"".join(threads.map(piece, range(0, size, _PIECE)))).hexdigest()
 
 
 @remembered

@@ -67,7 +67,8 @@ PARTS = {
         "runtime",
         "steps",
     },
-    "stored": {"calibration", "compilation", "kernels", "pipeline", "runtime"},
+    "digests": {"kernels", "runtime"},
+    "stored": {"calibration", "compilation", "digests", "kernels", "pipeline", "runtime"},
     "pipelines": {"calibration", "ir", "lowering", "optimize", "rewrite", "target"},
     "dispatch": {"ir", "lowering", "rewrite"},
     "compile": {

@@ -1,14 +1,18 @@
 """Where object code and programs are kept between runs: folders that only their user may touch.
 
 A kernel's files are named by a digest of all that its object code depends on, so that nothing stale is
-ever found: ``<digest>.py`` is the source, ``<digest>.o`` the object code behind a checksum.
+ever found: ``<digest>.py`` is the source, ``<digest>.o`` the object code behind a checksum. What was used longest ago
+goes where kernels take more than ``MOST`` bytes.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
+import time
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +25,12 @@ from graphopt.runtime import cpu
 VARIABLE = "GRAPHOPT_CACHE"
 """The environment variable that names another folder than the user's own cache folder."""
 
+MOST = 1 << 28
+"""Bytes that all kernels take at most, more or less: it is seen to once in a while."""
+
 _MARK = b"graphopt object 1\n"
+_WHILE = 3600.0
+"""Seconds after which kernels are counted again."""
 
 
 def folder(name: str = "kernels") -> Path:
@@ -56,6 +65,46 @@ def stored(place: Path) -> bytes | None:
     head = len(_MARK) + 32
     code = content[head:]
     return code if content[:head] == _MARK + sha256(code).digest() else None
+
+
+def use(place: Path) -> None:
+    """Note that a file is of use."""
+    with suppress(OSError):
+        os.utime(place)
+
+
+def prune(folder: Path, most: int) -> None:
+    """Drop the files and folders within a folder that were used longest ago, until no more than so many bytes are
+    left."""
+    found = []
+    for place in folder.iterdir():
+        with suppress(OSError):  # another process may be dropping it too
+            inside = place.iterdir() if place.is_dir() else (place,)
+            found.append((place.stat().st_mtime_ns, sum(f.stat().st_size for f in inside), place))
+    total = sum(size for _, size, _ in found)
+    for _, size, place in sorted(found):
+        if total <= most:
+            return
+        drop(place)
+        total -= size
+
+
+def prune_kernels() -> None:
+    """Drop the kernels that were used longest ago, where there are too many and nobody looked lately."""
+    place, looked = folder(), folder().parent / "kernels-counted"
+    with suppress(OSError):
+        if looked.exists() and abs(time.time() - looked.stat().st_mtime) < _WHILE:
+            return
+        looked.touch()
+        prune(place, MOST)
+
+
+def drop(place: Path) -> None:
+    """Remove what lies in a place, whatever it is."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def store(place: Path, code: bytes) -> None:

@@ -85,6 +85,8 @@ class Compiling:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._workers is not None:
             (self._workers.kill if kind else self._workers.close)()
+        if self._missing:
+            cache.prune_kernels()
 
     def begin(self, kernel: Kernel) -> None:
         """Have a kernel compiled, where it is neither cached nor under way."""
@@ -94,6 +96,7 @@ class Compiling:
                 return
             code = cache.stored(self._place / f"{name}.o")
             if code is not None:
+                cache.use(self._place / f"{name}.o")
                 self._take(name, code)
                 return
             cache.write(self._place / f"{name}.py", kernel.source.encode())

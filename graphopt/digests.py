@@ -1,0 +1,78 @@
+"""Digests of what files hold; those of large files are remembered as long as the files are not written to.
+
+That a file is the same is told as git tells it: by the device and the number that it has there, its size, and the times
+of its last write and its last change, none of which are recent. Digests lie in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from graphopt.errors import UsageError
+from graphopt.kernels import cache
+from graphopt.runtime import cpu
+
+PIECE = 1 << 22
+"""Bytes that are digested at a time. A file of no more than that is digested whenever it is asked for."""
+MOST = 1 << 20
+"""Bytes that all digests take at most."""
+_RECENT = 3.0
+"""Seconds within which a file may be written to again, and have the same times: those of some file systems are even."""
+
+
+def of_file(path: Path) -> str:
+    """A digest of a file's content. Raises ``OSError`` where it cannot be read."""
+    stamp = _stamp(path)
+    if stamp[2] <= PIECE:
+        return _of_content(path)
+    place = _place(stamp)
+    with suppress(OSError, ValueError, TypeError):
+        known, digest = json.loads(place.read_text(encoding="utf-8"))
+        if known == stamp and isinstance(digest, str):
+            os.utime(place)
+            return digest
+    is_settled = time.time() - max(stamp[3:]) / 1e9 > _RECENT
+    digest = _of_content(path)
+    if is_settled and _stamp(path) == stamp:
+        _keep(place, stamp, digest)
+    return digest
+
+
+def remember(path: Path, digest: str) -> None:
+    """Take a digest for that of a file which nobody else writes to. Raises ``OSError`` where there is no such file."""
+    stamp = _stamp(path)
+    if stamp[2] > PIECE:
+        _keep(_place(stamp), stamp, digest)
+
+
+def _keep(place: Path, stamp: list[int], digest: str) -> None:
+    with suppress(OSError, UsageError):  # then it is worked out again
+        cache.prune(place.parent, MOST)
+        cache.write(place, json.dumps([stamp, digest]).encode())
+
+
+def _place(stamp: list[int]) -> Path:
+    return cache.folder("digests") / f"{stamp[0]:x}-{stamp[1]:x}"
+
+
+def _stamp(path: Path) -> list[int]:
+    found = os.stat(path)
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _of_content(path: Path) -> str:
+    """A digest to which all cores contribute."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+
+        def piece(start: int) -> bytes:
+            return sha256(os.pread(file.fileno(), PIECE, start)).digest()
+
+        with ThreadPoolExecutor(cpu.cores()) as threads:
+            return sha256(b"".join(threads.map(piece, range(0, size, PIECE)))).hexdigest()
