@@ -27,13 +27,13 @@ SET: Final = 5
 ADD: Final = 6
 """Argument of a word's address, what is added to the word."""
 
-# a team is 64 words, so that what several threads write lies in cache lines of its own
+# what several threads of a team write lies in cache lines of its own
 GENERATION: Final = 0
 """Counts the pieces of work handed out; the members wait for it."""
 SLEEPING: Final = 1
 """How many members sleep."""
 REMAINING: Final = 8
-"""How many members have not finished the piece of work."""
+"""How many ranges of the piece of work are not finished."""
 WAITING: Final = 9
 """Whether the caller sleeps until they have."""
 STATUS: Final = 16
@@ -48,7 +48,12 @@ SPINS: Final = 28
 ACTIVE: Final = 29
 """Whether a program is running, so that looking out for work is worth while."""
 STOPPED: Final = 30
-TEAM_WORDS: Final = 64
+BEGUN: Final = 64
+"""How many of its ranges of the piece of work are begun, for each thread in a cache line of its own."""
+LINE: Final = 8
+"""Words of a cache line."""
+RANGES: Final = 4
+"""Ranges that a piece of work has for each thread."""
 
 STAMP_WIDTH: Final = 3
 """Words of an instruction's profile: when it began first, its nanoseconds in all, how often it ran."""

@@ -59,7 +59,7 @@ class Team:
         self.has_ended = False
         self.process, self.threads = os.getpid(), threads
         self._keep = keep
-        self._words = words(table.TEAM_WORDS)
+        self._words = words(table.BEGUN + table.LINE * threads)
         self.address = address(self._words)
         self._words[table.MEMBERS] = threads
         self._words[table.SPINS] = _SPINS if threads <= cpu.cores() else 0

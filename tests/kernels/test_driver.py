@@ -59,10 +59,10 @@ def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = 
 
 def test_the_driver_and_python_agree_on_numbers() -> None:
     names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "SERVE"]
-    names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH"]
+    names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH", "RANGES"]
     assert [getattr(source, n) for n in names] == [getattr(table, n) for n in names]
     team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
-    for name in [*team, "SPINS", "ACTIVE", "STOPPED"]:
+    for name in [*team, "SPINS", "ACTIVE", "STOPPED", "BEGUN", "LINE"]:
         assert getattr(source, name) == 8 * getattr(table, name), name
 
 
@@ -135,6 +135,14 @@ def test_members_sleep_and_wake(drive: Any, image: Image, team: Team) -> None:
             time.sleep(0.001)
         run(drive, [[table.CALL, image.entries[1], 0, 2, 1]], [address(a), 0, 8], team)
     assert a.tolist() == [20] * 8
+
+
+def test_nobody_waits_for_a_member_that_does_not_come(drive: Any, image: Image) -> None:
+    made = Team(3, lambda *_: 0, image)  # its threads have gone
+    a = np.zeros(100, np.int64)
+    touch = [table.CALL, image.entries[1], 0, 2, 1]
+    assert run(drive, [touch] * 5, [address(a), 0, 100], made) == (0, [0, 0])
+    assert a.tolist() == [5] * 100
 
 
 def test_a_team_ends(drive: Any, image: Image) -> None:
