@@ -79,6 +79,57 @@ def _far_apart(b, base, ldb, rest, runs, starts, lows, highs, step, other):  # t
 
 
 @njit(error_model="numpy")
+def _lay_any(to, at, total, b, ldb, start, depth, runs, starts, lows, highs, step, other):  # type: ignore[no-untyped-def]
+    """Channels of a vector of pixels that lie in any number of runs; and what they add up to."""
+    for c in range(0, depth, 4):
+        base, rest, quad = start + c * ldb, min(depth - c, 4), other
+        if step > 2:
+            quad = _far_apart(b, base, ldb, rest, runs, starts, lows, highs, step, other)
+        else:
+            for r in range(runs):
+                low, high, place = load(lows, r, 1), load(highs, r, 1), base + load(starts, r, 1)
+                if step == 1:
+                    quad = load_windows(b, place, ldb, rest, low, high, quad, 1, LANES)
+                else:
+                    quad = load_windows(b, place, ldb, rest, low, high, quad, 2, LANES)
+        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
+        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
+    return total
+
+
+@njit(error_model="numpy")
+def _lay_run(to, at, total, b, ldb, place, depth, low, high, step, other):  # type: ignore[no-untyped-def]
+    """Channels of a vector of pixels that lie in one run; and what they add up to."""
+    for c in range(0, depth, 4):
+        rest = min(depth - c, 4)
+        if step == 1:
+            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 1, LANES)
+        else:
+            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 2, LANES)
+        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
+        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
+    return total
+
+
+@njit(error_model="numpy")
+def _lay_runs(to, at, total, b, ldb, start, depth, starts, lows, highs, step, other):  # type: ignore[no-untyped-def]
+    """The same for pixels that lie in two runs."""
+    low, high, place = load(lows, 0, 1), load(highs, 0, 1), start + load(starts, 0, 1)
+    begin, end, there = load(lows, 1, 1), load(highs, 1, 1), start + load(starts, 1, 1)
+    for c in range(0, depth, 4):
+        rest = min(depth - c, 4)
+        if step == 1:
+            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 1, LANES)
+            quad = load_windows(b, there + c * ldb, ldb, rest, begin, end, quad, 1, LANES)
+        else:
+            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 2, LANES)
+            quad = load_windows(b, there + c * ldb, ldb, rest, begin, end, quad, 2, LANES)
+        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
+        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
+    return total
+
+
+@njit(error_model="numpy")
 def _lay_windows(  # type: ignore[no-untyped-def]
     to, b, ldb, line, fill, pixel, count, tap, taps, start, depth, starts, lows, highs,
     kernel_x, height, width, wide, step_y, step_x, apart_y, apart_x, before_y, before_x,
@@ -101,29 +152,15 @@ def _lay_windows(  # type: ignore[no-untyped-def]
                 store(highs, runs, high)
                 runs += 1
             x, y, lane = 0, y + 1, lane + many
-        begin = 0
-        if runs == 1 and step_x == 1:
-            begin, low, high = depth // 4 * 4, load(lows, 0, 1), load(highs, 0, 1)
-            place = start * ldb + load(starts, 0, 1)
-            for c in range(0, begin, 4):
-                quad = load_windows(b, place + c * ldb, ldb, 4, low, high, other, 1, LANES)
-                store_quads(to, at, quad)
-                total = add_quads(total, to, at, LANES, SIGNED, DOT)
-                at += 4 * PANEL
-        for c in range(begin, depth, 4):
-            base, rest, quad = (start + c) * ldb, min(depth - c, 4), other
-            if step_x > 2:
-                quad = _far_apart(b, base, ldb, rest, runs, starts, lows, highs, step_x, other)
-            else:
-                for r in range(runs):
-                    low, high, place = load(lows, r, 1), load(highs, r, 1), base + load(starts, r, 1)
-                    if step_x == 1:
-                        quad = load_windows(b, place, ldb, rest, low, high, quad, 1, LANES)
-                    else:
-                        quad = load_windows(b, place, ldb, rest, low, high, quad, 2, LANES)
-            store_quads(to, at, quad & int32((1 << (8 * rest)) - 1))
-            total = add_quads(total, to, at, LANES, SIGNED, DOT)
-            at += 4 * PANEL
+        first = start * ldb
+        if runs == 1 and step_x <= 2:
+            first += load(starts, 0, 1)
+            total = _lay_run(to, at, total, b, ldb, first, depth, load(lows, 0, 1), load(highs, 0, 1), step_x, other)
+        elif runs == 2 and step_x <= 2:
+            total = _lay_runs(to, at, total, b, ldb, first, depth, starts, lows, highs, step_x, other)
+        else:
+            total = _lay_any(to, at, total, b, ldb, first, depth, runs, starts, lows, highs, step_x, other)
+        at += -(-depth // 4) * 4 * PANEL
     return total
 
 
@@ -142,6 +179,8 @@ def kernel(  # type: ignore[no-untyped-def]
     column_sums, column_terms = stack(PANEL, int32), stack(PANEL, int32)
     starts, lows, highs = stack(LANES, int64), stack(LANES, int64), stack(LANES, int64)
     taps = kernel_y * kernel_x
+    if taps == 1 and max(step_y, step_x) == 1 and max(before_y, before_x) == 0 and line == width and wide == width:
+        wide, width, height = height * width, height * width, int64(1)  # all lines are one
     quads = max(-(-k // 4), 1)
     deep = -(-quads // -(-quads // DEPTH)) * 4
     together = DEPTH // min(deep // 4, DEPTH)

@@ -339,6 +339,10 @@ def cast(x: Value, dtype: Any) -> Value:
 
 def saturate(x: Value, dtype: Any) -> Value:
     """``x`` held to the range of an integer dtype and cast to it, truncated where it is a float; NaN gives 0."""
+    if is_float(x.dtype) and width(dtype) <= 16:  # both ends are floats: what lies beyond them, NaN too, is replaced
+        x = select(isnan(x), x.number(0.0), x) if dtype.minval < 0 else x
+        x = select(x > dtype.minval, x, x.number(dtype.minval))
+        return cast(select(x < dtype.maxval, x, x.number(dtype.maxval)), dtype)
     if is_float(x.dtype):
         x = select(isnan(x), x.number(0.0), x)
         x = select(x < dtype.minval, x.number(dtype.minval), x)

@@ -31,13 +31,23 @@ SUMS = "int32"
 def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr], axis: int) -> Expr:
     """The scale or zero point of an element, the op's k-th input: a vector goes along the axis of the shape, anything
     else is broadcast."""
-    known = scalar(op, k)
+    known = _same(op, k)
     if known is not None:
         return known
     tensor = op.input(k)
     if tensor.rank == 1:
         return broadcast(tensor, shape[axis : axis + 1 or None], at[axis : axis + 1 or None])
     return broadcast(tensor, shape, at)
+
+
+def _same(op: Operation, k: int) -> Const | None:
+    """The element of the k-th input, a vector at most, where it is known and all are the same."""
+    fact = op.facts[k]
+    constant = None if fact is None else fact.constant
+    if constant is None or len(constant.shape) > 1 or not constant.size:
+        return scalar(op, k)
+    elements = constant.array.reshape(-1)
+    return const(elements[0].item(), constant.dtype) if (elements == elements[0]).all() else None
 
 
 def _shifted(op: Operation, x: Tensor, zero: int, axis: int) -> Tensor:
@@ -71,7 +81,7 @@ def _counted(op: Operation, k: int, zero: int) -> Operand:
     """An operand of a convolution, which stands at k, counted from the zero point that stands at ``zero``."""
     if not op.has(zero):
         return operand(op.input(k), None, None)
-    known = scalar(op, zero)
+    known = _same(op, zero)
     return operand(op.input(k), op.input(zero), None if known is None else cast(known, SUMS))
 
 

@@ -1,0 +1,77 @@
+"""Convolutions of bytes in programs: exact beside numpy, whatever the windows, groups, signs and zero points."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Array
+from tests.lowering.test_integer_products import bytes_, compiled, kernels, one
+
+
+def sums(x: Array, w: Array, zx: int, zw: Array, pads: int, stride: int, dilation: int, group: int) -> Array:
+    """The convolution, place by place in the window."""
+    n, channels = x.shape[:2]
+    size = [
+        (s + 2 * pads - (k - 1) * dilation - 1) // stride + 1 for s, k in zip(x.shape[2:], w.shape[2:], strict=True)
+    ]
+    padded = np.zeros((n, channels, *(s + 2 * pads for s in x.shape[2:])), np.int64)
+    padded[:, :, pads : pads + x.shape[2], pads : pads + x.shape[3]] = x.astype(np.int64) - zx
+    weights = w.astype(np.int64) - zw.reshape(-1, 1, 1, 1)
+    out = np.zeros((n, w.shape[0], *size), np.int64)
+    share = w.shape[0] // group
+    for g, i, j in itertools.product(range(group), range(w.shape[2]), range(w.shape[3])):
+        own = padded[:, g * w.shape[1] : (g + 1) * w.shape[1], i * dilation :, j * dilation :]
+        seen = own[:, :, ::stride, ::stride][:, :, : size[0], : size[1]]
+        part = slice(g * share, (g + 1) * share)
+        out[:, part] += np.einsum("nchw,oc->nohw", seen, weights[part, :, i, j])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "pads", "stride", "dilation", "group"),
+    [
+        ((2, 5, 9, 20), (7, 5, 3, 3), 1, 1, 1, 1),
+        ((1, 6, 11, 13), (12, 3, 3, 2), 1, 2, 1, 2),
+        ((1, 9, 6, 7), (5, 9, 1, 1), 0, 1, 1, 1),
+        ((1, 4, 15, 40), (300, 4, 2, 3), 2, 3, 2, 1),
+    ],
+)
+@pytest.mark.parametrize("open_", [False, True])
+def test_convolutions_of_constants(shape, weights, pads, stride, dilation, group, open_):
+    x, w = bytes_(*shape), bytes_(*weights, dtype="int8")
+    attrs = {"pads": [pads] * 4, "strides": [stride] * 2, "dilations": [dilation] * 2, "group": group}
+    program, got = compiled("ConvInteger", [x, w, one(77, "uint8")], (1, 2), open_, **attrs)
+    assert kernels(program) == {"integer_windows_int8_uint8"}
+    assert program.report.calls == 1
+    assert np.array_equal(got, sums(x, w, 77, np.zeros(1, int), pads, stride, dilation, group))
+
+
+@pytest.mark.parametrize("signs", [("uint8", "uint8"), ("int8", "int8")])
+def test_zero_points_of_channels(signs):
+    x, w, bias = bytes_(1, 8, 5, 6, dtype=signs[0]), bytes_(6, 8, 3, 3, dtype=signs[1]), np.arange(6, dtype=np.int32)
+    scales, zeros = np.linspace(0.1, 0.2, 6).astype(np.float32), bytes_(6, dtype=signs[1], seed=3)
+    inputs = [x, one(0.02), one(9, signs[0]), w, scales, zeros, one(2.0), one(5, signs[0]), bias]
+    program, got = compiled("QLinearConv", inputs, range(1, 9), open_=False)
+    assert kernels(program) == {f"integer_windows_{signs[1]}_{signs[0]}"}
+    total = sums(x, w, 9, zeros, 0, 1, 1, 1) + bias.reshape(-1, 1, 1)
+    factors = np.float32(0.02) * scales / np.float32(2.0)
+    info = np.iinfo(signs[0])
+    want = np.clip(np.rint(total.astype(np.float32) * factors.reshape(-1, 1, 1)) + 5, info.min, info.max)
+    assert np.array_equal(got, want.astype(signs[0]))
+
+
+def test_weights_and_zero_points_that_are_inputs():
+    x, w = bytes_(1, 4, 7, 8), bytes_(5, 4, 3, 3)
+    program, got = compiled("ConvInteger", [x, w, one(3, "uint8"), one(200, "uint8")], (), open_=False)
+    assert kernels(program) == {"integer_windows_uint8_uint8"}
+    assert np.array_equal(got, sums(x, w, 3, np.array([200]), 0, 1, 1, 1))
+
+
+def test_each_channel_by_itself_is_no_product():
+    x, w = bytes_(1, 40, 7, 8), bytes_(40, 1, 3, 3, dtype="int8")
+    program, got = compiled("ConvInteger", [x, w, one(3, "uint8")], (1, 2), open_=False, group=40)
+    assert kernels(program) == set()
+    assert np.array_equal(got, sums(x, w, 3, np.zeros(1, int), 0, 1, 1, 40))
