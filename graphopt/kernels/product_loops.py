@@ -20,10 +20,11 @@ RIGHT = 13000
 
 
 @njit(error_model="numpy")
-def _lay_rows(to, a, row, step, height, tall, depth):  # type: ignore[no-untyped-def]
+def _lay_rows(to, a, row, step, height, tall, tiles, depth):  # type: ignore[no-untyped-def]
     """Panels of rows of the first operand, each as a tile reads them: those of a step side by side."""
-    for i in range(0, height, tall):
-        own = offset(to, i // tall * ROWS * depth)
+    for t in range(tiles):
+        i = t * tall
+        own = offset(to, t * ROWS * depth)
         count = min(tall, height - i)
         if step == 1:
             for p in range(0, depth, LANES):
@@ -55,16 +56,20 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form):  # type: ignore[no-unty
     right = stack(RIGHT, DTYPE)
     most = -(-m // (-(-m // HEIGHT) * ROWS)) * ROWS if m > 0 else 1
     deep = -(-k // -(-k // DEPTH)) if k > 0 else 1
-    lays = n > PANEL  # else each element would be moved to be read once
     for top in range(0, m, most):
         height = min(most, m - top)
-        panels = -(-height // ROWS)
-        tall = -(-height // panels)
+        tiles = (height + (ROWS - 1)) // ROWS
+        tall = -(-height // tiles)
+        last = height - (tiles - 1) * tall
+        full = tiles if last == tall else tiles - 1
+        # what is not read often enough is not moved: rows by few panels of columns, columns by few tiles of rows
+        is_near = form == 1 and tiles < 6
+        lays = n > 2 * PANEL and not is_near
         for begin in range(0, max(k, 1), deep):
             depth = min(deep, k - begin)
             near = offset(a, top * row + begin * step)
             if lays:
-                _lay_rows(left, near, row, step, height, tall, depth)
+                _lay_rows(left, near, row, step, height, tall, tiles, depth)
             for j in range(0, n, PANEL):
                 width = min(PANEL, n - j)
                 side, far = right, int64(PANEL)
@@ -72,20 +77,35 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form):  # type: ignore[no-unty
                 if form == 0:
                     side = offset(b, j // PANEL * ldb + begin * PANEL)
                     if j + PANEL < n:  # what comes next is fetched meanwhile
-                        soon, pace = offset(side, ldb), -(-PANEL // panels)
-                elif form == 1 and panels < 6:  # it is not read often enough to be moved
+                        soon, pace = offset(side, ldb), -(-PANEL // tiles)
+                elif is_near:
                     side, far = offset(b, begin * ldb + j), ldb
                 else:
                     _lay_columns(
                         right, offset(b, begin * ldb + j if form == 1 else j * ldb + begin), ldb, form, width, depth
                     )
-                for i in range(0, height, tall):
-                    at, own = offset(c, (top + i) * ldc + j), offset(left, i // tall * ROWS * depth)
-                    ahead = offset(soon, i // tall * pace * depth)
-                    count, adds = min(tall, height - i), begin > 0
+                at, adds = offset(c, top * ldc + j), begin > 0
+                for part in range(2):  # whole tiles, and a last one of fewer rows
+                    first, count = (full, last) if part else (0, tall)
+                    number = tiles - full if part else full
+                    to, ahead = offset(at, first * tall * ldc), offset(soon, first * pace * depth)
+                    own = offset(near, first * tall * row)
+                    if number == 0:
+                        continue
                     if lays:
-                        tile(at, ldc, own, 1, ROWS, side, far, count, width, depth, adds, ahead, pace, ROWS, LANES)
+                        own = offset(left, first * ROWS * depth)
+                        tile(
+                            to, ldc, own, 1, ROWS, side, PANEL, count, width, depth, adds, ahead, pace, number,
+                            ROWS * depth, ROWS, LANES,
+                        )  # fmt: skip
+                    elif step == 1:
+                        tile(
+                            to, ldc, own, row, 1, side, far, count, width, depth, adds, ahead, pace, number,
+                            tall * row, ROWS, LANES,
+                        )  # fmt: skip
                     else:
-                        own = offset(near, i * row)
-                        tile(at, ldc, own, row, step, side, far, count, width, depth, adds, ahead, pace, ROWS, LANES)
+                        tile(
+                            to, ldc, own, 1, step, side, far, count, width, depth, adds, ahead, pace, number,
+                            tall, ROWS, LANES,
+                        )  # fmt: skip
     return 0

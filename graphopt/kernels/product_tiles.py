@@ -22,10 +22,12 @@ from graphopt.kernels.values import Value
 from graphopt.kernels.vector_type import function, literal
 
 _WORD = llvm.IntType(64)
+_WORDS = 11
+"""Sizes and distances behind a tile's four pointers."""
 _CHAINS = 8
 """Sums that are to run side by side: a multiply-add takes four cycles, and two start in each."""
-_ROUND = 2
-"""Products of each sum in a round, at least, where addresses are numbers: what counts the rounds is to cost little."""
+_ROUND = 4
+"""Products of each sum in a round, at least: what counts the rounds, and moves addresses on, is to cost little."""
 _APART = 3
 """Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
 
@@ -33,18 +35,20 @@ _APART = 3
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """A tile's rows, vectors in a row, lanes in a vector; whether its last vector may be of fewer lanes; how far apart
-    the rows' next elements lie, where the rows lie side by side, else 0."""
+    rows, and a row's elements, lie in the first operand, and rows in the second, where that is known, else 0."""
 
     rows: int
     vectors: int
     lanes: int
     masked: bool
+    row: int
     step: int
+    ldb: int
 
     @property
     def name(self) -> str:
-        ways = ("_masked" if self.masked else "") + ("_laid" if self.step else "")
-        return f"tile_{self.rows}x{self.vectors}x{self.lanes}{ways}"
+        masked = "_masked" if self.masked else ""
+        return f"tile_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.ldb}{masked}"
 
     @property
     def sides(self) -> int:
@@ -54,76 +58,72 @@ class _Shape:
     @property
     def round(self) -> int:
         """Products of each sum in a round of the loop."""
-        return max(self.sides, _ROUND) if self.step else self.sides
+        return max(self.sides, _ROUND)
 
 
 def _tile(
     c: Any, ldc: Any, a: Any, row: Any, step: Any, b: Any, ldb: Any, m: Any, n: Any, k: Any, adds: Any, ahead: Any,
-    pace: Any, most: Any, lanes: Any,
+    pace: Any, tiles: Any, apart: Any, most: Any, lanes: Any,
 ) -> Any:  # fmt: skip
-    """``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, most, lanes)``: ``c = a @ b``, where it ``adds``
-    ``c += a @ b``.
+    """``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, tiles, apart, most, lanes)``: ``c = a @ b``,
+    where it ``adds`` ``c += a @ b``, for some ``tiles`` below each other.
 
-    ``m``, at most ``most``, are its rows; ``n``, at most two vectors of ``lanes``, its columns; ``k`` the products of
-    each sum. ``a[i, p]`` lies at ``i * row + p * step``, ``b[p, j]`` at ``p * ldb + j``, ``c[i, j]`` at
-    ``i * ldc + j``. With each product, memory is fetched that will be needed soon: from ``ahead`` on, every ``pace``
-    elements.
+    ``m``, at most ``most``, are the rows of each; ``n``, at most two vectors of ``lanes``, the columns; ``k`` the
+    products of each sum. ``a[i, p]`` lies at ``i * row + p * step``, where the next tile's rows begin ``apart`` from
+    those of the one before; ``b[p, j]`` at ``p * ldb + j``, ``c[i, j]`` at ``i * ldc + j``. Meanwhile memory is
+    fetched that will be needed soon: from ``ahead`` on, ``pace`` elements with each product. ``row`` or ``step`` is a
+    number in the source, and the other, or ``ldb``, may be.
     """
     if not all(isinstance(p, types.CPointer) and p.dtype == c.dtype for p in (a, b, c)):
         raise TypingError(f"a tile of {a} and {b} into {c}: expected pointers to one dtype")
     width, rows = literal(lanes, "lanes"), literal(most, "most")
-    is_laid = isinstance(row, types.IntegerLiteral) and isinstance(step, types.IntegerLiteral)
-    apart = literal(step, "step") if is_laid else 0
+    known = [literal(x, "distance") if isinstance(x, types.IntegerLiteral) else 0 for x in (row, step, ldb)]
 
-    def trace(c: Pointer, ldc: Value, a: Pointer, row: Value, step: Value, b: Pointer, ldb: Value, m: Value, n: Value,
-              k: Value, adds: Value, ahead: Pointer, pace: Value, *_: Value) -> None:  # fmt: skip
-        words = [values.cast(x, types.int64).ir for x in (ldc, row, step, ldb, n, k, adds, pace, m)]
-        chosen = _chosen(c.builder.module, c.dtype, rows, width, apart)
+    def trace(
+        c: Pointer, ldc: Value, a: Pointer, row: Value, step: Value, b: Pointer, ldb: Value, m: Value, n: Value,
+        k: Value, adds: Value, ahead: Pointer, pace: Value, tiles: Value, apart: Value, *_: Value,
+    ) -> None:  # fmt: skip
+        words = [values.cast(x, types.int64).ir for x in (ldc, row, step, ldb, n, k, adds, pace, tiles, apart, m)]
+        chosen = _chosen(c.builder.module, c.dtype, rows, width, *known)
         c.builder.call(chosen, [c.ir, a.ir, b.ir, ahead.ir, *words])
 
     return types.none, trace
 
 
-def _chosen(module: Any, dtype: Any, rows: int, width: int, step: int) -> Any:
-    """The module's function that computes a tile of any shape: one of its own, or loops around it are written out for
+def _chosen(module: Any, dtype: Any, rows: int, width: int, *known: int) -> Any:
+    """The module's function that computes tiles of any shape: one of its own, or loops around it are written out for
     each of the shapes."""
-    made = _function(module, f"tile_{rows}x{width}_{dtype}{'_laid' if step else ''}", dtype, 9)
+    made = _function(module, "_".join(map(str, ("tile", rows, width, *known, dtype))), dtype)
     if made.blocks:
         return made
     builder = llvm.IRBuilder(made.append_basic_block("start"))
-    masked = [_Shape(i, v, width, True, step) for v in (1, 2) for i in range(1, rows + 1)]
-    whole = [_Shape(i, 2, width, False, step) for i in range(1, rows + 1)] if _masks_cost(dtype, width) and step else []
-    shapes = [*masked, *whole]
+    counts = range(1, rows + 1)
+    shapes = [_Shape(i, v, width, True, *known) for v in (1, 2) for i in counts]
+    shapes += [_Shape(i, 2, width, False, *known) for i in counts]  # masks take part of what multiplies
     n = made.args[8]
     kind = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
-    if whole:
-        kind = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), kind)
+    kind = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), kind)
     end = made.append_basic_block("end")
     switch = builder.switch(builder.add(kind, made.args[-1]), end)
     for number, shape in enumerate(shapes, 1):
         block = made.append_basic_block(shape.name)
         switch.add_case(_WORD(number), block)
         builder.position_at_end(block)
-        body = _function(module, f"{shape.name}_{dtype}", dtype, 8)
+        body = _function(module, f"{shape.name}_{dtype}", dtype)
         _Body(body, dtype, shape).write()
-        builder.call(body, made.args[:-1])
-        builder.branch(end)
+        builder.call(body, made.args, tail=True)
+        builder.ret_void()
     builder.position_at_end(end)
     builder.ret_void()
     return made
 
 
-def _masks_cost(dtype: Any, width: int) -> bool:
-    """Whether it is slower to read vectors under a mask: not with registers of their own for masks."""
-    return values.width(dtype) * width < 512
-
-
-def _function(module: Any, name: str, dtype: Any, words: int) -> Any:
-    """The module's function of that name, of four pointers and some words; new ones are empty."""
+def _function(module: Any, name: str, dtype: Any) -> Any:
+    """The module's function of that name, of four pointers and words; new ones are empty."""
     if name in module.globals:
         return module.globals[name]
     pointer = values.element(dtype).as_pointer()
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [pointer] * 4 + [_WORD] * words), name)
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [pointer] * 4 + [_WORD] * _WORDS), name)
     made.linkage = "internal"
     made.attributes.add("noinline")
     for arg in made.args[:3]:
@@ -146,22 +146,46 @@ class _Sums:
 
 
 class _Body:
-    """Writes the function of a tile."""
+    """Writes the function of tiles of one shape."""
 
     def __init__(self, made: Any, dtype: Any, shape: _Shape) -> None:
         self.builder = llvm.IRBuilder(made.append_basic_block("start"))
         self.dtype, self.shape = dtype, shape
         self.c, self.a, self.b, self.ahead = (Pointer(self.builder, p, dtype) for p in made.args[:4])
-        self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace = (
-            Value(self.builder, x, types.int64, 1) for x in made.args[4:]
+        self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace, self.tiles, self.apart = (
+            Value(self.builder, x, types.int64, 1) for x in made.args[4:-1]
         )
-        if shape.step:
-            self.row, self.step = self.row.number(1), self.step.number(shape.step)
+        self.row = self.row.number(shape.row) if shape.row else self.row
+        self.step = self.step.number(shape.step) if shape.step else self.step
+        self.ldb = self.ldb.number(shape.ldb) if shape.ldb else self.ldb
         last = n - (shape.vectors - 1) * shape.lanes
         self.mask = memory.first_lanes(last, values.width(dtype), shape.lanes) if shape.masked else None
 
     def write(self) -> None:
         """The whole function."""
+        builder, start = self.builder, self.builder.block
+        head, body, end = (builder.append_basic_block(x) for x in ("tiles", "tile", "done"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = builder.phi(_WORD)
+        first = self.c, self.a, self.ahead
+        self.c, self.a, self.ahead = here = [Pointer(builder, builder.phi(p.ir.type), self.dtype) for p in first]
+        builder.cbranch(builder.icmp_signed("<", index, self.tiles.ir), body, end)
+        builder.position_at_end(body)
+        ahead = self.one()
+        following = self.c.at(self.ldc * self.shape.rows), self.a.at(self.apart), ahead
+        ending = builder.add(index, _WORD(1))
+        builder.branch(head)
+        index.add_incoming(_WORD(0), start)
+        index.add_incoming(ending, builder.block)
+        for phi, before, after in zip(here, first, following, strict=True):
+            phi.ir.add_incoming(before.ir, start)
+            phi.ir.add_incoming(after.ir, builder.block)
+        builder.position_at_end(end)
+        builder.ret_void()
+
+    def one(self) -> Pointer:
+        """One tile; gives what is to be fetched behind it."""
         shape, builder = self.shape, self.builder
         zero = values.constant(builder, self.dtype, shape.lanes, 0.0)
         sums = _Sums(
@@ -176,16 +200,15 @@ class _Body:
             half = len(sums.sides) // 2
             pairs = zip(sums.sides[:half], sums.sides[half:], strict=True)
             sums.sides = [[x + y for x, y in zip(a, b, strict=True)] for a, b in pairs]
-        if shape.round > 1:
-            sums = self.loop(self.k - rounds * shape.round, sums, 1)
+        sums = self.loop(self.k - rounds * shape.round, sums, 1)
         self.finish(sums.sides[0])
-        builder.ret_void()
+        return sums.ahead
 
     def group(self, first: int) -> Pointer:
         """Where some rows start. LLVM is not to know how far these lie from the others: it would compute the one from
         the other in each round."""
         place = self.a.at(self.row * first)
-        if self.shape.step:
+        if self.shape.row:
             return place
         kind = llvm.FunctionType(place.ir.type, [place.ir.type])
         return Pointer(self.builder, self.builder.asm(kind, "", "=r,0", [place.ir], side_effect=False), self.dtype)
@@ -207,8 +230,8 @@ class _Body:
             following.sides[side] = self.products(following.rows, following.columns, following.sides[side])
             following.rows = [p.at(self.step) for p in following.rows]
             following.columns = following.columns.at(self.ldb)
-            memory.prefetch(following.ahead)
-            following.ahead = following.ahead.at(self.pace)
+        memory.prefetch(following.ahead)
+        following.ahead = following.ahead.at(self.pace * products)
         ending = builder.add(index, _WORD(1))
         builder.branch(head)
         for phi, first, then in zip((index, *phis), (_WORD(0), *sums.values), (ending, *following.values), strict=True):
