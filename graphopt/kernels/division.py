@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.ir as llvm
 from numba import types
 from numba.core import cgutils
 
@@ -15,13 +16,46 @@ from graphopt.kernels.values import Value, cast, equal, is_float, is_signed, not
 def quotient(a: Value, b: Value) -> Value:
     """``a / b``; of integers rounded towards zero (C, and ONNX's Div), 0 where ``b`` is 0.
 
-    Vectors of up to 32 bits are divided as floats, which is exact; of 64 bits lane by lane.
+    Vectors of up to 32 bits are divided as floats, which is exact; so are those of 64 bits whose elements are exact as
+    floats, as indices are, and else lane by lane.
     """
     if is_float(a.dtype):
         return a / b
     if width(a.dtype) <= 32 and a.lanes > 1:
         wide, whole = (types.float64, types.int64) if width(a.dtype) == 32 else (types.float32, types.int32)
         return select(equal(b, 0), a.number(0), cast(cast(cast(a, wide) / cast(b, wide), whole), a.dtype))
+    if a.lanes > 1 and not _is_power(b):
+        return _wide_quotient(a, b)
+    return _lane_quotient(a, b)
+
+
+def _is_power(b: Value) -> bool:
+    """Whether it is known to be a power of two in all lanes, which shifts divide by."""
+    lanes = b.ir.constant if isinstance(b.ir, llvm.Constant) else ()
+    numbers = {x.constant for x in lanes} if isinstance(lanes, list) else set()
+    return len(numbers) == 1 and all(isinstance(n, int) and n > 0 and n.bit_count() == 1 for n in numbers)
+
+
+def _wide_quotient(a: Value, b: Value) -> Value:
+    """Of 64 bits: an error of rounding is less than what a quotient of numbers of 53 bits is apart from the next."""
+    builder = a.builder
+    bits = (a ^ (a >> 63)) | (b ^ (b >> 63)) if is_signed(a.dtype) else a | b
+    large = reduce_or(not_equal(bits >> 53, 0))
+    found = []
+    with builder.if_else(large.ir, likely=False) as (by_lane, at_once):
+        with by_lane:
+            found.append((_lane_quotient(a, b).ir, builder.block))
+        with at_once:
+            floats = cast(a, types.float64) / cast(b, types.float64)
+            found.append((select(equal(b, 0), a.number(0), cast(floats, a.dtype)).ir, builder.block))
+    result = builder.phi(a.ir.type)
+    for value, block in found:
+        result.add_incoming(value, block)
+    return Value(builder, result, a.dtype, a.lanes)
+
+
+def _lane_quotient(a: Value, b: Value) -> Value:
+    """Lane by lane."""
     # The processor traps at division by zero, and at that of the smallest number by -1.
     trap = equal(b, 0) | equal(b, -1) if is_signed(b.dtype) else equal(b, 0)
     safe = select(trap, b.number(1), b)

@@ -10,6 +10,7 @@ from graphopt.lowering.chain_facts import (
     total_size,
 )
 from graphopt.lowering.chains import Chain, exchange
+from graphopt.lowering.convolution_tiles import convolution_of
 from graphopt.lowering.expressions import Const, Expr, Var, minimum
 from graphopt.lowering.library import Product, called_product, pieces
 from graphopt.lowering.loop_nests import Loop, wrapped
@@ -28,7 +29,7 @@ def called(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
     """A product by the library, in pieces that can be shared out, each followed by what is done to its elements."""
     first, rest = found[0], found[1:]
     product = called_product(found, owner.nest)
-    if product is None:
+    if product is None or convolution_of(first, rest) is not None:
         return None
     made = first.stores[0].buffer
     target = made

@@ -20,10 +20,10 @@ from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     TRUE,
     Axis,
-    Block,
     For,
     If,
     Invoke,
+    LoopKind,
     Range,
     Region,
     Stmt,
@@ -121,12 +121,13 @@ def _turned(
     ]
     shape = (Const(turned.rows), Const(turned.columns))
     kept = {load: owner.local(load.buffer.name, shape, load.dtype) for load in turned.loads}
+    raw = {load: owner.local(load.buffer.name, shape[::-1], load.dtype) for load in turned.loads}
     open_ = [k for k in sizes if known_size([extents[k]]) is None]
 
-    def body(at: Mapping[Var, Expr]) -> Stmt:
-        starts = [tile_start(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
+    def tile(first: Sequence[Expr], rows: Expr, columns: Expr, kind: LoopKind) -> Stmt:
+        """So many rows and columns of a tile."""
 
-        def place(row: Expr, column: Expr, first: Sequence[Expr] = starts) -> dict[Var, Expr]:
+        def place(row: Expr, column: Expr) -> dict[Var, Expr]:
             values, here = dict(bound), list(first)
             here[turned.rows_at] = here[turned.rows_at] + row
             here[-1] = here[-1] + column
@@ -134,36 +135,34 @@ def _turned(
                 values.update(taken_apart(start, group))
             return values
 
-        def results(block: Block, rows: Loop, columns: Loop, where: Mapping[Var, Expr]) -> Stmt:
-            inner = wrapped([columns], replace(block, values=tuple(where[a.var] for a in chain.axes)))
-            there = substitute(exists, where)
-            return wrapped([rows], inner if there == TRUE else If(there, inner))
-
         parts: list[Stmt] = []
-        for load, tile in kept.items():
-            raw = owner.local(load.buffer.name, shape[::-1], load.dtype)
-            column, row = Loop(owner.var("q"), shape[1], "unrolled"), Loop(owner.var("c"), shape[0], "vectorized")
+        for load in kept:
+            column, row = Loop(owner.var("q"), columns, kind), Loop(owner.var("c"), rows, "vectorized")
             where = place(row.var, column.var)
-            read = wrapped([row], Store(raw, (column.var, row.var), substitute(load, where)))
+            read = wrapped([row], Store(raw[load], (column.var, row.var), substitute(load, where)))
             guard = substitute(turned.loads[load], where)
             parts.append(wrapped([column], read if guard == TRUE else If(guard, read)))
-            sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (tile, raw)]
+            sides = [Region(b, tuple(Range(Const(0), n) for n in b.shape)) for b in (kept[load], raw[load])]
             name = f"transpose_{turned.rows}x{turned.columns}_{load.dtype}"
             parts.append(Invoke(name, (*sides, *shape)))
-        row, column = Loop(owner.var("q"), shape[0], "unrolled"), Loop(owner.var("c"), shape[1], "vectorized")
+        row, column = Loop(owner.var("q"), rows, kind), Loop(owner.var("c"), columns, "vectorized")
         tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
+        where = place(row.var, column.var)
         block = replace(chain.block, body=map_expressions(chain.block.body, tiles.get))
         read_, written = accesses(block)
-        block = replace(block, reads=read_, writes=written)
-        whole = seq(*parts, results(block, row, column, place(row.var, column.var)))
+        block = replace(block, reads=read_, writes=written, values=tuple(where[a.var] for a in chain.axes))
+        inner, there = wrapped([column], block), substitute(exists, where)
+        return seq(*parts, wrapped([row], inner if there == TRUE else If(there, inner)))
+
+    def body(at: Mapping[Var, Expr]) -> Stmt:
+        starts = [tile_start(at[loop.var], extents[k], sizes.get(k, 1)) for k, loop in enumerate(loops)]
+        whole = tile(starts, *shape, "unrolled")
         if not open_:
             return whole
-        # where an axis is shorter than its tile, the elements are done one by one
-        ends = [minimum(extents[k], n) if k in open_ else Const(n) for k, n in sizes.items()]
-        column, row = Loop(owner.var("c"), ends[0], "vectorized"), Loop(owner.var("q"), ends[1])
+        # where an axis is shorter than its tile, the rest of the tile is anything
+        columns, rows = (minimum(extents[k], n) if k in open_ else Const(n) for k, n in sizes.items())
         starts = [maximum(start, 0) if k in open_ else start for k, start in enumerate(starts)]
-        plain = results(chain.block, row, column, place(row.var, column.var, starts))
-        return If(conjunction(*(extents[k] >= sizes[k] for k in open_)), whole, plain)
+        return If(conjunction(*(extents[k] >= sizes[k] for k in open_)), whole, tile(starts, rows, columns, "serial"))
 
     if shared:
         return owner.shared_out(loops, Const(turned.rows * turned.columns), body)

@@ -185,6 +185,21 @@ def test_integers(dtype: str, lanes: int) -> None:
     agree(shifts, dtype, lanes, x, counts)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_quotients_of_what_floats_hold_exactly(dtype: str) -> None:
+    divisors = np.array([3, 7, 10, 16, 2**26 + 1, 2**53 - 1, 0, 1] * 8, dtype)
+    near = RNG.integers(-1, 2, 64).astype("int64")
+    x = divisors.astype("int64") * RNG.integers(0, 2**52, 64) % 2**53 // np.maximum(divisors, 1).astype("int64")
+    x = np.clip(x * divisors.astype("int64") + near, 0, 2**53 - 1).astype(dtype)
+    x[:2] = [2**53 - 1, 2**53 - 2]
+    want = np.where(divisors == 0, 0, x // np.maximum(divisors, 1))
+    table = {"quotient(a, b)": lambda a, b: want, "a % b": lambda a, b: np.where(b == 0, 0, a - want * b)}
+    agree(table, dtype, 16, x, divisors)
+    if dtype == "int64":
+        agree({"quotient(a, b)": lambda a, b: -want}, dtype, 16, -x, divisors)
+    agree({"a // 3": lambda a: a // 3, "a % 16": lambda a: a % 16}, dtype, 16, x)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_scalars_of_integers_divide_as_vectors_do(dtype: str) -> None:
     x, y = integers(dtype)

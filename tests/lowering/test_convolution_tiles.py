@@ -34,6 +34,7 @@ WEIGHTS = {  # how many blocks of how many channels, which kernel
     "solid": (1, 1, 2, 2, 2, 16, 16),
     "plain": (2, 3, 3, 2, 16),
     "plain pointwise": (2, 3, 1, 1, 16),
+    "plain windows": (2, 1, 256, 16),
     "large": (2, 1, 5, 5, 16, 16),
 }
 ATTRIBUTES: dict[str, dict[str, Any]] = {
@@ -43,6 +44,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "grouped": {"pads": [1, 0, 1, 0], "group": 2, "dilations": [2, 1]},
     "solid": {"pads": [1, 0, 0, 0, 1, 1]},
     "plain": {"pads": [1, 1, 0, 1], "strides": [2, 1]},
+    "plain windows": {"strides": [128]},
     "large": {"pads": [4, 2, 2, 2], "dilations": [2, 1]},
 }
 IMAGES: list[tuple[str, Sequence[int]]] = [
@@ -114,6 +116,13 @@ def test_one_program_serves_images_of_any_size(name: str, sides: Sequence[int]) 
 def test_sizes_may_be_known(name: str, sides: Sequence[int]) -> None:
     program = graphopt.compile(parse(text_of(name, sides)), optimize=False, strict=True)
     agree(name, sides, program)
+    assert calls(program) > 0
+
+
+def test_windows_of_a_batch_of_any_size_are_no_product_of_its_rows() -> None:
+    text = text_of("plain windows", ["n"]).replace("x: float32[2,", "x: float32[batch,")
+    program = graphopt.compile(parse(text), optimize=False, strict=True)
+    agree("plain windows", (640,), program)
     assert calls(program) > 0
 
 
