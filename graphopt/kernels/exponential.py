@@ -22,7 +22,6 @@ from graphopt.kernels.values import (
     fma,
     from_bits,
     integer,
-    intrinsic,
     select,
     width,
 )
@@ -49,6 +48,8 @@ EXP = {
 }
 # Of 2**r, for |r| <= 1/2, in float32.
 EXP2_32 = (1.0, 0.693147203, 0.240226479, 0.0555033247, 0.00961843742, 0.00133988761, 0.000153533504)
+# Added to a number of a magnitude below its third, these leave no bits for what is no integer.
+NO_FRACTION = {32: 1.5 * 2.0**23, 64: 1.5 * 2.0**52}
 # Beyond these exp is infinite and 0, and the power of two would have no bits.
 EXP_RANGE = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
 # Below these in magnitude, expm1(x) and log1p(x) are x.
@@ -105,6 +106,12 @@ def clamp(x: Value, low: float, high: float) -> Value:
     return select(x < low, x.number(low), x)
 
 
+def nearest(x: Value, factor: float) -> Value:
+    """The integer nearest to ``x * factor``, as a float; its magnitude is below 2**22 or 2**51."""
+    large = x.number(NO_FRACTION[width(x.dtype)])  # faster than to round it
+    return fma(x, x.number(factor), large) - large
+
+
 def power_of_two(n: Value) -> Value:
     """``2.0**n`` of integers within the exponents of normal floats of their width."""
     bits = width(n.dtype)
@@ -115,7 +122,7 @@ def reduced(x: Value) -> tuple[Value, Value]:
     """``n``, the integer nearest to ``x / log(2)``, as a float, and ``exp(r) - 1`` of what is left of ``x``."""
     bits = width(x.dtype)
     high, low = LN_2[bits]
-    n = intrinsic("rint", x * LOG2_E)
+    n = nearest(x, LOG2_E)
     r = fma(n, x.number(-low), fma(n, x.number(-high), x))
     square = r * r
     return n, fma(square, in_pairs(r, square, EXP[bits]), r)
@@ -148,7 +155,7 @@ def exp(x: Value, shift: int = 0) -> Value:
 
 def exp2_of_moderate(x: Value) -> Value:
     """``2**x`` of a float32 for which that is a normal number, within 1.2 ulps."""
-    n = intrinsic("rint", x)
+    n = nearest(x, 1.0)
     return scaled(polynomial(x - n, EXP2_32), n)
 
 

@@ -10,12 +10,13 @@ from graphopt.kernels.exponential import (
     exp,
     log1p,
     log1p_of_moderate,
+    nearest,
     polynomial,
     power_of_two,
     reduced,
     scaled,
 )
-from graphopt.kernels.values import Value, absolute, cast, copysign, fma, integer, intrinsic, select, sqrt, width
+from graphopt.kernels.values import Value, absolute, cast, copysign, fma, integer, select, sqrt, width
 
 # Beyond these tanh rounds to 1.
 TANH_LIMIT = {32: 9.02, 64: 19.07}
@@ -36,9 +37,9 @@ def tanh(x: Value) -> Value:
     limit = TANH_LIMIT[width(x.dtype)]
     size = select(absolute(x) > limit, x.number(limit), absolute(x))
     if width(x.dtype) == 32:  # where the exponent is large, its error matters little: it takes no exact reduction
-        exponent = size * TWICE
-        n = intrinsic("rint", exponent)
-        near = (exponent - n) * polynomial(exponent - n, EXPM1_32)
+        n = nearest(size, TWICE)
+        r = fma(size, x.number(TWICE), -n)
+        near = r * polynomial(r, EXPM1_32)
     else:
         n, near = reduced(size * 2.0)
     power = scaled(x.number(1.0), n)
