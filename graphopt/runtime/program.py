@@ -30,7 +30,7 @@ from graphopt.runtime.objects import Image
 from graphopt.runtime.profile import Row
 from graphopt.runtime.signature import Signature, given, is_row_major
 from graphopt.runtime.sizes import Size, evaluate
-from graphopt.runtime.state import HostFunction, State
+from graphopt.runtime.state import HostFunction, State, fresh
 from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step, walk
 from graphopt.runtime.team import Team, address, join, leave
 
@@ -194,7 +194,7 @@ class Program:
         """The outputs by name; ``own`` are arrays by buffer that they are to be in."""
         arrays: dict[int, Array] = dict(zip(self._binder.arrays, values, strict=False))
         for n, dtype in self._outputs:
-            arrays[n] = own[n] if n in own else np.empty(binding.outputs[n], dtype)
+            arrays[n] = own[n] if n in own else fresh(binding.outputs[n], dtype)
         try:
             state = self._free.pop()
         except IndexError:

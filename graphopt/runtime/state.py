@@ -293,6 +293,10 @@ def _title(step: Host) -> str:
     return f"{step.label or step.function}, which is run by Python,"
 
 
+LARGE = 1 << 12
+"""Bytes of an array from which on it matters where it begins."""
+
+
 def _no_memory() -> Array:
     return np.empty(0, np.uint8)
 
@@ -305,3 +309,11 @@ def allocate(size: int) -> Array:
         raise no_memory(size) from None
     skip = -address(memory) % arena.ALIGNMENT
     return memory[skip : skip + size]
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array for a caller; a large one begins on a cache line, so that no vector written to it lies in two."""
+    size = prod(shape) * dtype.itemsize
+    if size < LARGE or dtype.hasobject:
+        return np.empty(shape, dtype)
+    return allocate(size).view(dtype).reshape(shape)

@@ -54,6 +54,16 @@ def test_results_are_fresh() -> None:
     assert np.array_equal(first, kept)
 
 
+def test_large_results_begin_on_a_cache_line() -> None:
+    program = Program(chain(), threads=1)
+    for n in range(4096, 4104):  # one after another, each somewhere else
+        got = program([x(n)])["y"]
+        assert got.__array_interface__["data"][0] % 64 == 0
+        assert np.array_equal(got, (x(n) * 2 + 1) * 3 + 5)
+        assert got.flags.writeable
+        assert got.flags.c_contiguous
+
+
 def test_arrays_come_in_order_in_a_list_or_by_name() -> None:
     program = Program(chain(), threads=1)
     want = program([x(6)])["y"]
