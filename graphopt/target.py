@@ -352,8 +352,8 @@ CPU = Target(
     ops={
         "": None,
         "com.microsoft": ops(
-            "BiasGelu FastGelu FusedMatMul Gelu MultiHeadAttention QuickGelu SkipLayerNormalization "
-            "SkipSimplifiedLayerNormalization"
+            "BiasGelu FastGelu FusedMatMul Gelu MatMulIntegerToFloat MultiHeadAttention QGemm QuickGelu "
+            "SkipLayerNormalization SkipSimplifiedLayerNormalization"
         ),
         "graphopt": None,
     },

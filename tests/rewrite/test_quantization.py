@@ -14,7 +14,7 @@ from graphopt.report import Report
 from graphopt.rewrite.comparison import Unknown
 from graphopt.rewrite.quantization import all_zero, has_step, is_bias_scale, least, saturates
 from graphopt.rewrite.rule import Soundness
-from graphopt.target import ORT, PORTABLE
+from graphopt.target import CPU, ORT, PORTABLE
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "quantized"
 
@@ -74,6 +74,15 @@ def test_convolutions_and_what_is_between_them_run_on_integers() -> None:
     assert {"QLinearConv", "com.microsoft::QLinearAdd", "com.microsoft::QGemm", "com.microsoft::QLinearConcat"} <= ops
     assert not ops & {"Conv", "Add", "Gemm", "Concat", "Sigmoid"}
     assert {"quantized-conv", "quantized-pool", "quantized-leaky-relu", "move-quantized"} <= fired(report)
+
+
+def test_programs_run_products_and_convolutions_on_integers() -> None:
+    graph = load((CORPUS / "cnn_qdq_channels.onnx").read_bytes())
+    made, report = optimize_graph(graph, target=CPU)
+    ops = {n.op for n in made.nodes()}
+    assert {"quantized-conv", "quantized-gemm-float"} & fired(report)
+    assert "QLinearConv" in ops
+    assert not ops & {"Conv", "Gemm", "com.microsoft::QLinearAdd"}
 
 
 @pytest.mark.parametrize("name", ["cnn_qdq", "block_qdq", "block_int4", "trained"])
