@@ -57,7 +57,11 @@ class _Lower(Lower):
             self.context.cast(self.builder, self.loadvar(v.name), self.typeof(v.name), wanted)
             for v, wanted in zip((expr.lhs, expr.rhs), signature.args, strict=True)
         ]
-        function = self.context.get_function(self.context.typing_context.resolve_value_type(op), signature)
+        kind = self.context.typing_context.resolve_value_type(op)
+        known = context_of_types().resolve_function_type(
+            kind, signature.args, {}
+        )  # types know it as `+=`, say, not `+`
+        function = self.context.get_function(kind, known)
         return self.context.cast(self.builder, function(self.builder, operands), signature.return_type, resty)
 
 

@@ -1,3 +1,4 @@
+import operator
 from typing import Any
 
 import pytest
@@ -38,6 +39,21 @@ def test_equal_calls_are_typed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == len(set(asked))
     loads = [func for func, _ in asked if "load" in str(func)]
     assert len(loads) == 1
+
+
+def summed(x: Any, lo: int, hi: int) -> int:
+    total = x[lo]
+    total -= x[hi]
+    return int(total)
+
+
+def test_operators_in_place_are_those_of_two_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of_types()
+    monkeypatch.setattr(context, "resolved", {})
+    kind = context.resolve_value_type(operator.sub)
+    monkeypatch.setattr(kind, "_impl_keys", {})  # as if no kernel had subtracted before
+    with global_compiler_lock:
+        lowered(summed, (types.CPointer(types.float64), int64, int64))
 
 
 def test_what_cannot_be_typed_is_refused_every_time() -> None:
