@@ -90,6 +90,7 @@ class _Scheduler(Scheduling):
 
     def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
         """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
+        bound = {**{a.var: Const(0) for a in chain.spatial if a.extent == Const(1)}, **bound}
         free = [a for a in chain.spatial if a.var not in bound]
         groups = collapsed(chain, list(chain.reduced))
         along = groups[-1] if groups else []

@@ -155,10 +155,10 @@ _POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 
 
 def toom_cook_input(taps: int) -> Any:
-    """The weights [taps + 3, 1, taps + 3, 1] of a convolution that transforms the input, one channel at a time."""
+    """The weights [taps + 3, 1, 1, taps + 3] of a convolution that transforms the input, one channel at a time."""
     points = _points(taps)
     rows = [np.pad(_with_roots(np.delete(points, i)), (0, 1)) for i in range(len(points))]
-    return np.stack([*rows, _with_roots(points)]).reshape(taps + 3, 1, taps + 3, 1)
+    return np.stack([*rows, _with_roots(points)]).reshape(taps + 3, 1, 1, taps + 3)
 
 
 def toom_cook_kernel(taps: int) -> Any:
@@ -192,4 +192,4 @@ def is_line(*shapes: Sequence[Any]) -> bool:
 def line_pads(size: int, out: int, taps: int, pads: Sequence[int] | None) -> tuple[int, ...]:
     """The pads with which tiles of ``taps + 3``, four apart, reach all that a padded convolution along a line reads."""
     begin = max((pads or (0, 0))[:2])
-    return (begin, 0, 4 * -(-out // 4) + taps - 1 - size - begin, 0)
+    return (0, begin, 0, 4 * -(-out // 4) + taps - 1 - size - begin)

@@ -2,7 +2,9 @@ import pytest
 
 from graphopt.lowering import compute as t
 from graphopt.lowering.default_schedules import scheduled
+from graphopt.lowering.expressions import Const
 from graphopt.lowering.loops import For, Invoke, statements
+from graphopt.lowering.script import read
 from tests.lowering.described import FIXED, SYMBOLIC
 from tests.lowering.native import check
 
@@ -35,6 +37,24 @@ def test_rows_stay_together() -> None:
     nest = scheduled(FIXED["softmax"]())
     assert all(b.scope == "local" for b in nest.allocs)
     assert isinstance(nest.body, For)
+
+
+def test_an_axis_of_one_element_does_not_keep_a_reduction_from_vectors() -> None:
+    nest = read(
+        """
+@program
+def largest(x: Buffer[(n, 5, 40), "float32"], y: Buffer[(n, 5, 1), "float32"], n: size):
+    for i, j, u, k in grid(n, 5, 1, 40):
+        with block("B"):
+            vi, vj, vu, vk = axis.remap("SSSR", [i, j, u, k])
+            with init():
+                y[vi, vj, vu] = -inf
+            y[vi, vj, vu] = max(y[vi, vj, vu], x[vi, vj, vk])
+"""
+    )
+    made = scheduled(nest)
+    assert [s.extent for s in statements(made.body) if isinstance(s, For) and s.kind == "vectorized"] == [Const(40)]
+    check(nest, made, [3])
 
 
 def test_products_worth_a_call_go_to_the_library() -> None:

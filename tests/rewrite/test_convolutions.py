@@ -67,5 +67,6 @@ def test_pads_of_tiles() -> None:
     assert c.winograd_tiles((14, 13)) == (4, 4)
     assert c.winograd_pads((14, 14), (14, 14), (1, 1, 1, 1)) == (1, 1, 3, 3)
     assert c.line_pads(512, 508, 5, None) == (0, 0, 0, 0)
+    assert c.line_pads(9, 9, 3, (1, 0, 1, 0)) == (0, 1, 0, 4)
     assert c.is_line((1, 9), (1, 3), (1, 7))
     assert not c.is_line((1, 9), (3, 1), (1, 7))
