@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from keyword import iskeyword
+from re import findall
 from typing import TypeAlias
 
 from graphopt.errors import ScheduleError
@@ -62,7 +63,8 @@ class EmitError(ScheduleError):
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A kernel and what to call it with: its parameters are the addresses of ``buffers``, then ``sizes``.
+    """A kernel and what to call it with: its parameters are the addresses of ``buffers``, then ``sizes``, which are
+    expressions over the nest's sizes.
 
     The buffers behind the nest's own are scratch memory, shared by all work items. ``extent`` is the number of work
     items; ``messages[k - 1]`` is what the status ``k`` means.
@@ -70,7 +72,7 @@ class Emitted:
 
     kernel: Kernel
     buffers: tuple[Buffer, ...]
-    sizes: tuple[Var, ...]
+    sizes: tuple[Expr, ...]
     extent: Expr
     parallel: bool
     messages: tuple[str, ...]
@@ -86,7 +88,8 @@ def emit(nest: Nest) -> Emitted:
         try:
             first = Writer(nest, stacked)
             first.emitted()
-            return Writer(nest, stacked, first.spell.names.used_once()).emitted()
+            names = first.spell.names
+            return Writer(nest, stacked, names.used_once(), names.replacing()).emitted()
         except _NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
             stacked.add(need.buffer)
 
@@ -99,7 +102,13 @@ class _NeedsMemory(Exception):  # noqa: N818  not an error
 class Writer:
     """Writes one kernel."""
 
-    def __init__(self, nest: Nest, stacked: set[Buffer], plain: frozenset[tuple[int, Key]] = frozenset()) -> None:
+    def __init__(
+        self,
+        nest: Nest,
+        stacked: set[Buffer],
+        plain: frozenset[tuple[int, Key]] = frozenset(),
+        given: frozenset[Expr] = frozenset(),
+    ) -> None:
         self.nest, self.stacked = nest, stacked
         self.lines: list[str] = []
         self.depth = 1
@@ -110,7 +119,7 @@ class Writer:
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
         self.private = private(nest)
-        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain, self.apart)
+        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain, given, self.apart)
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
         self.vectors = VectorLoops(self)
 
@@ -136,12 +145,19 @@ class Writer:
             self.line("for _ in range(lo, hi):")
             self.indented(body, place)
         self.line("return 0")
-        params = [self.name(b) for b in buffers] + [v.name for v in nest.sizes]
+        sizes = self.sizes()
+        params = [self.name(b) for b in buffers] + list(sizes)
         header = [f'"""{nest.name}"""', *self.header(), ""]
         definition = f"def kernel({', '.join([*params, 'lo', 'hi'])}):"
-        kinds = tuple(b.dtype for b in buffers) + (SIZE,) * len(nest.sizes)
+        kinds = tuple(b.dtype for b in buffers) + (SIZE,) * len(sizes)
         source = "\n".join([*header, definition, *self.lines]) + "\n"
-        return Emitted(Kernel(source, kinds), buffers, nest.sizes, extent, parallel, tuple(self.messages))
+        return Emitted(Kernel(source, kinds), buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
+
+    def sizes(self) -> dict[str, Expr]:
+        """The sizes that are used, and the quotients that take the place of others, by the names of parameters."""
+        used = set(findall(r"\w+", "\n".join(self.lines)))
+        own = {v.name: v for v in self.nest.sizes if v.name in used}
+        return own | {name: quotient for quotient, name in self.spell.names.parameters.items()}
 
     def header(self) -> Iterator[str]:
         """The lines that say where the names of the source come from."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graphopt.lowering.addresses import Polynomial, Product, by_text
-from graphopt.lowering.expressions import Apply, Expr, Var, loads_in, variables
+from graphopt.lowering.expressions import Apply, Const, Expr, Var, loads_in, variables
 from graphopt.lowering.texts import ATOM, PRODUCT, SUM, UNARY, Text
 
 Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"
@@ -40,8 +40,9 @@ class IndexNames:
     """Spells indices, and writes lines that name parts of them into the heads of the loops around.
 
     ``plain`` are those that need no name, each with the number of its loop: as found by ``used_once`` when the same
-    kernel was written before. ``value`` spells what is no index arithmetic, ``applied`` a function of its arguments;
-    within ``apart`` they take no names that only the line has which is being written.
+    kernel was written before, and ``given`` what takes the place of sizes, as found by ``replacing``: a kernel that is
+    given a quotient serves whatever it is the quotient of. ``value`` spells what is no index arithmetic, ``applied`` a
+    function of its arguments; within ``apart`` they take no names that only the line has which is being written.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class IndexNames:
         applied: Callable[[Apply], Text],
         sizes: Sequence[Var],
         plain: frozenset[tuple[int, Key]],
+        given: frozenset[Expr] = frozenset(),
         apart: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.lines, self.fresh, self.value, self.applied, self.plain = lines, fresh, value, applied, plain
@@ -62,6 +64,11 @@ class IndexNames:
         self.uses: Counter[tuple[int, Key]] = Counter()
         self.outside: set[tuple[int, Key]] = set()
         """Divisions and the like that are used in loops within the one that they belong to."""
+        self.given, self.parameters = given, dict[Expr, str]()
+        """Quotients of sizes that are parameters of the kernel, and what those are called that it uses."""
+        self.quotients: set[Expr] = set()
+        self.mentioned: set[Var] = set()
+        """Quotients of sizes, and the variables that are used otherwise than within them."""
 
     @contextmanager
     def loop(self, var: Var, depth: int) -> Iterator[None]:
@@ -119,9 +126,26 @@ class IndexNames:
             return self.value(atom)
         if level is None:
             return self.applied(atom)
+        if atom in self.given:
+            if atom not in self.parameters:
+                self.parameters[atom] = self.fresh("n")
+            return Text(self.parameters[atom])
         if level < len(self.levels) - 1:
             self.outside.add((self.levels[level].number, atom))
-        return self.named(level, atom, lambda: self.applied(atom))
+        if level > 0 or atom.fn != "floordiv" or not _is_size(atom):
+            return self.named(level, atom, lambda: self.applied(atom))
+        mentioned = set(self.mentioned)
+        text = self.named(level, atom, lambda: self.applied(atom))
+        self.quotients.add(atom)
+        self.mentioned = mentioned
+        return text
+
+    def replacing(self) -> frozenset[Expr]:
+        """The quotients of sizes that a kernel may be given in place of these sizes, of which it has no other use."""
+        found, mentioned = self.quotients, self.mentioned
+        while taken := {q for q in found if not mentioned.isdisjoint(variables(q))}:
+            found, mentioned = found - taken, mentioned.union(*map(variables, taken))
+        return frozenset(found)
 
     def named(self, level: int, key: Key, make: Callable[[], Text]) -> Text:
         """The name of what ``make`` spells, or its source where it needs none."""
@@ -160,6 +184,18 @@ class IndexNames:
         for factor in [self.atom(a).within(ATOM) for a in product[1:]] + [str(abs(times))] * (abs(times) != 1):
             text = Text(f"{text.within(PRODUCT)} * {factor}", PRODUCT)
         return text
+
+
+def _is_size(expr: Expr) -> bool:
+    """Whether an expression is a sum or product of sizes, or a quotient by a number."""
+    match expr:
+        case Var() | Const():
+            return True
+        case Apply(fn="floordiv", args=(a, Const(value=n))):
+            return n > 0 and _is_size(a)
+        case Apply(fn="add" | "sub" | "mul", args=(a, b)):
+            return _is_size(a) and _is_size(b)
+    return False
 
 
 def _free(expr: Expr) -> frozenset[Var] | None:

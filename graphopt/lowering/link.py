@@ -232,7 +232,7 @@ class Linker:
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
         return Call(
             kernel,
-            (*(Ref(buffers[b]) for b in emitted.buffers), *(sizes[v] for v in emitted.sizes)),
+            (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes)),
             size_of(emitted.extent, sizes),
             emitted.parallel,
             label,

@@ -108,6 +108,7 @@ class Speller:
     def variable(self, var: Var, lanes: Lanes | None) -> Text:
         """A loop variable or size; the vectorized loop's is different in each lane."""
         if lanes is None or var != lanes.var:
+            self.names.mentioned.add(var)
             return Text(var.name)
         iota = f"{self.use('iota')}({lanes.count})"
         return (

@@ -40,7 +40,7 @@ def run(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = (), pieces: 
         for b in part.buffers:
             if b not in buffers:
                 buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
-        args = [buffers[b].ctypes.data for b in part.buffers] + [known[v] for v in part.sizes]
+        args = [buffers[b].ctypes.data for b in part.buffers] + [number(e, known) for e in part.sizes]
         table = np.array(args, np.int64)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(entry)
         extent = number(part.extent, known)

@@ -8,7 +8,7 @@ from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.emit import emit
 from graphopt.lowering.expressions import Apply, Expr, Load, Var, cast, maximum, minimum
 from graphopt.lowering.index_names import IndexNames
-from graphopt.lowering.loops import Buffer
+from graphopt.lowering.loops import Buffer, Nest
 from graphopt.lowering.texts import Text
 from tests.lowering.native import check
 
@@ -131,3 +131,24 @@ def test_names_in_the_heads_of_loops_use_none_of_a_line() -> None:
     nest = t.nest("looked_up", [x], [t.compute((n, n), element, name="y")], [n])
     for size in (1, 5):
         check(nest, nest, [size])
+
+
+def test_kernels_are_given_quotients_in_place_of_sizes_that_they_have_no_other_use_for() -> None:
+    m = Var("m")
+
+    def turned(by: int, height: Var) -> Nest:
+        shape = height, (N + (by - 1)) // by
+        x, w = t.placeholder(shape), t.placeholder((N,), name="w")
+        y = t.compute(shape[::-1], lambda i, j: x[j, i] * w[0], name="y")
+        return t.nest("turned", [x, w], [y], list(dict.fromkeys([height, N])))
+
+    made = [scheduled(turned(by, m)) for by in (2, 3)]
+    first, second = map(emit, made)
+    assert first.kernel == second.kernel
+    assert first.sizes[:-1] == second.sizes[:-1] == (m,)
+    assert (first.sizes[-1], second.sizes[-1]) == ((N + 1) // 2, (N + 2) // 3)
+    for nest, by in zip(made, (2, 3), strict=True):
+        check(turned(by, m), nest, [5, 36])
+    both = emit(scheduled(turned(2, N)))
+    assert N in both.sizes
+    check(turned(2, N), scheduled(turned(2, N)), [37])
