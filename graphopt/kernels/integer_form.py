@@ -20,9 +20,9 @@ from graphopt.runtime import cpu
 DTYPES = ("uint8", "int8")
 QUAD = 4
 """Products of a sum that one lane does at once."""
-QUADS, ROWS, COLUMNS = 0, 1, 2
-"""How the second operand lies: in panels of quads, by rows (of a matrix, or of an image that windows slide over), by
-columns."""
+QUADS, ROWS, COLUMNS, WINDOWS = 0, 1, 2, 3
+"""How the second operand lies: in panels of quads, by rows, by columns, or as an image of quads of channels, over which
+windows slide."""
 
 
 def panel() -> int:
@@ -73,7 +73,7 @@ def in_quads(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def source(right: str, rows: int, lanes: int, instruction: str) -> str:
     """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
-    depth = cpu.cache_bytes(1) * 3 // 2 // (2 * lanes * QUAD) // 16 * 16
+    depth = cpu.cache_bytes(1) * 3 // 4 // (2 * lanes * QUAD) // 16 * 16  # a panel stays in the first cache
     height = max(cpu.cache_bytes(2) // 4 // (depth * QUAD) // rows, 1) * rows
     stride = (depth * QUAD // 64 + 1 | 1) * 64  # an odd number of lines of a cache, in which rows do not meet then
     numbers = {

@@ -1,7 +1,7 @@
 """A product of matrices of bytes of any sizes, in blocks that fit the caches; numbers are put in for a processor.
 
-The second operand may be an image over which windows slide: then columns are pixels of the result, and the rows of the
-first operand hold the channels for each place in the window, one place after another.
+The second operand may be an image over which windows slide: then columns are what pixels of the result see, and the
+rows of the first operand hold the channels for each place in the window, one place after another.
 """
 # mypy: allow-untyped-calls, disable-error-code="misc, untyped-decorator"
 
@@ -11,15 +11,17 @@ from numba import int32, int64, njit, uint8
 
 from graphopt.kernels.integer_tiles import (
     add_quads,
+    as_quads,
     lay_bytes,
+    load_pairs,
     load_quads,
-    load_windows,
+    load_rows,
     store_quads,
     tile,
     turn_quads,
 )
-from graphopt.kernels.masks import stack
-from graphopt.kernels.vectors import load, load_masked, offset, reduce_add, splat, store, store_masked
+from graphopt.kernels.masks import first_lanes, gather_where, load_where, stack
+from graphopt.kernels.vectors import iota, load, load_masked, offset, reduce_add, splat, store, store_masked
 
 LANES = 16
 BYTES = 64
@@ -65,122 +67,68 @@ def _lay_turned(to, sums, b, start, ldb, width, depth):  # type: ignore[no-untyp
 
 
 @njit(error_model="numpy")
-def _far_apart(b, base, ldb, rest, runs, starts, lows, highs, step, other):  # type: ignore[no-untyped-def]
-    """The quads of pixels that lie several bytes apart, one by one."""
-    spare = stack(LANES, int32)
-    store(spare, 0, other)
-    for r in range(runs):
-        for i in range(load(lows, r, 1), load(highs, r, 1)):
-            quad, place = int64(0), base + load(starts, r, 1) + i * step
-            for d in range(rest):
-                quad |= int64(load(b, place + d * ldb, 1)) << (8 * d)
-            store(spare, i, quad)
-    return load(spare, 0, LANES)
-
-
-@njit(error_model="numpy")
-def _lay_any(to, at, total, b, ldb, start, depth, runs, starts, lows, highs, step, other):  # type: ignore[no-untyped-def]
-    """Channels of a vector of pixels that lie in any number of runs; and what they add up to."""
-    for c in range(0, depth, 4):
-        base, rest, quad = start + c * ldb, min(depth - c, 4), other
-        if step > 2:
-            quad = _far_apart(b, base, ldb, rest, runs, starts, lows, highs, step, other)
-        else:
-            for r in range(runs):
-                low, high, place = load(lows, r, 1), load(highs, r, 1), base + load(starts, r, 1)
-                if step == 1:
-                    quad = load_windows(b, place, ldb, rest, low, high, quad, 1, LANES)
-                else:
-                    quad = load_windows(b, place, ldb, rest, low, high, quad, 2, LANES)
-        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
-        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
-    return total
-
-
-@njit(error_model="numpy")
-def _lay_run(to, at, total, b, ldb, place, depth, low, high, step, other):  # type: ignore[no-untyped-def]
-    """Channels of a vector of pixels that lie in one run; and what they add up to."""
-    for c in range(0, depth, 4):
-        rest = min(depth - c, 4)
-        if step == 1:
-            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 1, LANES)
-        else:
-            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 2, LANES)
-        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
-        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
-    return total
-
-
-@njit(error_model="numpy")
-def _lay_runs(to, at, total, b, ldb, start, depth, starts, lows, highs, step, other):  # type: ignore[no-untyped-def]
-    """The same for pixels that lie in two runs."""
-    low, high, place = load(lows, 0, 1), load(highs, 0, 1), start + load(starts, 0, 1)
-    begin, end, there = load(lows, 1, 1), load(highs, 1, 1), start + load(starts, 1, 1)
-    for c in range(0, depth, 4):
-        rest = min(depth - c, 4)
-        if step == 1:
-            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 1, LANES)
-            quad = load_windows(b, there + c * ldb, ldb, rest, begin, end, quad, 1, LANES)
-        else:
-            quad = load_windows(b, place + c * ldb, ldb, rest, low, high, other, 2, LANES)
-            quad = load_windows(b, there + c * ldb, ldb, rest, begin, end, quad, 2, LANES)
-        store_quads(to, at + c * PANEL, quad & int32((1 << (8 * rest)) - 1))
-        total = add_quads(total, to, at + c * PANEL, LANES, SIGNED, DOT)
-    return total
+def _lay_lines(to, sums, b, start, ldb, width, depth):  # type: ignore[no-untyped-def]
+    """A panel of columns of the second operand, whose rows lie side by side; and what they add up to."""
+    for v in range(0, PANEL, LANES):
+        total = splat(int32(0), LANES)
+        if v < width:
+            for p in range(0, depth, 4):
+                quad = load_rows(b, start + p * ldb + v, ldb, depth - p, width - v, LANES)
+                store_quads(to, p * PANEL + 4 * v, quad)
+                total = add_quads(total, to, p * PANEL + 4 * v, LANES, SIGNED, DOT)
+        store(sums, v, total)
 
 
 @njit(error_model="numpy")
 def _lay_windows(  # type: ignore[no-untyped-def]
-    to, b, ldb, line, fill, pixel, count, tap, taps, start, depth, starts, lows, highs,
-    kernel_x, height, width, wide, step_y, step_x, apart_y, apart_x, before_y, before_x,
-):  # fmt: skip
-    """A vector of columns of the second operand: some channels of what pixels see at some places in their windows; and
-    what they add up to."""
-    total, other = splat(int32(0), LANES), splat(int32(fill * 0x01010101), LANES)
-    at = 0
-    for t in range(tap, tap + taps):
-        over, down = t % kernel_x * apart_x - before_x, t // kernel_x * apart_y - before_y
-        y, x, lane, runs = pixel // wide, pixel % wide, 0, 0
-        while lane < count:
-            many = min(count - lane, wide - x)
-            row, column = y * step_y + down, x * step_x + over
-            low = lane + max(-(column // step_x), 0)
-            high = lane + min(-((column - width) // step_x), many)
-            if row >= 0 and row < height and low < high:
-                store(starts, runs, row * line + column - lane * step_x)
-                store(lows, runs, low)
-                store(highs, runs, high)
-                runs += 1
-            x, y, lane = 0, y + 1, lane + many
-        first = start * ldb
-        if runs == 1 and step_x <= 2:
-            first += load(starts, 0, 1)
-            total = _lay_run(to, at, total, b, ldb, first, depth, load(lows, 0, 1), load(highs, 0, 1), step_x, other)
-        elif runs == 2 and step_x <= 2:
-            total = _lay_runs(to, at, total, b, ldb, first, depth, starts, lows, highs, step_x, other)
-        else:
-            total = _lay_any(to, at, total, b, ldb, first, depth, runs, starts, lows, highs, step_x, other)
-        at += -(-depth // 4) * 4 * PANEL
+    to, b, ldb, line, pixel, count, tap, taps, start, depth, kernel_x, wide, step_y, step_x, apart_y, apart_x, is_summed
+):
+    """A vector of columns of the second operand: some quads of channels of what pixels see at some places in their
+    windows; and what they add up to, where that is asked for."""
+    total, at, end = splat(int32(0), LANES), 0, 4 * PANEL * depth
+    first_y, first_x, down, across = pixel // wide, pixel % wide, tap // kernel_x, tap % kernel_x
+    for _ in range(taps):
+        base = start * ldb + down * apart_y * line + across * apart_x
+        y, x, done = first_y, first_x, 0
+        while done < count:  # pixels of one line after another
+            many = min(count - done, wide - x)
+            mask = first_lanes(done + many, LANES) & ~first_lanes(done, LANES)
+            place = base + y * step_y * line + (x - done) * step_x
+            far = iota(LANES) * step_x + place
+            for q in range(depth):
+                here = at + 4 * PANEL * q
+                if step_x == 1:
+                    quad = load_where(b, place + q * ldb, LANES, mask)
+                elif step_x == 2:
+                    quad = load_pairs(b, place + q * ldb, done, done + many, LANES)
+                else:
+                    quad = gather_where(b, far + q * ldb, mask)
+                store_quads(to, here, quad if done == 0 else quad | load_quads(to, here, LANES))
+            x, y, done = 0, y + 1, done + many
+        for p in range(at, at + end if is_summed else at, 4 * PANEL):
+            total = add_quads(total, to, p, LANES, SIGNED, DOT)
+        at += end
+        across += 1
+        if across == kernel_x:
+            down, across = down + 1, 0
     return total
 
 
 def kernel(  # type: ignore[no-untyped-def]
-    c, a, b, za, zb, ldc, row, ldb, na, nb, shift, m, n, k, form, line, pixel, kernel_y, kernel_x, height, width, wide,
-    step_y, step_x, apart_y, apart_x, before_y, before_x,
+    c, a, b, za, zb, ldc, row, ldb, na, nb, shift, m, n, k, form, line, pixel, kernel_y, kernel_x, wide, step_y, step_x,
+    apart_y, apart_x,
 ):  # fmt: skip
     """``c[i, j]``, at ``i * ldc + j``, is the sum over ``p`` of ``a[i, p] - za[i * na]`` by ``b[p, j] - zb[j * nb]``.
 
     With ``shift`` added, ``a`` has signs where ``b`` has none. By its ``form``, the second operand lies in panels as
-    far apart as ``ldb`` (0), or in an image whose channels are that far apart, and its lines ``line`` (1), of which the
-    columns from the one of ``pixel`` on are computed, or at ``j * ldb + p`` (2).
+    far apart as ``ldb`` (0), at ``p * ldb + j`` (1), at ``j * ldb + p`` (2), or is an image of quads of channels, which
+    are that far apart, and its lines ``line``; then a column is what a pixel sees, from ``pixel`` on, of which a line
+    has as many as it is ``wide``.
     """
     left, right = stack(LEFT, uint8), stack(RIGHT, uint8)
     row_sums, row_terms = stack(HEIGHT, int32), stack(HEIGHT, int32)
     column_sums, column_terms = stack(PANEL, int32), stack(PANEL, int32)
-    starts, lows, highs = stack(LANES, int64), stack(LANES, int64), stack(LANES, int64)
     taps = kernel_y * kernel_x
-    if taps == 1 and max(step_y, step_x) == 1 and max(before_y, before_x) == 0 and line == width and wide == width:
-        wide, width, height = height * width, height * width, int64(1)  # all lines are one
     quads = max(-(-k // 4), 1)
     deep = -(-quads // -(-quads // DEPTH)) * 4
     together = DEPTH // min(deep // 4, DEPTH)
@@ -210,11 +158,13 @@ def kernel(  # type: ignore[no-untyped-def]
                                 own = load_quads(b, j // PANEL * ldb + 4 * (-(-k // 4) * PANEL + v), LANES)
                             store(column_sums, v, own)
                     elif form == 1:
-                        for v in range(0, min(PANEL, count), LANES):
+                        _lay_lines(right, column_sums, b, start * ldb + j, ldb, count, depth)
+                    elif form == 3:
+                        for v in range(0, count, LANES):
                             own = _lay_windows(
-                                offset(right, 4 * v), b, ldb, line, right_zero & 255, pixel + j + v,
-                                min(LANES, count - v), tap, many, start, depth, starts, lows, highs, kernel_x,
-                                height, width, wide, step_y, step_x, apart_y, apart_x, before_y, before_x,
+                                offset(right, 4 * v), as_quads(b), ldb, line, pixel + j + v, min(LANES, count - v), tap,
+                                many, start // 4, -(-depth // 4), kernel_x, wide, step_y, step_x, apart_y, apart_x,
+                                left_zero != 0 or na > 0,
                             )  # fmt: skip
                             store(column_sums, v, own)
                     else:

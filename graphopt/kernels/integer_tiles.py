@@ -19,9 +19,11 @@ from numba.core.errors import TypingError
 from graphopt.kernels import memory, values
 from graphopt.kernels.integer_form import QUAD
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.reductions import shuffle
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
+from graphopt.kernels.vectors import pointer_to
 
 _WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
 _CHAINS = 10
@@ -314,43 +316,45 @@ def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, c
     return types.none, trace
 
 
-def _load_windows(
-    p: Any, start: Any, apart: Any, rest: Any, low: Any, high: Any, old: Any, step: Any, lanes: Any
-) -> Any:
-    """``load_windows(p, start, apart, rest, low, high, old, step, lanes)``: lane ``i`` has the bytes
-    ``p[start + i * step + d * apart]`` for ``d`` from 0 to 3 from lane ``low`` up to lane ``high``, and the quad of
-    ``old`` elsewhere, where nothing is read. The step is 1 or 2. From ``rest`` on, bytes repeat the one before."""
-    many, step_ = literal(lanes, "lanes"), literal(step, "step")
-    if step_ not in (1, 2):
-        raise TypingError(f"lanes {step_} bytes apart: expected 1 or 2")
+def _load_rows(p: Any, start: Any, apart: Any, rest: Any, count: Any, lanes: Any) -> Any:
+    """``load_rows(p, start, apart, rest, count, lanes)``: lane ``i`` has the bytes ``p[start + i + d * apart]``, ``d``
+    being 0 to 3. Zeros stand for lanes from ``count`` and for bytes from ``rest`` on, and nothing is read there."""
+    many = literal(lanes, "lanes")
 
-    def trace(
-        p: Pointer, start: Value, apart: Value, rest: Value, low: Value, high: Value, old: Value, *_: Value
-    ) -> Value:
-        mask = _between(low, high, many, 1)
-        wide, found = _between(low, high, many, step_), old.number(0)
+    def trace(p: Pointer, start: Value, apart: Value, rest: Value, count: Value, _: Value) -> Value:
+        found = values.constant(p.builder, types.int32, many, 0)
         for d in range(QUAD):
-            own = values.select(rest > d, rest.number(d), rest - 1)
-            x = memory.read_where(p.at(start + apart * own), wide)
-            if step_ == 2:
-                pairs = llvm.VectorType(llvm.IntType(16), many)
-                ir = x.builder.trunc(x.builder.bitcast(x.ir, pairs), llvm.VectorType(_BYTE, many))
-                x = Value(x.builder, ir, types.uint8, many)
+            there = values.select(rest > d, count, count.number(0))
+            x = memory.read_masked(p.at(start + apart * d), there, many)
             found = found | (values.cast(x, types.int32) << (8 * d))
-        return values.select(mask, found, old)
+        return found
 
     return vector(types.int32, many), trace
 
 
-def _between(low: Value, high: Value, lanes: int, step: int) -> Value:
-    """The mask of the lanes from ``low`` up to ``high``, each the first of so many bits."""
-    wide = lanes * step
-    ramp = llvm.Constant(llvm.VectorType(_BYTE, wide), [k // step if k % step == 0 else 255 for k in range(wide)])
-    place = Value(low.builder, ramp, types.uint8, wide)
-    first, end = (broadcast(values.cast(x, types.uint8), wide) for x in (low, high))
-    return (place >= first) & (place < end)
+def _load_pairs(p: Any, start: Any, low: Any, high: Any, lanes: Any) -> Any:
+    """``load_pairs(p, start, low, high, lanes)``: lane ``i`` is ``p[start + 2 * i]`` from lane ``low`` up to lane
+    ``high``, and 0 elsewhere, where nothing is read."""
+    many = literal(lanes, "lanes")
+
+    def trace(p: Pointer, start: Value, low: Value, high: Value, _: Value) -> Value:
+        ends = [memory.first_lanes(x * 2 - back, 32, 2 * many) for x, back in ((low, 0), (high, 1))]
+        both = memory.read_where(p.at(start), ends[1] & ~ends[0])
+        return shuffle(both, both, range(0, 2 * many, 2))
+
+    return vector(types.int32, many), trace
+
+
+def _as_quads(p: Any) -> Any:
+    """``as_quads(p)``: the same place, of quads."""
+
+    def trace(p: Pointer) -> Value:
+        return Value(p.builder, p.cast(types.int32).ir, types.int32, 1)
+
+    return pointer_to(types.int32), trace
 
 
 tile, lay_bytes, add_quads = function(_tile), function(_lay_bytes), function(_add_quads)
 load_quads, store_quads = function(_load_quads), function(_store_quads)
-turn_quads, load_windows = function(_turn_quads), function(_load_windows)
+turn_quads, load_rows = function(_turn_quads), function(_load_rows)
+load_pairs, as_quads = function(_load_pairs), function(_as_quads)

@@ -8,6 +8,7 @@ from graphopt.kernels.integer_form import QUAD, panel
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import read
 
+PIXELS = "integer_pixels_{}_{}"
 WINDOWS = "integer_windows_{}_{}"
 PRODUCT = r"integer_product_(n|t|q)_(uint8|int8)_(uint8|int8)"
 
@@ -40,24 +41,43 @@ def integer_product_{form}_{left}_{right}(
 
 
 @lru_cache(maxsize=8)
-def windows(left: str, right: str) -> Nest:
-    """``C = (A - ZA) @ (windows of B - ZB)``: a column is a pixel of the result, counted along lines that are ``wide``,
-    a row a channel. ``B`` is an image of ``k`` channels; ``A`` has the channels of each place in the window together.
-    What lies outside of the image counts as nothing."""
-    names = ("kernel", "side", "step", "dilation", "before")
-    sizes = [f"{n}_{axis}" for n in names for axis in (0, 1)]
-    sizes.insert(4, "wide")
-    rows, columns = (
-        f"(pixel + vj) {cut} wide * step_{axis} + v{'yx'[axis]} * dilation_{axis} - before_{axis}"
-        for axis, cut in enumerate(("//", "%"))
-    )
-    inside = f"{rows} >= 0 and {rows} < side_0 and {columns} >= 0 and {columns} < side_1"
+def pixels(left: str, right: str) -> Nest:
+    """``C = (A - ZA) @ (B - ZB)``, where a column of ``B`` is a pixel of an image, counted from ``pixel`` on."""
+    name = PIXELS.format(left, right)
     return read(f"""\
 @program
-def {WINDOWS.format(left, right)}(
+def {name}(
+    C: Buffer[(m, n), "int32"], A: Buffer[(m, k), "{left}"], B: Buffer[(k, height, width), "{right}"],
+    ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"],
+    m: size, n: size, k: size, za: size, zb: size, pixel: size, height: size, width: size,
+):
+    for i, j in grid(m, n):
+        with block("start"):
+            vi, vj = axis.remap("SS", [i, j])
+            C[vi, vj] = 0
+    for i, j, p in grid(m, n, k):
+        with block("product"):
+            vi, vj, vp = axis.remap("SSR", [i, j, p])
+            C[vi, vj] = C[vi, vj] + (cast(A[vi, vp], "int32") - ZA[vi % za]) * (
+                cast(B[vp, (pixel + vj) // width, (pixel + vj) % width], "int32") - ZB[vj % zb])
+""")
+
+
+@lru_cache(maxsize=8)
+def windows(right: str, left: str) -> Nest:
+    """``C = (A - ZA) @ (windows of B - ZB)``: a column is a pixel of the result, counted along lines that are ``wide``,
+    a row a channel. ``B`` is an image of ``k`` channels, four of them as the bytes of a number; ``A`` has the channels
+    of each place in the window together."""
+    sizes = ["wide", *(f"{n}_{axis}" for n in ("step", "dilation") for axis in (0, 1)), "height", "quads", "width"]
+    row = "(pixel + vj) // wide * step_0 + vy * dilation_0"
+    column = "(pixel + vj) % wide * step_1 + vx * dilation_1"
+    return read(f"""\
+@program
+def {WINDOWS.format(right, left)}(
     C: Buffer[(m, n), "int32"], A: Buffer[(m, kernel_0 * kernel_1 * k), "{left}"],
-    B: Buffer[(k, side_0, side_1), "{right}"], ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"],
-    m: size, n: size, k: size, za: size, zb: size, pixel: size, {", ".join(f"{n}: size" for n in sizes)},
+    B: Buffer[(height, quads, width), "int32"], ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"],
+    m: size, n: size, k: size, za: size, zb: size, pixel: size, kernel_0: size, kernel_1: size,
+    {", ".join(f"{n}: size" for n in sizes)},
 ):
     for i, j in grid(m, n):
         with block("start"):
@@ -66,6 +86,7 @@ def {WINDOWS.format(left, right)}(
     for i, j, y, x, p in grid(m, n, kernel_0, kernel_1, k):
         with block("product"):
             vi, vj, vy, vx, vp = axis.remap("SSRRR", [i, j, y, x, p])
-            C[vi, vj] = C[vi, vj] + (cast(A[vi, (vy * kernel_1 + vx) * k + vp], "int32") - ZA[vi % za]) * select(
-                {inside}, cast(B[vp, {rows}, {columns}], "int32") - ZB[0], 0)
+            C[vi, vj] = C[vi, vj] + (cast(A[vi, (vy * kernel_1 + vx) * k + vp], "int32") - ZA[vi % za]) * (
+                cast(cast(B[{row}, vp // {QUAD}, {column}] >> cast(vp % {QUAD} * 8, "int32"), "{right}"), "int32")
+                - ZB[vj % zb])
 """)

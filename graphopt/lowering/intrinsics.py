@@ -248,8 +248,11 @@ FAMILIES: Mapping[str, Family] = {
     integers.PRODUCT: lambda form, left, right: _by_function(
         integers.product(form, left, right), f"integer_products.integer_product_{form}"
     ),
-    integers.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda left, right: _by_function(
-        integers.windows(left, right), "integer_products.integer_windows"
+    integers.PIXELS.format("(uint8|int8)", "(uint8|int8)"): lambda left, right: _by_function(
+        integers.pixels(left, right), "integer_products.integer_pixels"
+    ),
+    integers.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
+        integers.windows(right, left), f"integer_products.integer_windows_{right}"
     ),
     tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
     tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),

@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.kernels import host, integer_form
 from graphopt.kernels.compile import compile_kernels
-from graphopt.kernels.integer_form import COLUMNS, QUADS, ROWS, groups, in_quads, panel
+from graphopt.kernels.integer_form import COLUMNS, QUADS, ROWS, WINDOWS, groups, in_quads, panel
 from graphopt.kernels.kernel import SIZE, Kernel
 from graphopt.runtime.objects import Image
 
@@ -19,34 +19,34 @@ SIZES = [
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 SIGNS = [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int8", "int8")]
 HOST = (host.vector_bytes(), integer_form.instruction())
-WINDOWS = 3
+PIXELS = 4
 CALLS = {
     QUADS: "integer_product_q(c, 0, ldc, a, 0, lda, b, 0, ldb, 0, 0, {rest})",
     ROWS: "integer_product_n(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
     COLUMNS: "integer_product_t(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
-    WINDOWS: "integer_windows(c, 0, ldc, a, 0, lda, b, 0, ldb, line, {rest}, pixel, kernel_0, kernel_1, side_0, "
-    "side_1, wide, step_0, step_1, dilation_0, dilation_1, before_0, before_1)",
+    WINDOWS: "integer_windows_{right}(c, 0, ldc, a, 0, lda, q, 0, line, ldb, {rest}, pixel, kernel_0, kernel_1, wide, "
+    "step_0, step_1, dilation_0, dilation_1, 0, 0, 0)",
+    PIXELS: "integer_pixels(c, 0, ldc, a, 0, lda, b, 0, ldb, line, {rest}, pixel, 0, 0)",
 }
-MORE = (
-    "line, pixel, kernel_0, kernel_1, side_0, side_1, wide, step_0, step_1, dilation_0, dilation_1, before_0, before_1"
-)
+MORE = "line, pixel, kernel_0, kernel_1, wide, step_0, step_1, dilation_0, dilation_1"
 
 
 @cache
 def entry(signs: tuple[str, str], vector_bytes: int, instruction: str):
     """A kernel that makes any of the calls, for vectors of so many bytes."""
     rest = "za, 0, zb, 0, m, n, k, n_za, n_zb"
-    lines = [f"    if way == {way}:\n        {call.format(rest=rest)}" for way, call in CALLS.items()]
+    lines = [f"    if way == {way}:\n        {call.format(rest=rest, right=signs[1])}" for way, call in CALLS.items()]
     body = "\n".join(lines)
     source = f'''"""products of {signs} in vectors of {vector_bytes} bytes"""
-from graphopt.kernels.integer_products import integer_product_n, integer_product_q, integer_product_t, integer_windows
+from graphopt.kernels.integer_products import integer_pixels, integer_product_n, integer_product_q, integer_product_t
+from graphopt.kernels.integer_products import integer_windows_{signs[1]}
 
 
-def kernel(c, a, b, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, lo, hi):
+def kernel(c, a, b, q, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, lo, hi):
 {body}
     return 0
 '''
-    kinds = ("int32", *signs, "int32", "int32") + (SIZE,) * (9 + len(MORE.split(",")))
+    kinds = ("int32", *signs, *("int32",) * 3) + (SIZE,) * (9 + len(MORE.split(",")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
         patch.setattr(integer_form, "instruction", lambda: instruction)
@@ -57,7 +57,7 @@ def kernel(c, a, b, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, lo,
 
 def called(signs, vectors, arrays, words) -> None:
     args = [a.ctypes.data for a in arrays] + list(words)
-    table = np.array(args + [0] * (5 + 9 + len(MORE.split(",")) - len(args)), np.int64)
+    table = np.array(args + [0] * (6 + 9 + len(MORE.split(",")) - len(args)), np.int64)
     assert entry(signs, *vectors)[0](table.ctypes.data, 0, 1) == 0
 
 
@@ -78,7 +78,7 @@ def computed(a: np.ndarray, b: np.ndarray, za: np.ndarray, zb: np.ndarray, form:
         ldb = right.shape[1]
     out = np.full((m + 1, n + 5), 7, np.int32)
     words = [out.shape[1], left.shape[1], ldb, m, n, k, za.size, zb.size, form]
-    called((a.dtype.name, b.dtype.name), vectors, [out, left, right, za, zb], words)
+    called((a.dtype.name, b.dtype.name), vectors, [out, left, right, za, za, zb], words)
     assert (out[m:] == 7).all()
     assert (out[:, n:] == 7).all()
     return out[:m, :n]
@@ -148,14 +148,25 @@ def test_windows_over_images(vectors, image, signs):
         y, z = t // kernel[1] * dilations[0], t % kernel[1] * dilations[1]
         columns[t] = padded[:, y : y + high * steps[0] : steps[0], z : z + wide * steps[1] : steps[1]][:, :high, :wide]
     want = exact(w, columns.reshape(taps * channels, -1), za, zb)
+    filled = np.zeros((groups(channels) * 4, *padded.shape[1:]), signs[1])
+    filled[:channels] = padded
+    quads = np.ascontiguousarray(filled.reshape(-1, 4, *padded.shape[1:]).transpose(2, 0, 3, 1)).view(np.int32)[..., 0]
     for pixel, count in ((0, high * wide), (min(5, high * wide - 1), max(high * wide - 7, 1))):
         out = np.full((m + 1, count + 5), 7, np.int32)
-        words = [out.shape[1], w.shape[1], height * width, m, count, channels, 1, 1, WINDOWS]
-        words += [width, pixel, *kernel, height, width, wide, *steps, *dilations, *before]
-        called(signs, vectors, [out, w, x, za, zb], words)
+        words = [out.shape[1], w.shape[1], quads.shape[2], m, count, channels, 1, 1, WINDOWS]
+        words += [quads[0].size, pixel, *kernel, wide, *steps, *dilations]
+        called(signs, vectors, [out, w, x, quads, za, zb], words)
         assert np.array_equal(out[:m, :count], want[:, pixel : pixel + count])
         assert (out[m:] == 7).all()
         assert (out[:, count:] == 7).all()
+
+
+def test_pixels_of_an_image():
+    rng, signs = np.random.default_rng(2), ("int8", "uint8")
+    w, x, zero = bytes_(rng, "int8", 5, 6), bytes_(rng, "uint8", 6, 7, 9), np.array([3], np.int32)
+    out = np.zeros((5, 40), np.int32)
+    called(signs, HOST, [out, w, x, zero, zero, zero], [40, 6, 63, 5, 40, 6, 1, 1, PIXELS, 9, 20])
+    assert np.array_equal(out, exact(w, x.reshape(6, -1)[:, 20:60], zero, zero))
 
 
 def test_quads_hold_neighbouring_columns_and_their_sums():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from graphopt.kernels.integer_form import DTYPES, panel
+from graphopt.kernels.integer_form import DTYPES, QUAD, panel
 from graphopt.lowering.compute import Tensor, compute, fresh, loop, procedure
-from graphopt.lowering.expressions import Const, Expr, Load, cast, minimum
-from graphopt.lowering.integer_intrinsics import WINDOWS
+from graphopt.lowering.expressions import Const, Expr, Load, apply, cast, conjunction, minimum, select
+from graphopt.lowering.integer_intrinsics import PIXELS, WINDOWS
 from graphopt.lowering.loops import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer
 from graphopt.lowering.operators.indices import matching
@@ -69,6 +69,8 @@ class _Convolution:
             return w.tensor[o, p % depth, place // kernel[1], place % kernel[1]]
 
         checked = (self.x.shape[1], w.tensor.shape[0]), (depth * self.group, self.shape[1])
+        self.is_pointwise = kernel == (Const(1),) * 2 and set(self.where.strides) == {1} and not self.where.is_padded
+        self.image = self.x if self.is_pointwise else self.in_quads(x)
         self.w = compute(
             (w.tensor.shape[0], kernel[0] * kernel[1] * depth), weight, w.tensor.dtype, "laid",
             requirements=matching(op, *checked),
@@ -80,11 +82,35 @@ class _Convolution:
         ]
         self.total = procedure(
             [("conv", self.shape, SUMS)],
-            [self.x, self.w, *w.zeros, *x.zeros],
+            [self.image, self.w, *w.zeros, *x.zeros],
             self.all,
             [self.near, *self.local],
             stores_once=True,
         )[0]
+
+    def in_quads(self, x: Operand) -> Tensor:
+        """The image with its padding, four channels as the bytes of a number: ``[N, groups, H, channels / 4, W]``."""
+        where, shape, depth = self.where, self.shape[2:], self.depth
+        reach = zip(shape, where.strides, self.kernel, where.dilations, strict=True)
+        sides = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in reach]
+
+        def element(n: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
+            place = [i - b for i, b in zip((row, column), where.before, strict=True)]
+            inside = [c for i, size in zip(place, self.x.shape[2:], strict=True) for c in (i >= 0, i < size)]
+            outside = cast(x.zero(Const(0)), "uint8")
+            found: Expr = Const(0, SUMS)
+            for d in range(QUAD):
+                channel = quad * QUAD + d
+                value = cast(self.x[(n, group * depth + channel, *place)], "uint8")
+                if where.is_padded:
+                    value = select(conjunction(*inside), value, outside)
+                if not (isinstance(depth, Const) and int(depth.value) % QUAD == 0):
+                    value = select(channel < depth, value, Const(0, "uint8"))
+                found = found | apply("shl", cast(value, SUMS), Const(8 * d, SUMS))
+            return found
+
+        shape_ = (self.shape[0], Const(self.group), sides[0], (depth + (QUAD - 1)) // QUAD, sides[1])
+        return compute(shape_, element, SUMS, "quads")
 
     # -- pieces
 
@@ -140,20 +166,21 @@ class _Convolution:
             _vectorized(count, lambda i, z=z, b=b: Store(b, (i,), z.zero(first + i)))  # type: ignore[misc]
             for z, b, count in zip(self.zeros, self.local, counts, strict=True)
         ]
+        image, deep = self.image, Range(group * self.depth, self.depth)
+        sides = [Range(Const(0), side) for side in image.shape[2:]]
         regions = [
             Region(self.near, (Range(Const(0), rows), Range(Const(0), columns))),
             Region(self.w, (Range(first, rows), Range(Const(0), self.w.shape[1]))),
-            Region(
-                self.x,
-                (Range(n), Range(group * self.depth, self.depth), *(Range(Const(0), s) for s in self.x.shape[2:])),
-            ),
+            Region(image, (Range(n), deep if self.is_pointwise else Range(group), *sides)),
             *(Region(b, (Range(Const(0), c),)) for b, c in zip(self.local, counts, strict=True)),
         ]
-        where = self.where
-        sides = (*self.kernel, *self.x.shape[2:], self.shape[3])
-        steps = (*map(Const, (*where.strides, *where.dilations)), *where.before)
-        name = WINDOWS.format(self.w.dtype, self.x.dtype)
-        call = Invoke(name, (*regions, rows, columns, self.depth, *counts, pixel, *sides, *steps))
+        sizes = (rows, columns, self.depth, *counts, pixel)
+        if self.is_pointwise:
+            call = Invoke(PIXELS.format(self.w.dtype, self.x.dtype), (*regions, *sizes, *image.shape[-2:]))
+        else:
+            steps = (self.shape[3], *map(Const, (*self.where.strides, *self.where.dilations)))
+            name = WINDOWS.format(self.x.dtype, self.w.dtype)
+            call = Invoke(name, (*regions, *sizes, *self.kernel, *steps, *image.shape[-3:]))
 
         def element(i: Expr, p: Expr) -> Stmt:
             at = pixel + p
