@@ -117,13 +117,33 @@ class _Scheduler(Scheduling):
             return self.shared_out(outer, size, body)
         return wrapped(outer, body({a.var: a.var for a in outer}))
 
-    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop]) -> Stmt:
-        """One element's reduction in variables of its own: start, steps, and the result written once."""
+    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop], *each: Stmt) -> Stmt:
+        """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
+        result written once."""
         targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
         own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
         start, step = decomposed(chain, values)
         written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
-        return seq(exchange(start, own), wrapped(reduce_loops, exchange(step, own)), *written)
+        return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
+
+    def with_elements(self, chain: Chain, first: Chain, bound: Mapping[Var, Expr]) -> Stmt | None:
+        """A reduction along a row in one loop with the block before it, which makes the elements that it reads; None
+        where it is no such block."""
+        free = [a for a in first.axes if a.var not in bound]
+        if first.block.init is not None or len(first.stores) != 1 or len(free) != 1 or len(chain.reduced) != 1:
+            return None
+        (own,), (axis,), (store,) = free, chain.reduced, first.stores
+        if own.extent != axis.extent or any(a.var not in bound for a in chain.spatial):
+            return None
+        if not (all(map(is_accumulation, chain.stores)) and lies_along(chain, axis) and lies_along(first, own)):
+            return None
+        loop = Loop(self.var("r"), axis.extent, "vectorized")
+        here, there = {**bound, own.var: loop.var}, {**bound, axis.var: loop.var}
+        made = [substitute(i, here) for i in store.indices]
+        read = [[substitute(i, there) for i in a.indices] for a in chain.accesses if a.buffer == store.buffer]
+        if not read or any(at != made for at in read):
+            return None
+        return self.accumulated(chain, there, [loop], first.with_values([here[a.var] for a in first.axes]))
 
     # ------------------------------------------------------------------ rows
 
@@ -156,13 +176,16 @@ class _Scheduler(Scheduling):
         self.gone |= small.keys()
 
         def row(at: Mapping[Var, Expr]) -> Stmt:
-            parts = []
-            for chain in found:
-                bound = {a.var: at[loop.var] for a, loop in zip(chain.axes, outer, strict=False)}
-                inside = with_buffers(chain, small, shared)
-                parts.append(
-                    element_loops(self, inside, bound) if chain.block.init is None else self.reduction(inside, bound)
-                )
+            inside = [with_buffers(chain, small, shared) for chain in found]
+            bound = {a.var: at[loop.var] for c in inside for a, loop in zip(c.axes, outer, strict=False)}
+            parts: list[Stmt] = []
+            for k, chain in enumerate(inside):
+                if chain.block.init is None:
+                    parts.append(element_loops(self, chain, bound))
+                elif k and (both := self.with_elements(chain, inside[k - 1], bound)) is not None:
+                    parts[-1] = both
+                else:
+                    parts.append(self.reduction(chain, bound))
             return seq(*parts)
 
         steps = total_size([total_size([a.extent for a in c.axes[shared:]]) for c in found])

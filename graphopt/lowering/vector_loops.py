@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
-from graphopt.lowering.loops import For, Store, statements
+from graphopt.lowering.loops import Buffer, For, Store, statements
 from graphopt.lowering.occurrences import invariant
 from graphopt.lowering.places import Place
 from graphopt.lowering.texts import ATOM, Lanes, Text
@@ -155,10 +155,14 @@ class VectorLoops:
             self.writer.indented(loop.body, place)
             return
         self.writer.depth += 1
+        kept = dict(self.spell.known)
         for stmt, where in self.writer.flat(loop.body, place):
             assert isinstance(stmt, Store)
             assert where.lanes is not None
             target = Load(stmt.buffer, tuple(map(where.of, stmt.indices)))
+            if target not in accumulators:  # an element for each step
+                self.writer.stretch([(stmt, where)])
+                continue
             fn, name = accumulators[target]
             value = where.of(stmt.value)
             assert isinstance(value, Apply)
@@ -169,6 +173,7 @@ class VectorLoops:
                 text = self.spell.chosen(where.lanes.mask, text, identity(fn, value.dtype), where.lanes)
             own, more = Var(name, value.dtype), Var(text, value.dtype)
             self.writer.line(f"{name} = {self.combined(fn, own, more, step, where.lanes)}")
+        self.spell.known = kept
         self.writer.depth -= 1
 
     def combined(self, fn: str, own: Var, more: Var, step: Expr, lanes: Lanes) -> str:
@@ -184,17 +189,22 @@ class VectorLoops:
         return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({own.name}, {more.name})"
 
     def accumulators(self, loop: For, place: Place, lanes: int) -> dict[Load, str]:
-        """The elements that the loop reduces into, and by which function; none where it does anything else as well."""
+        """The elements that the loop reduces into, and by which function; none where it does anything else as well but
+        to store an element for each step."""
         found: dict[Load, str] = {}
+        read: set[Buffer] = set()
         inside = replace(place, lanes=Lanes(loop.var, loop.var, lanes))
         for stmt, where in self.writer.flat(loop.body, inside):
             if not isinstance(stmt, Store):
                 return {}
             target, value = Load(stmt.buffer, tuple(map(where.of, stmt.indices))), where.of(stmt.value)
+            if any(loop.var in variables(i) for i in target.indices):
+                read |= {e.buffer for e in walk(value) if isinstance(e, Load)}
+                continue
             fn, step = accumulated(target, value)
-            if fn is None or step is None or any(loop.var in variables(i) for i in target.indices):
+            if fn is None or step is None:
                 return {}
             if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)) or target in found:
                 return {}
             found[target] = fn
-        return found
+        return {} if read & {target.buffer for target in found} else found

@@ -39,6 +39,36 @@ def test_rows_stay_together() -> None:
     assert isinstance(nest.body, For)
 
 
+@pytest.mark.parametrize(("place", "loops"), [("vk", 2), ("36 - vk", 3)])
+def test_what_is_summed_up_along_a_row_is_made_in_the_same_loop(place: str, loops: int) -> None:
+    """Where the sum reads its elements where they are made, and nowhere else."""
+    nest = read(
+        f"""
+@program
+def shares(x: Buffer[(5, 37), "float32"], y: Buffer[(5, 37), "float32"]):
+    p = alloc((5, 37), "float32")
+    t = alloc((5,), "float32")
+    for i, k in grid(5, 37):
+        with block("p"):
+            vi, vk = axis.remap("SS", [i, k])
+            p[vi, vk] = exp(x[vi, vk])
+    for i, k in grid(5, 37):
+        with block("t"):
+            vi, vk = axis.remap("SR", [i, k])
+            with init():
+                t[vi] = 0.0
+            t[vi] = t[vi] + p[vi, {place}] * x[vi, vk]
+    for i, k in grid(5, 37):
+        with block("y"):
+            vi, vk = axis.remap("SS", [i, k])
+            y[vi, vk] = p[vi, vk] / t[vi]
+"""
+    )
+    made = scheduled(nest)
+    assert len([s for s in statements(made.body) if isinstance(s, For) and s.extent == Const(37)]) == loops
+    check(nest, made, pieces=2)
+
+
 def test_an_axis_of_one_element_does_not_keep_a_reduction_from_vectors() -> None:
     nest = read(
         """
