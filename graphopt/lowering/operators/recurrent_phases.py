@@ -84,11 +84,11 @@ class Phase:
 
         return seq(gates.filled(sums, gates.all, bias), gates.added(sums, left, self.weights, d, q))
 
-    def project(self, d: int, start: Expr, many: int) -> Stmt:
-        """What comes from the inputs of some rows of the batch, for all steps."""
+    def project(self, d: int, q: Expr, start: Expr, many: Expr) -> Stmt:
+        """What comes from the inputs of some rows of the batch, for all steps and the elements of one tile."""
         gates = self.before
 
-        def tile(q: Expr, b: Expr, first: Expr, rows: int) -> Stmt:
+        def tile(b: Expr, first: Expr, rows: int) -> Stmt:
             sums = gates.sums(rows, "given")
 
             def element(i: Expr, gate: int, n: Expr) -> Stmt:
@@ -101,13 +101,10 @@ class Phase:
             left = self.r.inputs(Range(first, Const(rows)), Range(b))
             return seq(self.from_inputs(sums, d, q, left), loop(Const(rows), row))
 
-        def some(q: Expr, b: Expr, first: Expr, count: Expr, rows: int) -> Stmt:
-            return loop(count, lambda k: tile(q, b, first + k * rows, rows))
+        def some(b: Expr, first: Expr, count: Expr, rows: int) -> Stmt:
+            return loop(count, lambda k: tile(b, first + k * rows, rows))
 
-        def row(q: Expr, i: Expr) -> Stmt:
-            return seq(*(some(q, start + i, *piece) for piece in pieces(self.r.steps)))
-
-        return loop(gates.blocks, lambda q: loop(Const(many), partial(row, q)))
+        return loop(many, lambda i: seq(*(some(start + i, *piece) for piece in pieces(self.r.steps))))
 
     def step(self, d: int, number: Expr, b: Expr, rows: int) -> Stmt:
         """The gates of some rows of the batch at a step, and what is done with them: tile by tile, to and fro, since

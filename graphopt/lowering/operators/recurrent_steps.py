@@ -2,6 +2,7 @@
 
 The product of the inputs and their weights is made for all steps at once, before the first of them. A step adds the
 product of the hidden state and the recurrent weights, and goes on from the gates to the new states while they are near.
+Where there is much to do, threads share that first product, and then rows and directions.
 """
 
 from __future__ import annotations
@@ -143,6 +144,10 @@ class Recurrence:
 
         return along(self.frame.hidden, one)
 
+    def projected(self, phase: Phase, d: int, b: Expr, rows: int) -> Stmt:
+        """What comes from the inputs of some rows, for all steps."""
+        return loop(phase.before.blocks, lambda q: phase.project(d, q, b, Const(rows)))
+
     def rows(self, d: int, b: Expr, rows: int, out: Buffer, last: Sequence[Buffer]) -> Stmt:
         """Some rows of a batch, through all steps in one direction."""
 
@@ -153,9 +158,24 @@ class Recurrence:
             parts = [phase.step(d, number, b, rows) for phase in self.phases]
             return seq(*parts, each(lambda row: self.moved(d, number, row, out)))
 
-        before = [] if self.is_single else [phase.project(d, b, rows) for phase in self.phases]
+        is_here = not (self.is_single or self.is_shared)
+        before = [self.projected(phase, d, b, rows) for phase in self.phases if is_here]
         after = [each(lambda row: self.end(d, row, last))] if last else []
         return seq(each(partial(self.begin, d)), *before, loop(self.steps, step), *after)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the work is shared out to threads, as far as it is known."""
+        total = known_size([self.steps, self.batch, self.x.shape[2] + self.frame.hidden, self.frame.hidden])
+        return total is None or total >= SHARED
+
+    def each_way(self, count: Expr, body: Callable[[int, Expr], Stmt]) -> Stmt:
+        """What is done so often in each direction, ``body(direction, number)``, shared out."""
+        item, extent = fresh(), count * len(self.backwards)
+        number: Expr = Const(0) if count == Const(1) else item % count
+        bodies = [body(d, number) for d in range(len(self.backwards))]
+        kind: LoopKind = "parallel" if self.is_shared and extent != Const(1) else "serial"
+        return For(item, extent, bodies[0] if len(bodies) == 1 else If(item < count, *bodies), kind)
 
     def checks(self) -> list[Stmt]:
         """What sizes and lengths have to be like."""
@@ -173,21 +193,21 @@ class Recurrence:
 
     def described(self) -> tuple[Tensor, ...]:
         """The outputs."""
-        op, ways = self.op, len(self.backwards)
+        op = self.op
         names = [f"{op.op.lower()}{suffix}" for suffix in ("", "_h", "_c")][: len(op.outputs)]
-        total = known_size([self.steps, self.batch, self.x.shape[2] + self.frame.hidden, self.frame.hidden])
-        is_shared = total is None or total >= SHARED
 
         def build(out: Buffer, *last: Buffer) -> Stmt:
             parts = self.checks()
+            if self.is_shared and not self.is_single:
+                for phase in self.phases:
+                    project = partial(phase.project, start=Const(0), many=self.batch)
+                    parts.append(self.each_way(phase.before.blocks, project))
             for first, count, rows in pieces(self.batch):
-                item = fresh()
-                b = first + item % count * rows if count != Const(1) else first
-                bodies = [self.rows(d, b, rows, out, last) for d in range(ways)]
-                body = bodies[0] if ways == 1 else If(item < count, *bodies)
-                extent = count * ways
-                kind: LoopKind = "parallel" if is_shared and extent != Const(1) else "serial"
-                parts.append(For(item, extent, body, kind))
+
+                def some(d: int, k: Expr, first: Expr = first, rows: int = rows) -> Stmt:
+                    return self.rows(d, first + k * rows, rows, out, last)
+
+                parts.append(self.each_way(count, some))
             return seq(*parts)
 
         outputs = [(name, op.shape(k), op.dtype(k)) for k, name in enumerate(names)]
