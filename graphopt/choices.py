@@ -17,9 +17,13 @@ from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
+from graphopt.lowering.chains import chains
 from graphopt.lowering.groups import Group, group
+from graphopt.lowering.library import called_product, ways
 from graphopt.lowering.link import needed
 from graphopt.lowering.lower import NeedsValues, lower
+from graphopt.lowering.nests import write
+from graphopt.lowering.weights import laid_out
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.cost import CostModel, stated_sizes
 from graphopt.rewrite.describe import name_of
@@ -50,7 +54,8 @@ class Alternative:
 
     what: str
     how: str
-    """``blocks``, ``library``, ``plain``, or for fusions ``together`` and ``apart``."""
+    """``blocks``, ``library``, ``plain``, for fusions ``together`` and ``apart``, for products of matrices the function
+    that computes one: ``gemm`` of the library, or our own ``product``."""
     seconds: float
 
 
@@ -59,7 +64,7 @@ class Choice:
     """What was chosen to make a value, and what else there was, the cheapest first."""
 
     kind: str
-    """``layout``, ``library``, ``op``, ``reorder`` or ``fusion``."""
+    """``layout``, ``library``, ``op``, ``reorder``, ``fusion`` or ``product``."""
     value: str
     chosen: Alternative
     others: tuple[Alternative, ...]
@@ -79,8 +84,9 @@ def choices(model: Any, target: Target = CPU) -> tuple[Choice, ...]:
     for saturated, extraction in watch.seen:
         for choice in _of_terms(Terms(saturated, model_of_cost), extraction):
             told.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
-    fused = _fusions(found, model_of_cost)
-    return tuple(sorted([*told.values(), *fused], key=lambda c: (c.kind == "fusion", -c.chosen.seconds, c.value)))
+    nests = [*_of_nests(found, model_of_cost)]
+    last = ("fusion", "product")
+    return tuple(sorted([*told.values(), *nests], key=lambda c: (c.kind in last, c.kind, -c.chosen.seconds, c.value)))
 
 
 class _Watch(Steps):
@@ -182,21 +188,37 @@ def _kind(taken: Alternative, others: list[Alternative]) -> str:
     return "layout" if "blocks" in ways and len(ways) > 1 else "library" if "library" in ways else "op"
 
 
-# -- fusions
+# -- nests
 
 
-def _fusions(graph: Graph, model: CostModel) -> list[Choice]:
-    """The groups of nodes that one nest computes; none where what they are depends on elements of inputs."""
+def _of_nests(graph: Graph, model: CostModel) -> Iterator[Choice]:
+    """Of the groups of nodes that one nest computes, those of several nodes, and those that are a product of matrices;
+    none where what they are depends on elements of inputs."""
     facts = infer(graph)
     try:
         lowered = lower(graph, facts)
     except NeedsValues:
-        return []
-    return [
-        _fusion(graph, g, facts, model)
-        for g in group(graph, facts, lowered, needed(graph, lowered))
-        if len(g.members) > 1
-    ]
+        return
+    for found in group(graph, facts, lowered, needed(graph, lowered)):
+        if len(found.members) > 1:
+            yield _fusion(graph, found, facts, model)
+        yield from _product(graph, found, facts)
+
+
+def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact]) -> Iterator[Choice]:
+    """Which function computes the product of matrices that a group is, where it is one that a call computes."""
+    written = write(graph, facts, found)
+    reads = zip(written.nest.buffers, written.inputs, strict=False)
+    laid = laid_out(written.nest, [b for b, v in reads if graph.constant_of(v) is not None])
+    nest = written.nest if laid is None else laid.nest
+    parts = chains(nest)
+    product = None if parts is None else called_product(parts, nest)
+    if product is not None:
+        what = "+".join(m.node.op for m in found.members)
+        first, *others = sorted(
+            (Alternative(what, name, seconds) for name, seconds in ways(product).items()), key=lambda w: w.seconds
+        )
+        yield Choice("product", name_of(graph, found.sink.node, 0), first, tuple(others))
 
 
 def _fusion(graph: Graph, found: Group, facts: Mapping[Value, Fact], model: CostModel) -> Choice:

@@ -18,6 +18,18 @@ from graphopt.errors import UsageError
 
 
 @dataclass(frozen=True)
+class ProductPrices:
+    """What a product of matrices of float32 takes in one of our functions for it: seconds, for one thread."""
+
+    call: float
+    """To call it."""
+    step: float
+    """For each multiplication and addition."""
+    moved: tuple[float, float]
+    """For each element of an operand that is arranged anew: of one that lies in the second cache, and of others."""
+
+
+@dataclass(frozen=True)
 class Prices:
     """What work costs. All times are seconds, for one thread."""
 
@@ -73,6 +85,8 @@ class Prices:
     """Columns' worth of work that a convolution costs beyond its columns, where it is a product of matrices."""
     free: frozenset[str] = frozenset()
     """Ops for which nothing is called: what they make is looked at where it is."""
+    products: Mapping[str, ProductPrices] = field(default_factory=dict)
+    """By function that computes products of matrices: what these take."""
 
 
 @dataclass(frozen=True)
@@ -348,6 +362,11 @@ CPU = Target(
         strided_rows=1.5,
         open_rows=50.0,
         columns=200.0,
+        # fitted to what tests/bench/product_ways.py measures
+        products={
+            "product": ProductPrices(call=0.25e-6, step=16.7e-12, moved=(0.2e-9, 0.6e-9)),
+            "gemm": ProductPrices(call=0.10e-6, step=17.4e-12, moved=(0.5e-9, 0.8e-9)),
+        },
     ),
     ops={
         "": None,

@@ -7,7 +7,7 @@ from numba import float32, int64, njit
 
 from graphopt.kernels.masks import stack
 from graphopt.kernels.product_tiles import lay_turned, tile
-from graphopt.kernels.vectors import load_masked, offset, store
+from graphopt.kernels.vectors import load, load_masked, offset, store
 
 DTYPE = float32
 LANES = 16
@@ -38,7 +38,11 @@ def _lay_rows(to, a, row, step, height, tall, tiles, depth):  # type: ignore[no-
 @njit(error_model="numpy")
 def _lay_columns(to, b, ldb, form, width, depth):  # type: ignore[no-untyped-def]
     """A panel of columns of the second operand."""
-    if form == 1:
+    if form == 1 and width == PANEL:
+        for p in range(depth):
+            for v in range(0, PANEL, LANES):
+                store(to, p * PANEL + v, load(b, p * ldb + v, LANES))
+    elif form == 1:
         for p in range(depth):
             for v in range(0, PANEL, LANES):
                 store(to, p * PANEL + v, load_masked(b, p * ldb + v, width - v, LANES))
@@ -63,7 +67,7 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form):  # type: ignore[no-unty
         last = height - (tiles - 1) * tall
         full = tiles if last == tall else tiles - 1
         # what is not read often enough is not moved: rows by few panels of columns, columns by few tiles of rows
-        is_near = form == 1 and tiles < 6
+        is_near = form == 1 and tiles < 3
         lays = n > 2 * PANEL and not is_near
         for begin in range(0, max(k, 1), deep):
             depth = min(deep, k - begin)

@@ -26,7 +26,7 @@ _WORDS = 11
 """Sizes and distances behind a tile's four pointers."""
 _CHAINS = 8
 """Sums that are to run side by side: a multiply-add takes four cycles, and two start in each."""
-_ROUND = 4
+_ROUND, _ROUND_AT_EDGES = 4, 2
 """Products of each sum in a round, at least: what counts the rounds, and moves addresses on, is to cost little."""
 _APART = 3
 """Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
@@ -58,7 +58,7 @@ class _Shape:
     @property
     def round(self) -> int:
         """Products of each sum in a round of the loop."""
-        return max(self.sides, _ROUND)
+        return max(self.sides, _ROUND_AT_EDGES if self.masked else _ROUND)
 
 
 def _tile(

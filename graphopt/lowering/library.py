@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from graphopt.ir.constants import BITS
 from graphopt.kernels import host
 from graphopt.kernels.product_form import height, near, panel, rows
 from graphopt.lowering.addresses import polynomial
@@ -13,11 +14,14 @@ from graphopt.lowering.chain_facts import is_follower, is_longer, piece_of
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops import Axis, Buffer, Invoke, Nest, Range, Region
+from graphopt.target import CPU
 
 SMALLEST = 1 << 15
 """Multiplications below which a call of the library costs more than it gains."""
 
 
+SMALL = 1 << 18
+"""Multiplications up to which the library takes operands as they are."""
 FEW = 16
 """Rows for which the library would arrange the other operand anew, and read it once more than a loop does."""
 
@@ -78,8 +82,7 @@ class Product:
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
         ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         sizes = (rows.extent, columns.extent, self.k.extent)
-        name = "product" if isinstance(self.b, Panels) else "gemm"
-        return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
+        return Invoke(f"{fastest(self)}_{ways}_{target.dtype}", (c, a, b, *sizes))
 
 
 def product_of(chain: Chain) -> Product | None:
@@ -183,6 +186,39 @@ def is_worth_a_call(product: Product) -> bool:
     return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4 and sizes[0] > FEW
 
 
+# ------------------------------------------------------------------ ours or the library's
+
+
+def fastest(product: Product) -> str:
+    """The function that computes a product fastest: ``gemm`` of the library, or our own ``product``."""
+    seconds = ways(product)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def ways(product: Product) -> dict[str, float]:
+    """Modelled seconds that one product of matrices takes, by function that can compute it; what is not known of its
+    sizes is taken to be moderate."""
+    m, n, k = (OPEN if (size := known(a)) is None else size for a in (product.m, product.n, product.k))
+    if isinstance(product.b, Panels):
+        return {"product": _seconds("product", m, n, k, product.c.load.dtype, m * k)}
+    own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
+    others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n
+    return {
+        "product": _seconds("product", m, n, k, product.c.load.dtype, own),
+        "gemm": _seconds("gemm", m, n, k, product.c.load.dtype, others),
+    }
+
+
+def _seconds(name: str, m: int, n: int, k: int, dtype: str, moved: int) -> float:
+    """What a function takes that arranges so many elements of operands anew."""
+    prices, width = CPU.prices.products[name], BITS[dtype] / BITS["float32"]
+    return prices.call + width * (prices.step * m * n * k + prices.moved[k * n > near(dtype)] * moved)
+
+
+def _height(dtype: str) -> int:
+    return height(dtype, rows(), host.lanes(dtype))
+
+
 # ------------------------------------------------------------------ pieces
 
 LARGE = 1 << 21
@@ -208,8 +244,7 @@ def _panel_pieces(product: Product) -> dict[Axis, int]:
     work = n * k * (OPEN if m is None else m)
     wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
     # each piece of rows reads all weights, which costs where they come from memory, unless it is as tall as a block
-    tall = height(dtype, rows(), host.lanes(dtype))
-    most = 1 if m is None else m // ROWS if n * k <= near(dtype) else -(-m // tall)
+    most = 1 if m is None else m // ROWS if n * k <= near(dtype) else -(-m // _height(dtype))
     down = max(min(wanted, most), 1)
     across = max(min(-(-wanted // down), n // COLUMNS), 1)
     if m is not None and down * across < wanted:

@@ -1,0 +1,81 @@
+"""Times the functions that compute products of matrices, called as kernels call them, beside what prices say.
+
+    python tests/bench/product_ways.py [ROWSxDEPTHxCOLUMNS ...]
+
+For each form (plain or transposed operands) the rate of our own product and of BLAS in GFLOP/s, the functions taking
+turns, the least of bursts; a star marks the one that ``graphopt.lowering.library`` takes. The prices in
+``graphopt.target`` were fitted to this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import numpy as np
+
+from graphopt.lowering.chains import chains
+from graphopt.lowering.compute import Reduction, compute, nest, placeholder, reduce_axis
+from graphopt.lowering.compute import sum as total
+from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.library import SMALLEST, called_product, fastest
+from graphopt.lowering.loops import Nest
+from graphopt.lowering.script import read
+from graphopt.lowering.timing import nest_time
+
+SIZES = [(n, n, n) for n in (32, 64, 96, 128, 256, 512, 1024)]
+SIZES += [(32, 64, 64), (32, 256, 256), (32, 768, 768), (128, 768, 768), (128, 64, 128), (1024, 256, 32)]
+FORMS, NAMES = ("nn", "nt", "tn"), ("product", "gemm")
+ROUNDS = 7
+
+
+def called(name: str, form: str, m: int, k: int, n: int) -> Nest:
+    """One call of a function."""
+    a = f"({m}, {k})" if form[0] == "n" else f"({k}, {m})"
+    b = f"({k}, {n})" if form[1] == "n" else f"({n}, {k})"
+    return read(
+        f"""
+@program
+def call(C: Buffer[({m}, {n}), "float32"], A: Buffer[{a}, "float32"], B: Buffer[{b}, "float32"]):
+    invoke("{name}_{form}_float32", C[:, :], A[:, :], B[:, :], {m}, {n}, {k})
+"""
+    )
+
+
+def taken(form: str, m: int, k: int, n: int) -> str | None:
+    """The function that is taken; None where loops are."""
+    x = placeholder((Const(m), Const(k)) if form[0] == "n" else (Const(k), Const(m)), "float32", "x")
+    y = placeholder((Const(k), Const(n)) if form[1] == "n" else (Const(n), Const(k)), "float32", "y")
+    p = reduce_axis(Const(k))
+
+    def element(i: Expr, j: Expr) -> Reduction:
+        left = x[i, p.var] if form[0] == "n" else x[p.var, i]
+        return total(left * (y[p.var, j] if form[1] == "n" else y[j, p.var]), p)
+
+    written = nest("product", [x, y], [compute((Const(m), Const(n)), element)], [])
+    found = chains(written)
+    product = None if found is None else called_product(found, written)
+    return None if product is None else fastest(product)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("sizes", nargs="*", help="rows x products of a sum x columns, as in 128x768x3072")
+    sizes = [tuple(map(int, s.split("x"))) for s in arguments.parse_args().sizes] or SIZES
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    print(" " * 20, *(f"{f'{name} {form}':>12}" for form in FORMS for name in NAMES))
+    for m, k, n in sizes:
+        ways = [(form, name) for form in FORMS for name in NAMES]
+        number = max(1, SMALLEST * 300 // (m * k * n))
+        least = dict.fromkeys(ways, np.inf)
+        for _ in range(ROUNDS):
+            for form, name in ways:
+                spent = nest_time(called(name, form, m, k, n), number, 3).best
+                least[form, name] = min(least[form, name], spent)
+        marks = {way: "*" if taken(way[0], m, k, n) == way[1] else " " for way in ways}
+        rates = " ".join(f"{2 * m * k * n / least[way] / 1e9:11.1f}{marks[way]}" for way in ways)
+        print(f"{f'{m} x {k} x {n}':20} {rates}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
