@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import graphopt
 from graphopt.errors import ExecutionError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 from graphopt.lowering.operators.row_normalizations import TABLE
+from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 
@@ -73,3 +80,34 @@ def test_an_embedding_that_is_not_there_is_an_error() -> None:
     table = np.zeros((5, 4), np.float32)
     with pytest.raises(ExecutionError, match="EmbedLayerNormalization: an index is out of range"):
         computed("com.microsoft::EmbedLayerNormalization", [ids, None, table, table, None, SCALE, SHIFT])
+
+
+WRITTEN_OUT = {
+    "layer norm": "d = Sub(x, ReduceMean(x, [-1], keepdims=1)) v = ReduceMean(Pow(d, 2.0), [-1], keepdims=1) "
+    "y = Add(Mul(Div(d, Sqrt(Add(v, 0.00001))), s), b)",
+    "layer norm of a sum": "a = Add(x, r) d = Sub(a, ReduceMean(a, [-1], keepdims=1)) "
+    "v = ReduceMean(Mul(d, d), [-1], keepdims=1) y = Add(Mul(Div(d, Sqrt(Add(v, 0.00001))), s), b)",
+    "RMS norm": "v = ReduceMean(Pow(x, 2.0), [-1], keepdims=1) y = Mul(Div(x, Sqrt(Add(v, 0.00001))), s)",
+    "softmax": "e = Exp(Sub(x, ReduceMax(x, [-1], keepdims=1))) y = Div(e, ReduceSum(e, [-1], keepdims=1))",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_rows_that_are_written_out_are_one_call(name: str) -> None:
+    text = WRITTEN_OUT[name]
+    sides = {"x": "n, 40", "r": "n, 40", "s": "40", "b": "40"}
+    used = {w for w in sides if re.search(rf"\b{w}\b", text)}
+    given = " ".join(f"{w}: float32[{e}]" for w, e in sides.items() if w in used)
+    graph = parse(f"graph main (ir 8, opset 17)\n{given} {text} return y")
+    peer = ReferenceEvaluator(onnx_io.to_proto(graph))
+    rng = np.random.default_rng(0)
+    with graphopt.compile(graph, strict=True) as compiled:
+        assert compiled.report.calls == 1
+        for n in (0, 1, 5):
+            shapes = {"x": (n, 40), "r": (n, 40), "s": (40,), "b": (40,)}
+            arrays = {w: rng.standard_normal(shapes[w]).astype(np.float32) for w in sorted(used)}
+            if n == 5:
+                arrays["x"][1, 7], arrays["x"][2, 3], arrays["x"][3] = np.nan, np.inf, 1.0
+            with np.errstate(all="ignore"):
+                (want,) = peer.run(None, arrays)
+            assert error(np.asarray(want), compiled(arrays)["y"]) <= 1.0
