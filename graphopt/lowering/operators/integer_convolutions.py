@@ -140,7 +140,9 @@ class _Convolution:
         if not isinstance(self.pixels, Const):
             return most
         pixels = max(int(self.pixels.value), 1)
-        across = max(-(-pixels // most), min(ENOUGH, -(-pixels // (4 * width))))
+        # as many pieces as are worth sharing out, where channels and groups alone do not make up so many
+        down = -(-int(self.channels.value) // self.rows) if isinstance(self.channels, Const) else 1
+        across = max(-(-pixels // most), min(-(-ENOUGH // (down * self.group)), -(-pixels // (4 * width))))
         return -(-pixels // across // width) * width
 
     # -- loops
