@@ -33,6 +33,8 @@ SIZES = (
     *("kernel", "low", "high", "begin", "dilation", "side"),
 )
 """What shared code is called with behind the pointers, all of them int64."""
+LITERALS = ("size", "lanes", "blocks", "most", "step", "deep")
+"""Sizes that are numbers in a kernel's source."""
 BUSY = 8
 """Sums that are under way at once where the multipliers do not wait for them."""
 AHEAD = 16
@@ -42,7 +44,8 @@ AHEAD = 16
 @dataclass(frozen=True, slots=True)
 class Form:
     """What code is made for: the dtype, how many neighbours in memory are channels of one pixel, the lanes of a block,
-    how many blocks and at most how many pixels a tile has, and every how many pixels of the image there is a result."""
+    how many blocks and at most how many pixels a tile has, every how many pixels of the image there is a result, and
+    how many channels that are no neighbours are summed together."""
 
     dtype: str
     size: int
@@ -50,14 +53,16 @@ class Form:
     blocks: int
     most: int
     step: int
+    deep: int
 
     @property
     def name(self) -> str:
         """What the code is called."""
-        return f"graphopt_convolve_{self.dtype}_{self.size}x{self.lanes}_{self.blocks}x{self.most}_{self.step}"
+        sizes = f"{self.size}x{self.lanes}_{self.blocks}x{self.most}_{self.step}_{self.deep}"
+        return f"graphopt_convolve_{self.dtype}_{sizes}"
 
 
-PATTERN = r"graphopt_convolve_(float32|float64)_(\d+)x(\d+)_(\d+)x(\d+)_(\d+)"
+PATTERN = r"graphopt_convolve_(float32|float64)_(\d+)x(\d+)_(\d+)x(\d+)_(\d+)_(\d+)"
 
 
 # ------------------------------------------------------------------ the call
@@ -72,7 +77,7 @@ def _convolve(rank: int, is_blocked: bool) -> Callable[..., Any]:
         dtype = given["c"].dtype
         if not all(isinstance(given[p], types.CPointer) and given[p].dtype == dtype for p in POINTERS):
             raise TypingError(f"a convolution of {given['a']} and {given['b']}: expected pointers to one dtype")
-        numbers = [literal(given[n], n) if n in given else 1 for n in ("size", "lanes", "blocks", "most", "step")]
+        numbers = [literal(given[n], n) if n in given else 1 for n in LITERALS]
         form = Form(str(dtype), *numbers)
 
         def trace(*operands: Any) -> None:
@@ -96,7 +101,7 @@ def _parameters(rank: int, is_blocked: bool) -> Sequence[str]:
     sizes = [
         "channels",
         *(f"{name}_{k}" for name in ("kernel", "side") for k in axes),
-        *(["size"] if is_blocked else []),
+        "size" if is_blocked else "deep",
     ]
     places = ["start", "before", "step", *(f"dilation_{k}" for k in axes), "low", "high"]
     return (
@@ -130,9 +135,9 @@ convolve_blocked_3d, convolve_plain_3d = function(_convolve(3, True)), function(
 # ------------------------------------------------------------------ the code
 
 
-def convolution(dtype: str, size: int, lanes: int, blocks: int, most: int, step: int) -> llvm.Module:
+def convolution(dtype: str, size: int, lanes: int, blocks: int, most: int, step: int, deep: int) -> llvm.Module:
     """The module with the code of that form."""
-    form, word = Form(dtype, size, lanes, blocks, most, step), llvm.IntType(64)
+    form, word = Form(dtype, size, lanes, blocks, most, step, deep), llvm.IntType(64)
     module = llvm.Module(form.name)
     kind = getattr(types, dtype)
     pointer = values.element(kind).as_pointer()
@@ -186,7 +191,7 @@ class _Tile:
         """The sums over all channels and the whole kernel, written to C."""
         of = self.given
         with ExitStack() as loops:
-            channel = loops.enter_context(self.loop(of["channels"]))
+            channel = loops.enter_context(self.loop(of["channels"] / self.form.deep)) * self.form.deep
             a, b = of["a"].at(channel * of["lda_channels"]), of["b"].at(channel * of["ldb_channels"])
             coming = a.at(self.following(channel))
             for k in range(AXES - 1):
@@ -219,8 +224,10 @@ class _Tile:
         with self.loop(of["high"] - of["low"]) as k:
             j = of["low"] + k
             column = (of["begin"] + j * of["dilation"]) * size
-            first = a.at(column)
-            self.columns([first.past(p * self.form.step * size) for p in range(self.count)], b, j, coming.at(column))
+            for c in range(self.form.deep):
+                first = a.at(column + of["lda_channels"] * c)
+                pixels = [first.past(p * self.form.step * size) for p in range(self.count)]
+                self.columns(pixels, b.at(of["ldb_channels"] * c), j, coming.at(column))
 
     def edges(self, a: Pointer, b: Pointer) -> None:
         """The steps over the other columns, zeros standing for what is outside of the image."""
@@ -228,13 +235,14 @@ class _Tile:
         zeros = self.kept(self.form.size)
         with self.loop(of["kernel"] - inside) as k:
             j = select(k < of["low"], k, k + inside)
-            pixels = []
-            for p in range(self.count):
-                column = of["begin"] + j * of["dilation"] + p * self.form.step
-                is_inside = values.as_unsigned(column) < values.as_unsigned(of["side"])
-                there = a.at(column * self.form.size)
-                pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
-            self.columns(pixels, b, j)
+            for c in range(self.form.deep):
+                pixels = []
+                for p in range(self.count):
+                    column = of["begin"] + j * of["dilation"] + p * self.form.step
+                    is_inside = values.as_unsigned(column) < values.as_unsigned(of["side"])
+                    there = a.at(column * self.form.size + of["lda_channels"] * c)
+                    pixels.append(replace(there, ir=self.builder.select(is_inside.ir, there.ir, zeros.ir)))
+                self.columns(pixels, b.at(of["ldb_channels"] * c), j)
 
     def columns(self, pixels: Sequence[Pointer], b: Pointer, j: Value, coming: Pointer | None = None) -> None:
         """The steps of one column of the kernel: the channels that lie side by side. With each, a pixel of those that

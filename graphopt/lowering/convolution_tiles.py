@@ -27,6 +27,8 @@ PIXELS: Final = 14
 """Pixels that a tile has at most."""
 BLOCKS: Final = 4
 """Blocks of channels that a tile has at most."""
+DEEP: Final = 4
+"""Channels of a plain image that are summed together at most."""
 TILES: Final = 8
 """Tiles, of one row or of several, that make one work item."""
 ONE: Final = Polynomial({(): 1})
@@ -363,10 +365,16 @@ class _Writer:
         first, pad = start * conv.strides[-1], conv.pads[-1]
         low, high = self.columns(first, width, pad)
         sizes = [Const(blocks), Const(self.most), width, self.lane.extent, conv.depth.extent]
-        sizes += [*(r.extent for r in kernel), *(r.extent for r in rows), *(r.extent for r in inner)]
+        sizes += [*(r.extent for r in kernel), *(r.extent for r in rows)]
+        sizes += [r.extent for r in inner] or [Const(self.deep())]
         sizes += [first, pad, Const(conv.strides[-1]), *map(Const, conv.dilations), low, high]
         form = f"{'blocked' if inner else 'plain'}{'_flat' if flat > 1 else ''}"
         return Invoke(f"convolve_{form}_{len(sides)}d_{self.made.dtype}", (c, a, b, *sizes))
+
+    def deep(self) -> int:
+        """How many channels of a plain image are summed together: as many as divide them all, but not too many."""
+        depth = known_size([self.conv.depth.extent]) or 1
+        return next(n for n in range(DEEP, 0, -1) if depth % n == 0)
 
     def row(self, k: int, at: Expr) -> tuple[Range, Range]:
         """What a row of results reads of an outer axis of the image, and of the kernel: what of it lies within."""

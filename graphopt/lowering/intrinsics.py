@@ -196,13 +196,15 @@ def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> Tens
 
     ``A`` is an image in blocks of channels, or plain, of which a result reads rows from the first one on and columns
     from ``start - before`` on; columns that it does not have are zeros, and only the kernel's columns from ``low`` up
-    to ``high`` are sure to meet none of them. Where it is flat, all pixels of the image are one row.
+    to ``high`` are sure to meet none of them. Where it is flat, all pixels of the image are one row. Of a plain image,
+    ``deep`` channels, of which the image has a multiple, are summed together.
     """
     axes, last = range(rank), rank - 1
     name = f"convolve_{form}{flat or ''}_{rank}d_{dtype}"
     kernels, sides = [f"kernel_{k}" for k in axes], [f"side_{k}" for k in axes]
     inner = ["size"] if form == "blocked" else []
-    sizes = ["blocks", "most", "w", "lanes", "channels", *kernels, *sides, *inner, "start", "before", "step"]
+    sizes = ["blocks", "most", "w", "lanes", "channels", *kernels, *sides, *(inner or ["deep"])]
+    sizes += ["start", "before", "step"]
     sizes += [*(f"dilation_{k}" for k in axes), "low", "high"]
     steps, m = [f"v{n}" for n in ("channel", *(f"k{k}" for k in axes))], ["vm"] if inner else []
     column = f"start + vp * step + vk{last} * dilation_{last} - before"

@@ -11,7 +11,7 @@ from graphopt.runtime.objects import Image
 
 
 def test_a_name_says_what_the_code_is_made_for() -> None:
-    form = Form("float32", 1, 16, 2, 3, 2)
+    form = Form("float32", 1, 16, 2, 3, 2, 3)
     assert shared_module(form.name).get_global(form.name).name == form.name
 
 
@@ -22,4 +22,4 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_it_is_there_for_others_and_no_kernel() -> None:
-    assert Image(compile_kernels([Kernel(Form("float32", 1, 16, 1, 1, 1).name, (SHARED,))])).entries == ()
+    assert Image(compile_kernels([Kernel(Form("float32", 1, 16, 1, 1, 1, 1).name, (SHARED,))])).entries == ()

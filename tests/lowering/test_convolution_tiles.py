@@ -193,7 +193,7 @@ def test_the_function_does_what_its_description_says(name: str) -> None:
     intrinsic = find_intrinsic(name)
     known = {"blocks": 2, "most": 14, "w": 3, "lanes": 16, "channels": 2, "kernel_0": 2, "kernel_1": 3, "size": 16}
     known |= {"side_0": 3, "side_1": 8, "start": 2, "before": 3, "step": 2, "dilation_0": 2, "dilation_1": 3}
-    known |= {"low": 1, "high": 2}
+    known |= {"low": 1, "high": 2, "deep": 2}
     values = {v: Const(known[v.name]) for v in intrinsic.description.sizes}
     params = intrinsic.description.buffers
     buffers = {b: replace(b, shape=tuple(substitute(e, values) for e in b.shape)) for b in params}
