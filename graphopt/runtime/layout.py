@@ -8,7 +8,8 @@ So the arguments are filled in level by level, and the instructions never change
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from ctypes import c_int64
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from graphopt.runtime import table
@@ -22,6 +23,11 @@ class Native:
 
     begin: int
     end: int
+    bounds: tuple[c_int64, c_int64] = field(init=False, compare=False, repr=False)
+    """Both as C has them, so that no call makes them anew."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", (c_int64(self.begin), c_int64(self.end)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,9 @@ class Program:
 
     def _state(self) -> State:
         start = address(self._instructions)
-        return State(self.code, self._layout, self._binder, start, self._driver, self._functions, self._dtypes)
+        return State(
+            self.code, self._layout, self._binder, start, self._image.entries[0], self._functions, self._dtypes
+        )
 
     def _claimed(self) -> Team | None:
         """The team of threads, held for a call; None where another call has it."""

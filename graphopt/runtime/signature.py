@@ -14,13 +14,12 @@ from graphopt.runtime.steps import Array, Code
 
 _IN_ORDER, _BY_NAME = (tuple, list), (dict, Mapping)
 _TOGETHER = (*_IN_ORDER, *_BY_NAME)
-_ROW_MAJOR = 0x0101
-"""numpy's flags of arrays that are row-major, and aligned."""
 
 
 def is_row_major(array: Array) -> bool:
     """Whether an array is row-major, and aligned."""
-    return array.flags.num & _ROW_MAJOR == _ROW_MAJOR
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned
 
 
 def given(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
@@ -40,8 +39,11 @@ class Signature:
     def shapes(self, values: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of arrays that can be taken as they are if these shapes fit; None where there are others."""
         found = []
-        for value, dtype in zip(values, self._dtypes, strict=True):
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.flags.num & _ROW_MAJOR != _ROW_MAJOR:
+        for value, dtype in zip(values, self._dtypes, strict=False):
+            if type(value) is not np.ndarray or value.dtype is not dtype:
+                return None
+            flags = value.flags
+            if not (flags.c_contiguous and flags.aligned):
                 return None
             found.append(value.shape)
         return tuple(found)

@@ -6,10 +6,9 @@ runs; what Python does in between works on views of the same memory.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import prod
-from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
@@ -22,15 +21,19 @@ from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Call, Code, Host, Ref
-from graphopt.runtime.team import ELEMENTS, Driver, address, words
+from graphopt.runtime.team import ELEMENTS, address, words
 
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
+"""The driver, called with what is C's already: ctypes would look at each argument again, which takes longer than the
+call."""
 HostFunction = Callable[..., Any]
 Span = tuple[Host | Bind, int, int]
 """A step that Python did, when it began and how long it took, in nanoseconds."""
 
 
 class State:
-    """The arguments, arenas and arrays of a call. ``dtypes`` are numpy's types for elements, by name."""
+    """The arguments, arenas and arrays of a call. ``entry`` is the address of the native driver; ``dtypes`` are numpy's
+    types for elements, by name."""
 
     def __init__(
         self,
@@ -38,24 +41,24 @@ class State:
         layout: Layout,
         binder: Binder,
         instructions: int,
-        driver: Driver,
+        entry: int,
         functions: Mapping[str, HostFunction],
         dtypes: Mapping[str, np.dtype[Any]],
     ) -> None:
         self._code, self._layout, self._binder = code, layout, binder
-        self._driver, self._functions, self._dtypes = driver, functions, dtypes
+        self._driver, self._functions, self._dtypes = _ENTRY(entry), functions, dtypes
         self._args = words(len(layout.words))
         self._offsets = words(len(layout.words))
         self._bases = words(binder.bases)
         self._report = words(2)
         self._objects = words(len(binder.arrays))
-        self._fill_in = partial(Struct(f"{len(binder.arrays)}q").pack_into, self._objects.data.cast("B"), 0)
+        self._addresses = self._objects.data
         self._places = self._placed()
         self._block = words(len(table.DRIVER_PARAMS))
         args, places, objects = address(self._args), address(self._places), address(self._objects)
         rest = places, len(self._places), objects, ELEMENTS
         self._block[:] = instructions, args, args, 0, address(self._report), 0, table.WALK, *rest
-        self._start = address(self._block)
+        self._start = ctypes.c_void_p(address(self._block))
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
         self._bound: list[Binding | None] = [None] * len(layout.levels)
         self._arrays: dict[int, Array] = {}
@@ -89,7 +92,8 @@ class State:
         Raises ``ExecutionError`` where a step fails.
         """
         self._arrays = arrays
-        self._fill_in(*map(id, arrays.values()))
+        for k, array in enumerate(arrays.values()):
+            self._addresses[k] = id(array)
         if team != self._team:
             self._block[3] = self._team = team
         if len(self._bound) > 1:
@@ -142,7 +146,7 @@ class State:
         for stage in stages:
             match stage:
                 case Native():
-                    if self._driver(self._start, stage.begin, stage.end):
+                    if self._driver(self._start, *stage.bounds):
                         raise self._failure()
                 case Pause(step=Host() as step):
                     self._host(step, stage.level)
