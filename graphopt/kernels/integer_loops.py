@@ -38,13 +38,13 @@ DOT = 1
 
 
 @njit(error_model="numpy")
-def _lay_rows(to, sums, a, row, flip, height, taps, k, start, depth):  # type: ignore[no-untyped-def]
+def _lay_rows(to, stride, sums, a, row, flip, height, taps, k, start, depth):  # type: ignore[no-untyped-def]
     """Rows of the first operand: some channels of each of some places in the window; and what they add up to."""
     each, whole = -(-depth // 4) * 4, depth // BYTES * BYTES
     for i in range(height):
         total = splat(int32(0), LANES)
         for t in range(taps):
-            at, place = i * STRIDE + t * each, i * row + t * k + start
+            at, place = i * stride + t * each, i * row + t * k + start
             for p in range(0, whole, BYTES):
                 total = lay_bytes(total, to, at + p, a, place + p, BYTES, flip, LANES, OTHER, DOT)
             if whole < depth:
@@ -136,6 +136,8 @@ def kernel(  # type: ignore[no-untyped-def]
     # what is the same for all rows, or columns, of the zero points is a matter of terms, the rest one of products
     left_zero = load(za, 0, 1) + shift if na == 0 else int64(0)
     right_zero = int64(load(zb, 0, 1)) if nb == 0 else int64(0)
+    # rows are read where they are, unless they have to be changed, or would meet in the caches
+    is_ready = shift == 0 and k % 4 == 0 and row % 1024 != 0
     for top in range(0, m, most):
         high = min(most, m - top)
         tall = -(-high // -(-high // ROWS))
@@ -144,7 +146,11 @@ def kernel(  # type: ignore[no-untyped-def]
                 depth, many = min(deep, k - start), min(together, taps - tap)
                 groups, adds = -(-depth // 4) * many, tap + start > 0
                 whole = int64(0) if adds else k * taps
-                _lay_rows(left, row_sums, offset(a, top * row + tap * k), row, shift & 128, high, many, k, start, depth)
+                begin = offset(a, top * row + tap * k)
+                if not is_ready or right_zero != 0 or nb > 0:
+                    stride = int64(0) if is_ready else int64(STRIDE)  # where they are ready, for their sums alone
+                    _lay_rows(left, stride, row_sums, begin, row, shift & 128, high, many, k, start, depth)
+                near, far = (offset(begin, start), row) if is_ready else (left, int64(STRIDE))
                 for i in range(high):
                     zero = load(za, (top + i) * na, 1) + shift
                     store(row_terms, i, right_zero * (whole * zero - load(row_sums, i, 1)))
@@ -177,8 +183,8 @@ def kernel(  # type: ignore[no-untyped-def]
                     for i in range(0, high, tall):
                         at, lines = offset(c, (top + i) * ldc + j), min(tall, high - i)
                         tile(
-                            at, ldc, offset(left, i * STRIDE), side, offset(row_terms, i), column_terms, lines, count,
-                            groups, adds, STRIDE, ROWS, LANES, SIGNED, DOT,
+                            at, ldc, offset(near, i * far), far, side, offset(row_terms, i), column_terms, lines, count,
+                            groups, adds, ROWS, LANES, SIGNED, DOT,
                         )  # fmt: skip
                     if na + nb > 0:
                         for v in range(0, count, LANES):

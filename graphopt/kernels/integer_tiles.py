@@ -28,6 +28,8 @@ from graphopt.kernels.vectors import pointer_to
 _WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
 _CHAINS = 10
 """Sums that are to run side by side: four products at once take five cycles, and two start in each."""
+_APART = 3
+"""Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
 
 
 # ------------------------------------------------------------------ four products at once
@@ -78,13 +80,11 @@ def _quads(p: Pointer, lanes: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A tile's rows, vectors in a row and lanes, how many bytes apart its rows lie; whether the second operand has
-    signs, and how it is multiplied."""
+    """A tile's rows, vectors in a row and lanes; whether the second operand has signs, and how it is multiplied."""
 
     rows: int
     vectors: int
     lanes: int
-    stride: int
     signed: bool
     dot: bool
 
@@ -95,25 +95,25 @@ class _Shape:
 
 
 def _tile(
-    c: Any, ldc: Any, a: Any, b: Any, rows: Any, columns: Any, m: Any, n: Any, groups: Any, adds: Any,
-    stride: Any, most: Any, lanes: Any, signed: Any, dot: Any,
+    c: Any, ldc: Any, a: Any, row: Any, b: Any, rows: Any, columns: Any, m: Any, n: Any, groups: Any, adds: Any,
+    most: Any, lanes: Any, signed: Any, dot: Any,
 ) -> Any:  # fmt: skip
-    """``tile(c, ldc, a, b, rows, columns, m, n, groups, adds, stride, most, lanes, signed, dot)``: ``c[i, j]``, at
+    """``tile(c, ldc, a, row, b, rows, columns, m, n, groups, adds, most, lanes, signed, dot)``: ``c[i, j]``, at
     ``i * ldc + j``, is ``rows[i] + columns[j]`` and the sum of ``4 * groups`` products, more where it ``adds``.
 
-    Byte ``p`` of row ``i`` of ``a`` lies at ``i * stride + p``, byte ``p`` of column ``j`` of ``b`` at
+    Byte ``p`` of row ``i`` of ``a`` lies at ``i * row + p``, byte ``p`` of column ``j`` of ``b`` at
     ``p // 4 * 8 * lanes + 4 * j + p % 4``. There are ``m`` rows, at most ``most``, and ``n`` columns, at most two
     vectors.
     """
     if not all(isinstance(p, types.CPointer) and p.dtype == types.int32 for p in (c, rows, columns)):
         raise TypingError(f"a tile into {c} from {rows} and {columns}: expected pointers to int32")
-    numbers = [literal(x, "a tile's number") for x in (stride, lanes, signed, dot)]
-    tall, width = literal(most, "most"), numbers[1]
+    numbers = [literal(x, "a tile's number") for x in (lanes, signed, dot)]
+    tall, width = literal(most, "most"), numbers[0]
 
-    def trace(c: Pointer, ldc: Value, a: Pointer, b: Pointer, rows: Pointer, columns: Pointer, m: Value, n: Value,
-              groups: Value, adds: Value, *_: Value) -> None:  # fmt: skip
+    def trace(c: Pointer, ldc: Value, a: Pointer, row: Value, b: Pointer, rows: Pointer, columns: Pointer, m: Value,
+              n: Value, groups: Value, adds: Value, *_: Value) -> None:  # fmt: skip
         builder, module = c.builder, c.builder.module
-        words = [values.cast(x, types.int64).ir for x in (ldc, n, groups, adds)]
+        words = [values.cast(x, types.int64).ir for x in (ldc, n, groups, adds, row)]
         args = [c.ir, a.ir, b.ir, rows.ir, columns.ir, *words]
         end = builder.append_basic_block("end")
         is_wide = builder.icmp_signed(">", words[1], _WORD(width))
@@ -121,7 +121,7 @@ def _tile(
         switch = builder.switch(number, end)
         for vectors in (1, 2):
             for i in range(1, tall + 1):
-                shape = _Shape(i, vectors, width, numbers[0], bool(numbers[2]), bool(numbers[3]))
+                shape = _Shape(i, vectors, width, bool(numbers[1]), bool(numbers[2]))
                 block = builder.append_basic_block(f"tile_{i}x{vectors}")
                 switch.add_case(_WORD((vectors - 1) * tall + i), block)
                 builder.position_at_end(block)
@@ -138,7 +138,7 @@ def _function(module: Any, shape: _Shape) -> Any:
     if name in module.globals:
         return module.globals[name]
     sums, bytes_ = llvm.IntType(32).as_pointer(), _BYTE.as_pointer()
-    kinds = [sums, bytes_, bytes_, sums, sums] + [_WORD] * 4
+    kinds = [sums, bytes_, bytes_, sums, sums] + [_WORD] * 5
     made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), kinds), name)
     made.linkage = "internal"
     made.attributes.add("noinline")
@@ -156,10 +156,11 @@ class _Body:
         kinds = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
         places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], kinds, strict=True)]
         self.c, self.a, self.b, self.rows, self.columns = places
-        self.ldc, n, self.groups, self.adds = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
+        self.ldc, n, self.groups, self.adds, self.row = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
         self.mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
         zero = values.constant(self.builder, types.int32, shape.lanes, 0)
         each = shape.rows * shape.vectors
+        self.left = [self.group(i) for i in range(0, shape.rows, _APART)]
         self.sums = [[self.kept(zero) for _ in range(each)] for _ in range(shape.sides)]
 
     def kept(self, x: Value) -> Pointer:
@@ -167,6 +168,13 @@ class _Body:
         made = Pointer(self.builder, self.builder.alloca(x.ir.type), types.int32)
         memory.write(made, x)
         return made.cast(types.int32)
+
+    def group(self, first: int) -> Pointer:
+        """Where some rows start. LLVM is not to know how far these lie from the others: it would compute the one from
+        the other in each round."""
+        place = self.a.at(self.row * first)
+        kind = llvm.FunctionType(place.ir.type, [place.ir.type])
+        return Pointer(self.builder, self.builder.asm(kind, "", "=r,0", [place.ir], side_effect=False), types.uint8)
 
     def write(self) -> None:
         """The whole function."""
@@ -190,10 +198,11 @@ class _Body:
     def products(self, group: Value, sums: list[Pointer]) -> None:
         """A group of four products added to each of the sums."""
         shape = self.shape
-        a, b = self.a.at(group * QUAD), self.b.at(group * (2 * QUAD * shape.lanes))
+        b = self.b.at(group * (2 * QUAD * shape.lanes))
         right = [_quads(b.past(QUAD * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
         for i in range(shape.rows):
-            left = broadcast(_quads(a.past(i * shape.stride), 1), shape.lanes)
+            place = self.left[i // _APART].at(self.row * (i % _APART) + group * QUAD)
+            left = broadcast(_quads(place, 1), shape.lanes)
             for v in range(shape.vectors):
                 kept = sums[i * shape.vectors + v]
                 total = memory.read(kept, shape.lanes)
