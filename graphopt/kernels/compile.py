@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -119,9 +119,14 @@ class Compiling:
             self._changed.wait_for(lambda: self._error is not None or self._done == len(self._missing))
         if self._error is not None:
             raise self._error
-        made = [self._object(k) for k in kernels]
-        shared = sorted({f for code in {*made} for f in undefined(code) if f.startswith(SHARED_PREFIX)})
-        return made + [self._object(Kernel(f, (SHARED,))) for f in shared]
+        made = {cache.digest(k): self._object(k) for k in kernels}
+        shared: dict[str, bytes] = {}
+        waiting = _shared(made.values())
+        while waiting:
+            found = {name: self._object(Kernel(name, (SHARED,))) for name in waiting}
+            shared |= found
+            waiting = _shared(found.values()) - shared.keys()
+        return [made[cache.digest(k)] for k in kernels] + [shared[name] for name in sorted(shared)]
 
     def _object(self, kernel: Kernel) -> bytes:
         """The object code of a kernel that was compiled."""
@@ -163,6 +168,10 @@ class Compiling:
     def _take(self, name: str, code: bytes) -> None:
         """Keep object code, and have what it shares with others compiled."""
         self._found[name] = code
-        for shared in undefined(code):
-            if shared.startswith(SHARED_PREFIX):
-                self.begin(Kernel(shared, (SHARED,)))
+        for shared in sorted(_shared([code])):
+            self.begin(Kernel(shared, (SHARED,)))
+
+
+def _shared(codes: Iterable[bytes]) -> set[str]:
+    """The names of what is called, and compiled for all that call it."""
+    return {name for code in {*codes} for name in undefined(code) if name.startswith(SHARED_PREFIX)}

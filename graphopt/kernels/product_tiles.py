@@ -1,8 +1,8 @@
 """Tiles of a product of matrices that stay in registers, and operands laid side by side for them.
 
-A tile is a function of its own in a kernel's module, for each number of rows and of vectors in a row; all its sizes
-and strides are known only when it runs, so that one kernel serves every product. After Goto and van de Geijn, "Anatomy
-of High-Performance Matrix Multiplication" (2008), with the vectors along the columns.
+A tile is a function of its own, for each number of rows and of vectors in a row; all its sizes and strides are known
+only when it runs, so that one kernel serves every product. After Goto and van de Geijn, "Anatomy of High-Performance
+Matrix Multiplication" (2008), with the vectors along the columns.
 """
 
 from __future__ import annotations
@@ -84,51 +84,51 @@ def _tile(
         k: Value, adds: Value, ahead: Pointer, pace: Value, tiles: Value, apart: Value, *_: Value,
     ) -> None:  # fmt: skip
         words = [values.cast(x, types.int64).ir for x in (ldc, row, step, ldb, n, k, adds, pace, tiles, apart, m)]
-        chosen = _chosen(c.builder.module, c.dtype, rows, width, *known)
-        c.builder.call(chosen, [c.ir, a.ir, b.ir, ahead.ir, *words])
+        name = "graphopt_tile_{}_{}x{}_{}_{}_{}".format(c.dtype, rows, width, *known)
+        values.call(c.builder, name, llvm.VoidType(), [c.ir, a.ir, b.ir, ahead.ir, *words])
 
     return types.none, trace
 
 
-def _chosen(module: Any, dtype: Any, rows: int, width: int, *known: int) -> Any:
-    """The module's function that computes tiles of any shape: one of its own, or loops around it are written out for
-    each of the shapes."""
-    made = _function(module, "_".join(map(str, ("tile", rows, width, *known, dtype))), dtype)
-    if made.blocks:
-        return made
+PATTERN = r"graphopt_tile_(float32|float64)_(\d+)x(\d+)_(\d+)_(\d+)_(\d+)"
+"""Names of shared code: the dtype, the rows of a tile at most, the lanes of its vectors, and the distances of a
+``_Shape``. Each is compiled by itself, so that several processors have something to do."""
+
+
+def tiles(dtype: str, rows: int, width: int, *known: int) -> llvm.Module:
+    """The module with the function that computes tiles of any shape: it calls one for each of the shapes."""
+    name, kind = f"graphopt_tile_{dtype}_{rows}x{width}_{'_'.join(map(str, known))}", getattr(types, dtype)
+    module = llvm.Module(name)
+    made = _function(module, name, kind)
     builder = llvm.IRBuilder(made.append_basic_block("start"))
     counts = range(1, rows + 1)
     shapes = [_Shape(i, v, width, True, *known) for v in (1, 2) for i in counts]
     shapes += [_Shape(i, 2, width, False, *known) for i in counts]  # masks take part of what multiplies
     n = made.args[8]
-    kind = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
-    kind = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), kind)
+    chosen = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
+    chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
     end = made.append_basic_block("end")
-    switch = builder.switch(builder.add(kind, made.args[-1]), end)
+    switch = builder.switch(builder.add(chosen, made.args[-1]), end)
     for number, shape in enumerate(shapes, 1):
         block = made.append_basic_block(shape.name)
         switch.add_case(_WORD(number), block)
         builder.position_at_end(block)
-        body = _function(module, f"{shape.name}_{dtype}", dtype)
-        _Body(body, dtype, shape).write()
+        body = _function(module, shape.name, kind)
+        body.attributes.add("noinline")
+        for arg in body.args[:3]:
+            arg.add_attribute("noalias")
+        _Body(body, kind, shape).write()
         builder.call(body, made.args, tail=True)
         builder.ret_void()
     builder.position_at_end(end)
     builder.ret_void()
-    return made
+    return module
 
 
 def _function(module: Any, name: str, dtype: Any) -> Any:
-    """The module's function of that name, of four pointers and words; new ones are empty."""
-    if name in module.globals:
-        return module.globals[name]
+    """A new function of the module, of four pointers and words."""
     pointer = values.element(dtype).as_pointer()
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [pointer] * 4 + [_WORD] * _WORDS), name)
-    made.linkage = "internal"
-    made.attributes.add("noinline")
-    for arg in made.args[:3]:
-        arg.add_attribute("noalias")
-    return made
+    return llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [pointer] * 4 + [_WORD] * _WORDS), name)
 
 
 @dataclass(slots=True)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphopt.errors import CompilationError
-from graphopt.kernels import convolution, integer_products, products
+from graphopt.kernels import convolution, integer_products, product_tiles, products
 
 FAMILIES: Mapping[str, Callable[..., Any]] = {
     convolution.PATTERN: convolution.convolution,
     integer_products.PATTERN: integer_products.product,
     products.PATTERN: products.product,
+    product_tiles.PATTERN: product_tiles.tiles,
 }
 """What names are made up of, and what makes the module of LLVM that has the function of that name."""
 

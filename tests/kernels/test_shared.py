@@ -15,6 +15,13 @@ def test_a_name_says_what_the_code_is_made_for() -> None:
     assert shared_module(form.name).get_global(form.name).name == form.name
 
 
+def test_shapes_of_tiles_are_functions_of_one_module() -> None:
+    name = "graphopt_tile_float64_2x4_1_2_8"
+    made = [f.name for f in shared_module(name).functions if f.blocks]
+    assert made[0] == name
+    assert len(made) == 1 + 3 * 2
+
+
 @pytest.mark.parametrize("name", ["graphopt_nothing", "graphopt_convolve_float32_16x16_2x14"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(CompilationError, match=f"no kernels share the code '{name}'"):
