@@ -1,21 +1,18 @@
 """Convolutions of 3 x 3 by minimal filtering, beside direct ones and ONNX Runtime: how fast, and how exact.
 
     python tests/bench/winograd.py [--threads N] [HxIxO ...]    # pixels along each side, channels in and out
-    python tests/bench/winograd.py --prices [HxIxO ...]         # what the target cpu says of them, measured
 
 A row has the microseconds of ONNX Runtime and, as multiples of its speed, those of the direct convolution in blocks and
 of tiles of 2 x 2 and of 4 x 4 results; ``chosen`` is what costs make of the layer. Engines take turns, and the least of
 several bursts counts: at one thread, of processor time. Errors are the largest of any result, in units of float32's
-roundoff times the sum of absolute products that the result has. Prices are fitted to the layers, run with their weights
-out of the caches, as a network runs them, and are told as on a core on which direct convolutions take what the target
-says.
+roundoff times the sum of absolute products that the result has.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,10 +20,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
-from scipy.optimize import nnls
 
 import graphopt
-from graphopt.ceilings import FAR
 from graphopt.ir import onnx_io
 from graphopt.ir.blocked import blocked, packed, unblocked
 from graphopt.ir.winograd import transformed
@@ -47,41 +42,26 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("layers", nargs="*", default=LAYERS)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--prices", action="store_true")
     given = parser.parse_args()
-    if given.prices:
-        print_prices(given.layers)
-        return
     print(f"{'layer':12} {'ORT us':>9} {'direct':>7} {'2 x 2':>7} {'4 x 4':>7}  {'errors':>20}  chosen")
     for layer in given.layers:
         print(row(layer, given.threads), flush=True)
 
 
-def operands(layer: str) -> tuple[Any, Any]:
-    """An image and weights."""
+def row(layer: str, threads: int) -> str:
+    """A line of the table."""
     side, deep, wide = map(int, layer.split("x"))
     random = np.random.default_rng(0)
     x = np.maximum(random.standard_normal((1, deep, side, side)), 0).astype(np.float32)
-    return x, random.standard_normal((wide, deep, 3, 3)).astype(np.float32) * np.float32((2 / (9 * deep)) ** 0.5)
-
-
-def compiled(blocks: Any, w: Any, threads: int) -> dict[str, graphopt.CompiledModel]:
-    """The programs of all forms of a layer."""
+    w = random.standard_normal((wide, deep, 3, 3)).astype(np.float32) * np.float32((2 / (9 * deep)) ** 0.5)
+    blocks, plain = blocked(x, 16), model(x, w, "Conv", kernel_shape=[3, 3])
     weights = packed(w, 16, "blocked")
     forms = {
         "direct": model(blocks, weights, "graphopt.BlockedConv"),
         "2 x 2": model(blocks, transformed(weights, 2), "graphopt.BlockedWinogradConv", tile=2),
         "4 x 4": model(blocks, transformed(weights, 4), "graphopt.BlockedWinogradConv", tile=4),
     }
-    return {n: graphopt.compile(form, threads=threads, optimize=False, cache=False) for n, form in forms.items()}
-
-
-def row(layer: str, threads: int) -> str:
-    """A line of the table."""
-    x, w = operands(layer)
-    wide = len(w)
-    blocks, plain = blocked(x, 16), model(x, w, "Conv", kernel_shape=[3, 3])
-    programs = compiled(blocks, w, threads)
+    programs = {n: graphopt.compile(form, threads=threads, optimize=False, cache=False) for n, form in forms.items()}
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(plain.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -94,45 +74,8 @@ def row(layer: str, threads: int) -> str:
         errors.append(f"{(np.abs(got - want) / size).max() * 2**24:6.2f}")
         runs[name] = partial(program, {"x": blocks})
     best = timed(runs, time.thread_time if threads == 1 else time.perf_counter)
-    ratios = " ".join(f"{best['ort'] / best[name]:7.2f}" for name in programs)
+    ratios = " ".join(f"{best['ort'] / best[name]:7.2f}" for name in forms)
     return f"{layer:12} {best['ort'] * 1e6:9.1f} {ratios}  {' '.join(errors)}  {taken(plain)}"
-
-
-def print_prices(layers: Sequence[str]) -> None:
-    """Fit the prices: seconds are sums of multiply-adds, of elements of tiles, and of bytes of weights, each at one
-    rate."""
-    parts, seconds = [], []
-    for layer in layers:
-        x, w = operands(layer)
-        side, (wide, deep) = x.shape[-1], w.shape[:2]
-        blocks = blocked(x, 16)
-        found = cold(compiled(blocks, w, 1), {"x": blocks})
-        for form, outputs in (("direct", 0), ("2 x 2", 2), ("4 x 4", 4)):
-            tiles, places = (-(-side // outputs)) ** 2 if outputs else side**2, (outputs + 2) ** 2 if outputs else 9
-            flops = 2.0 * tiles * places * deep * wide
-            elements = tiles * places * (deep + wide) if outputs else 0
-            parts.append([flops * (not outputs), flops * (outputs > 0), elements, 4.0 * places * deep * wide])
-            seconds.append(found[form])
-    share = np.array(parts) / np.array(seconds)[:, None]
-    rates, _ = nnls(share, np.ones(len(share)))
-    dense = CPU.prices.efficiency["blocked dense"]
-    pace, priced = rates[0] * CPU.prices.flops * dense, share @ rates
-    print(f"blocked winograd  {dense * rates[0] / rates[1]:.2f} of multiply-adds, where direct ones take {dense}")
-    print(f"tiles             {rates[2] / pace * 1e9:.2f} ns an element")
-    print(f"weights           {pace / rates[3] / 1e9:.1f} GB/s")
-    print(f"priced to measured, from {priced.min():.2f} to {priced.max():.2f}")
-
-
-def cold(programs: Mapping[str, graphopt.CompiledModel], feeds: dict[str, Any]) -> dict[str, float]:
-    """Seconds of a run of each after other memory was read, the least of several turns."""
-    other, spent = np.ones(FAR // 4, np.float32), {name: list[float]() for name in programs}
-    for _ in range(2 * ROUNDS):
-        for name, program in programs.items():
-            other.sum()
-            begin = time.perf_counter()
-            program(feeds)
-            spent[name].append(time.perf_counter() - begin)
-    return {name: min(found) for name, found in spent.items()}
 
 
 def model(x: Any, w: Any, op: str, **attrs: Any) -> onnx.ModelProto:
