@@ -31,16 +31,16 @@ def of_file(path: Path) -> str:
     stamp = _stamp(path)
     if stamp[2] <= PIECE:
         return _of_content(path)
-    place = _place(stamp)
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, UsageError, ValueError, TypeError):
+        place = _place(stamp)
         known, digest = json.loads(place.read_text(encoding="utf-8"))
         if known == stamp and isinstance(digest, str):
-            os.utime(place)
+            cache.use(place)
             return digest
     is_settled = time.time() - max(stamp[3:]) / 1e9 > _RECENT
     digest = _of_content(path)
     if is_settled and _stamp(path) == stamp:
-        _keep(place, stamp, digest)
+        _keep(stamp, digest)
     return digest
 
 
@@ -48,11 +48,12 @@ def remember(path: Path, digest: str) -> None:
     """Take a digest for that of a file which nobody else writes to. Raises ``OSError`` where there is no such file."""
     stamp = _stamp(path)
     if stamp[2] > PIECE:
-        _keep(_place(stamp), stamp, digest)
+        _keep(stamp, digest)
 
 
-def _keep(place: Path, stamp: list[int], digest: str) -> None:
+def _keep(stamp: list[int], digest: str) -> None:
     with suppress(OSError, UsageError):  # then it is worked out again
+        place = _place(stamp)
         cache.prune(place.parent, MOST)
         cache.write(place, json.dumps([stamp, digest]).encode())
 

@@ -112,8 +112,7 @@ class Compiling:
         first that does not compile."""
         for kernel in kernels:
             self.begin(kernel)
-        while self._waiting:
-            name = self._waiting.pop(0)
+        while (name := self._next()) is not None:
             self._take_back(name, compile_here(self._missing[name], self._place / f"{name}.py"))
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._done == len(self._missing))
@@ -127,6 +126,11 @@ class Compiling:
             shared |= found
             waiting = _shared(found.values()) - shared.keys()
         return [made[cache.digest(k)] for k in kernels] + [shared[name] for name in sorted(shared)]
+
+    def _next(self) -> str | None:
+        """One that waits for this process to compile it; workers may take it as well."""
+        with self._changed:
+            return self._waiting.pop(0) if self._waiting else None
 
     def _object(self, kernel: Kernel) -> bytes:
         """The object code of a kernel that was compiled."""

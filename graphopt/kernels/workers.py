@@ -10,8 +10,10 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -65,6 +67,7 @@ class Workers:
         self._count, self._numbers = count, itertools.count()
         self._tasks: PriorityQueue[tuple[float, int, Task | None]] = PriorityQueue()
         self._running: list[subprocess.Popen[str]] = []
+        self._is_ended, self._lock = False, threading.Lock()
         self._threads = ThreadPoolExecutor(count, "compile")
         for _ in range(count):
             self._threads.submit(self._work)
@@ -79,8 +82,10 @@ class Workers:
 
     def kill(self) -> None:
         """End the processes at once: an interrupt does not wait for what nobody wants any more."""
-        for worker in self._running:
-            worker.kill()
+        with self._lock:
+            self._is_ended = True
+            for worker in self._running:
+                worker.kill()
         self._end(-inf)
 
     def _end(self, rank: float) -> None:
@@ -91,21 +96,31 @@ class Workers:
     def _work(self) -> None:
         """Hand kernels to one worker after another until there are no more."""
         worker = None
-        while (task := self._tasks.get()[2]) is not None:
+        while (task := self._tasks.get()[2]) is not None and not self._is_ended:
             problem: str | None = "its compiler could not be started"
             try:
-                if worker is None:
-                    worker = _worker()
-                    self._running.append(worker)
+                if worker is None or worker.poll() is not None:  # one may die while it has nothing to do
+                    worker = self._started()
                 problem = _asked(worker, task)
-            except OSError as error:
+            except Exception as error:  # whatever it is, those who wait are told, and the next kernel has its chance
                 problem = f"its compiler ended: {error}"
-                worker = None
+                if worker is not None:
+                    worker.kill()
+                    _end(worker)
+                    worker = None
             finally:
                 task.then(problem)
-        if worker is not None and worker.stdin is not None:
-            worker.stdin.close()
-            worker.wait()
+        if worker is not None:
+            _end(worker)
+
+    def _started(self) -> subprocess.Popen[str]:
+        """A new worker. Raises ``OSError`` where none can be started, or all are to end."""
+        with self._lock:  # else one that is being started would not be ended with the others
+            if self._is_ended:
+                raise OSError("interrupted")
+            worker = _worker()
+            self._running.append(worker)
+            return worker
 
 
 def _worker() -> subprocess.Popen[str]:
@@ -119,8 +134,17 @@ def _worker() -> subprocess.Popen[str]:
         process_group=0,
     )
     assert worker.stdin is not None
-    worker.stdin.write(json.dumps(sys.path) + "\n")
+    worker.stdin.write(json.dumps([str(place) for place in sys.path]) + "\n")
     return worker
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    """Let a worker that has nothing to do come to its end, and leave nothing of it."""
+    for stream in (worker.stdin, worker.stdout):
+        if stream is not None:
+            with suppress(OSError):  # it may have gone, with lines left that nobody reads
+                stream.close()
+    worker.wait()
 
 
 def _asked(worker: subprocess.Popen[str], task: Task) -> str | None:

@@ -94,7 +94,7 @@ def bytes_of(shape: Sequence[Expr], dtype: str) -> int:
 
 def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
     """The axes in groups, outermost first, each of which lies in memory as one axis would in every access."""
-    used = _used_as_numbers(chain.block)
+    used = used_as_numbers(chain.block)
     groups: list[list[Axis]] = []
     for axis in axes:
         is_single = isinstance(axis.extent, Const) and axis.extent.value == 1 and axis.var not in used
@@ -116,7 +116,7 @@ def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
     return True
 
 
-def _used_as_numbers(block: Block) -> set[Var]:
+def used_as_numbers(block: Block) -> set[Var]:
     """The axes that a block uses for more than indices."""
     found: set[Var] = set()
 

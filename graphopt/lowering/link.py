@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering import compute
-from graphopt.lowering.chains import Chain
 from graphopt.lowering.control import control
 from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import Emitted, emit
@@ -135,7 +134,7 @@ class Linker:
         self.constants: dict[int, Array] = {}
         self.held: dict[Constant, int] = {}
         self.arranged: dict[tuple[Constant, bool], int] = {}
-        self.ahead: dict[tuple[tuple[Chain, ...], tuple[Constant, ...]], dict[NestBuffer, int]] = {}
+        self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
         self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted], ...]] = {}
         self.functions: dict[str, Function] = {}
@@ -177,7 +176,7 @@ class Linker:
 
     def prepared(self, ready: Prepared, constants: Mapping[NestBuffer, Constant]) -> dict[NestBuffer, int]:
         """The numbers of the buffers that hold what a nest's constants are made into."""
-        key = ready.made, tuple(constants.values())
+        key = ready.made, tuple(constants.items()), ready.nest.params
         if key not in self.ahead:
             made = ready.arrays({b: c.array for b, c in constants.items()})
             self.ahead[key] = {b: self.add(Buffer(b.dtype, a.shape, "constant")) for b, a in made.items()}

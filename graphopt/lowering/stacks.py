@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from graphopt.lowering.chain_facts import collapsed
+from graphopt.lowering.chain_facts import collapsed, used_as_numbers
 from graphopt.lowering.chains import Access, Chain, chains
 from graphopt.lowering.expressions import Expr, Load, Var, variables
 from graphopt.lowering.integer_products import IntegerProduct, called_integer_product
@@ -25,7 +25,7 @@ def with_rows_stacked(nest: Nest) -> Nest:
         return nest
     for place, pair in enumerate(pairwise(found[0].spatial)):
         parts = {b: at for c in found for b, at in _parts(c, place)} if _is_stack(product, pair) else {}
-        if parts and all(_lies_as_one(c, place, parts) for c in found):
+        if parts and all(_are_one(c, place, parts) for c in found):
             return with_rows_stacked(_stacked(nest, found, place, parts))
     return nest
 
@@ -56,10 +56,10 @@ def _begin(access: Access, outer: Axis, inner: Axis) -> int | None:
     return None
 
 
-def _lies_as_one(chain: Chain, place: int, parts: Mapping[Buffer, int]) -> bool:
+def _are_one(chain: Chain, place: int, parts: Mapping[Buffer, int]) -> bool:
     """Whether a pair of axes is as one of a buffer's for whatever is read or written along it, and nothing else."""
     outer, inner = _pair(chain, place)
-    if collapsed(chain, [outer, inner]) != [[outer, inner]]:
+    if collapsed(chain, [outer, inner]) != [[outer, inner]] or {outer.var, inner.var} & used_as_numbers(chain.block):
         return False
     for access in chain.accesses:
         at, sizes = _begin(access, outer, inner), access.buffer.shape

@@ -116,7 +116,7 @@ def test_kernels_are_compiled_while_others_are_written(folder: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_what_kernels_share_is_compiled_with_them(folder: Path, jobs: int) -> None:
-    call = "convolve_plain_1d(c, 0, 0, n, a, 0, n, b, 0, n, n, n, 1, 1, n, 16, n, n, n, 0, 0, 1, n, 0, n)"
+    call = "convolve_plain_1d(c, 0, 0, n, a, 0, n, b, 0, n, n, n, 1, 1, n, 16, n, n, n, 1, 0, 0, 1, n, 0, n)"
     text = f"from graphopt.kernels.convolution import convolve_plain_1d\ndef kernel(c, a, b, n, lo, hi):\n    {call}\n"
     kernels = [Kernel(text + f"    return {k}\n", ("float32",) * 3 + ("size",)) for k in range(2)]
     made = compile_kernels(kernels, jobs=jobs)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from graphopt.kernels.kernel import Kernel
 from graphopt.kernels.workers import Task, Workers
@@ -38,6 +41,18 @@ def test_what_has_the_lowest_rank_goes_first_and_those_after_one_that_dies_are_c
     assert "its compiler ended" in str(answers[2][1])
     assert "NameError" in str(answers[1][1]) or "Untyped global name" in str(answers[1][1])
     assert (tmp_path / "good.o").exists()
+
+
+def test_answers_that_are_none_are_told_and_the_next_kernel_has_its_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("elsewhere")])  # Python takes it, JSON does not
+    answers: list[tuple[str, str | None]] = []
+    workers = Workers(1)
+    for rank, (name, source) in enumerate({"rubbish": "import os\nos.write(1, b'{')\n", "good": NOTHING}.items()):
+        workers.submit(rank, task(tmp_path / f"{name}.py", source + NOTHING, answers))
+    workers.close()
+    assert [(name, problem is None) for name, problem in answers] == [("rubbish", False), ("good", True)]
 
 
 def test_nothing_that_waits_is_compiled_once_all_are_ended(tmp_path: Path) -> None:

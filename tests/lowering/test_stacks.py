@@ -66,8 +66,9 @@ def test_the_nest_means_the_same(stack, is_open, follower):
 
 
 @pytest.mark.parametrize("follower", ["by matrix", "by number"])
-def test_what_tells_matrices_apart_keeps_them_apart(follower):
-    written = product(Const(3), Const(5), follower=follower)
+@pytest.mark.parametrize("rows", [5, 1])
+def test_what_tells_matrices_apart_keeps_them_apart(follower, rows):
+    written = product(Const(3), Const(rows), follower=follower)
     assert with_rows_stacked(written) is written
 
 
