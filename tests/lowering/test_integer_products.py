@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -110,8 +111,16 @@ def test_pieces_of_products():
 MS = "com.microsoft"
 
 
-def compiled(op: str, inputs: Sequence[Array | None], constants: Sequence[int], open_: bool, **attrs: object):
-    """A program of one op, and its output for the inputs; some of them are constants."""
+def compiled(
+    op: str,
+    inputs: Sequence[Array | None],
+    constants: Sequence[int],
+    open_: bool,
+    shapes: Mapping[str, Sequence[int | str]] = MappingProxyType({}),
+    **attrs: object,
+):
+    """A program of one op, and its output for the inputs; some of them are constants. ``shapes`` are those of inputs
+    that have others than their arrays."""
     names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
     given = {n: x for k, (n, x) in enumerate(zip(names, inputs, strict=True)) if x is not None and k not in constants}
     held = [numpy_helper.from_array(x, names[k]) for k in constants if (x := inputs[k]) is not None]
@@ -121,7 +130,7 @@ def compiled(op: str, inputs: Sequence[Array | None], constants: Sequence[int], 
         helper.make_tensor_value_info(
             n,
             np_dtype_to_tensor_dtype(x.dtype),
-            [*(f"s{k}" for k in range(x.ndim - 1)), x.shape[-1]] if open_ and n == "x0" else x.shape,
+            [*(f"s{k}" for k in range(x.ndim - 1)), x.shape[-1]] if open_ and n == "x0" else shapes.get(n, x.shape),
         )
         for n, x in given.items()
     ]

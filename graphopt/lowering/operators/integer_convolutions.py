@@ -9,16 +9,17 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.kernels.integer_form import DTYPES, QUAD, panel
-from graphopt.lowering.compute import Tensor, compute, fresh, loop, procedure
-from graphopt.lowering.expressions import Const, Expr, Load, apply, cast, conjunction, minimum, select
+from graphopt.lowering.compute import Requirement, Tensor, compute, fresh, loop, procedure
+from graphopt.lowering.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
 from graphopt.lowering.integer_intrinsics import PIXELS, WINDOWS
 from graphopt.lowering.loops import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
-from graphopt.lowering.operators.elements import integer
+from graphopt.lowering.operators.elements import broadcast, fitting, integer
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.windows import windows
 
 SUMS: Final = "int32"
+ONE: Final = Const(1)
 ROWS: Final = 256
 """Channels of a piece at most: for so many, what windows see is not laid out too often."""
 NEAR: Final = 1 << 16
@@ -38,7 +39,9 @@ class Operand:
     zero: Callable[[Expr], Expr]
     zeros: tuple[Tensor, ...]
     several: bool
-    """Whether channels have zero points of their own."""
+    """Whether channels may have zero points of their own."""
+    fits: tuple[Requirement, ...]
+    """That there is a zero point for whatever is counted from one, where that is not known."""
 
 
 def fits(op: Operation, x: Tensor, w: Tensor) -> bool:
@@ -69,11 +72,12 @@ class _Convolution:
             return w.tensor[o, p % depth, place // kernel[1], place % kernel[1]]
 
         checked = (self.x.shape[1], w.tensor.shape[0]), (depth * self.group, self.shape[1])
+        self.fits = [*matching(op, *checked), *w.fits, *x.fits]
         self.is_pointwise = kernel == (Const(1),) * 2 and set(self.where.strides) == {1} and not self.where.is_padded
         self.image = self.x if self.is_pointwise else self.in_quads(x)
         self.w = compute(
             (w.tensor.shape[0], kernel[0] * kernel[1] * depth), weight, w.tensor.dtype, "laid",
-            requirements=matching(op, *checked),
+            requirements=self.fits,
         )  # fmt: skip
         self.near = Buffer("sums", (Const(self.rows), Const(self.columns)), SUMS, "local")
         self.local = [
@@ -92,7 +96,8 @@ class _Convolution:
         """The image with its padding, four channels as the bytes of a number: ``[N, groups, H, channels / 4, W]``."""
         where, shape, depth = self.where, self.shape[2:], self.depth
         reach = zip(shape, where.strides, self.kernel, where.dilations, strict=True)
-        sides = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in reach]
+        # of an image without pixels there is no window, and so no side, whatever the strides
+        sides = [maximum((n - 1) * s + (k - 1) * d + 1, 0) for n, s, k, d in reach]
 
         def element(n: Expr, group: Expr, row: Expr, quad: Expr, column: Expr) -> Expr:
             place = [i - b for i, b in zip((row, column), where.before, strict=True)]
@@ -110,7 +115,7 @@ class _Convolution:
             return found
 
         shape_ = (self.shape[0], Const(self.group), sides[0], (depth + (QUAD - 1)) // QUAD, sides[1])
-        return compute(shape_, element, SUMS, "quads")
+        return compute(shape_, element, SUMS, "quads", self.fits)
 
     # -- pieces
 
@@ -198,14 +203,16 @@ def _vectorized(extent: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
     return For(var, extent, body(var), "vectorized")
 
 
-def operand(tensor: Tensor, zero: Tensor | None, known: Expr | None) -> Operand:
-    """An operand with the zero point that is known, or stands in a tensor, of one element or one for each channel."""
+def operand(op: Operation, tensor: Tensor, zero: Tensor | None, known: Expr | None, channels: Expr = ONE) -> Operand:
+    """An operand with the zero point that is known, or stands in a tensor: of one element, or of one for each of so
+    many channels, which may turn out only when the program runs."""
     if known is not None or zero is None:
         number = Const(0, SUMS) if known is None else known
-        return Operand(tensor, lambda o: number, (), False)
-    several = zero.rank == 1 and zero.shape[0] != Const(1)
-    return Operand(tensor, lambda o: cast(zero[_at(zero, o, several)], SUMS), (zero,), several)
+        return Operand(tensor, lambda o: number, (), False, ())
+    several = zero.rank == 1 and ONE not in (zero.shape[0], channels)
+    fits = fitting(op.op, zero.shape, (channels,) if several else (ONE,) * zero.rank)
 
+    def element(o: Expr) -> Expr:
+        return cast(broadcast(zero, (channels,), (o,)) if several else zero[(Const(0),) * zero.rank], SUMS)
 
-def _at(zero: Tensor, o: Expr, several: bool) -> tuple[Expr, ...]:
-    return (o,) if several else tuple(Const(0) for _ in zero.shape)
+    return Operand(tensor, element, (zero,), several, tuple(fits))

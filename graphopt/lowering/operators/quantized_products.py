@@ -17,7 +17,7 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
-from graphopt.lowering.operators.integer_convolutions import Operand, convolved, fits, operand
+from graphopt.lowering.operators.integer_convolutions import ONE, Operand, convolved, fits, operand
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import product, rounded
 from graphopt.lowering.operators.quantized import DOMAIN, code, dynamic
@@ -73,16 +73,17 @@ def _images(op: Operation, x: tuple[int, int], w: tuple[int, int]) -> Tensor:
     """The convolution of two operands, each given by where it and its zero point stand. Padding stands for 0."""
     (image, zero_x), (weights, zero_w) = x, w
     if fits(op, op.input(image), op.input(weights)):
-        return convolved(op, *(_counted(op, *both) for both in (x, w)))
+        return convolved(op, _counted(op, *x), _counted(op, *w, op.input(weights).shape[0]))
     return convolution(op, _shifted(op, op.input(image), zero_x, 0), _shifted(op, op.input(weights), zero_w, 0))
 
 
-def _counted(op: Operation, k: int, zero: int) -> Operand:
-    """An operand of a convolution, which stands at k, counted from the zero point that stands at ``zero``."""
+def _counted(op: Operation, k: int, zero: int, channels: Expr = ONE) -> Operand:
+    """An operand of a convolution, which stands at k, counted from the zero points that stand at ``zero``: one, or one
+    for each of so many channels."""
     if not op.has(zero):
-        return operand(op.input(k), None, None)
+        return operand(op, op.input(k), None, None)
     known = _same(op, zero)
-    return operand(op.input(k), op.input(zero), None if known is None else cast(known, SUMS))
+    return operand(op, op.input(k), op.input(zero), None if known is None else cast(known, SUMS), channels)
 
 
 # -- results

@@ -33,7 +33,7 @@ def lstm(op: Operation) -> Sequence[Tensor]:
     """Gates i, o, f, c; peepholes look at the cell."""
     r = Recurrence(op, 4)
     cell = r.kept("cell", 6)
-    peepholes = r.read(r.frame.parts(op.input(7), 3, 0, "peepholes")) if op.has(7) else None
+    peepholes = r.read(r.frame.parts(op.input(7), 3, 0, 3, "peepholes")) if op.has(7) else None
     coupled = bool(integer(op, "input_forget"))
     activations = _activations(op, r)
 

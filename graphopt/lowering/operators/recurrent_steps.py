@@ -41,7 +41,7 @@ class Recurrence:
         self.backwards = WAYS[text(op, "direction")]
         first, second = x.shape[:2]
         self.steps, self.batch = (second, first) if self.batchwise else (first, second)
-        self.frame = Frame(len(self.backwards), self.batch, recurrent.shape[2], gates, self.inner)
+        self.frame = Frame(len(self.backwards), self.batch, recurrent.shape[2], gates, self.inner, op.op)
         self.lengths = op.input(4) if op.has(4) else None
         self.state, self.new = self.frame.state("state"), self.frame.state("new")
         self.states: list[tuple[Buffer, int]] = [(self.state, 5)]
@@ -51,7 +51,7 @@ class Recurrence:
         self.phases: list[Phase] = []
         self.own_bias: Tensor | None = None
         if apart is not None and op.has(3):
-            self.own_bias = self.read(self.frame.parts(op.input(3), 1, gates + apart, "own_bias"))
+            self.own_bias = self.read(self.frame.parts(op.input(3), 1, gates + apart, gates * 2, "own_bias"))
 
     @property
     def is_single(self) -> bool:

@@ -15,9 +15,10 @@ from typing import Final
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import registers
 from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.compute import Tensor, compute, fresh
-from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
+from graphopt.lowering.compute import Requirement, Tensor, compute, fresh
+from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.loops import Buffer, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.operators.elements import required
 
 CHAINS: Final = 8
 """Vectors of sums that are to be under way: a multiply-add takes four cycles, and two start in each."""
@@ -44,6 +45,8 @@ class Frame:
     """How many there are in all."""
     dtype: str
     """What is computed in."""
+    op: str
+    """The op's name."""
 
     @cached_property
     def lanes(self) -> int:
@@ -59,13 +62,20 @@ class Frame:
         """The value where the hidden state has an element ``n``, else 0."""
         return value if self.full == self.hidden else select(n < self.hidden, value, const(0, self.dtype))
 
-    def parts(self, source: Tensor, count: int, first: int, name: str) -> Tensor:
-        """Some parts of the rows of ``source``, each of the size of a hidden state: [direction, part, element]."""
+    def fits(self, source: Tensor, parts: int) -> list[Requirement]:
+        """That the second axis of ``source`` has so many parts, each of the size of a hidden state, and the first all
+        directions: what lies further in is read by its own sizes."""
+        found = conjunction(equal(source.shape[0], self.ways), equal(source.shape[1], self.hidden * parts))
+        return required(found, f"{self.op}: sizes of its inputs do not agree")
+
+    def parts(self, source: Tensor, count: int, first: int, whole: int, name: str) -> Tensor:
+        """Some of the ``whole`` parts of the rows of ``source``, each of the size of a hidden state: [direction, part,
+        element]."""
 
         def element(d: Expr, k: Expr, n: Expr) -> Expr:
             return self.inside(n, cast(source[d, self.hidden * (k + first) + n], self.dtype))
 
-        return compute((self.ways, count, self.full), element, self.dtype, name)
+        return compute((self.ways, count, self.full), element, self.dtype, name, self.fits(source, whole))
 
     def state(self, name: str) -> Buffer:
         """A buffer for a state, in whole vectors."""
@@ -139,7 +149,8 @@ class Gates:
             gate, n = self.place(q, p * self.width + c)
             return frame.inside(n, cast(weights[d, frame.hidden * gate + n, k], frame.dtype))
 
-        return compute((frame.ways, self.blocks, parts, weights.shape[2], self.width), element, frame.dtype, name)
+        shape = (frame.ways, self.blocks, parts, weights.shape[2], self.width)
+        return compute(shape, element, frame.dtype, name, frame.fits(weights, frame.gates))
 
     def biases(self, given: Tensor, apart: int | None) -> Tensor:
         """The sums of both biases, [direction, tile, column]: of the gate ``apart`` only the inputs' own."""
@@ -151,7 +162,8 @@ class Gates:
             both = own + recurrent if apart is None else select(equal(gate, apart), own, own + recurrent)
             return frame.inside(n, both)
 
-        return compute((frame.ways, self.blocks, self.columns), element, frame.dtype, "biases")
+        shape = (frame.ways, self.blocks, self.columns)
+        return compute(shape, element, frame.dtype, "biases", frame.fits(given, frame.gates * 2))
 
     # -- statements
 

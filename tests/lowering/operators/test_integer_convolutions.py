@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from graphopt.errors import InputError
 from graphopt.ir.constants import Array
 from tests.lowering.test_integer_products import bytes_, compiled, kernels, one
 
@@ -69,6 +70,47 @@ def test_weights_and_zero_points_that_are_inputs():
     program, got = compiled("ConvInteger", [x, w, one(3, "uint8"), one(200, "uint8")], (), open_=False)
     assert kernels(program) == {"integer_windows_uint8_uint8"}
     assert np.array_equal(got, sums(x, w, 3, np.array([200]), 0, 1, 1, 1))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_zero_points_of_which_it_turns_out_how_many_there_are(kernel):
+    x, w, zeros = bytes_(1, 4, 7, 8), bytes_(8, 4, kernel, kernel), bytes_(8, seed=3)
+    inputs = [x, w, one(3, "uint8"), zeros]
+    program, got = compiled("ConvInteger", inputs, (1,), False, {"x3": ["n"]})
+    assert len(kernels(program)) == 1
+    assert np.array_equal(got, sums(x, w, 3, zeros, 0, 1, 1, 1))
+    got = program({"x0": x, "x2": inputs[2], "x3": zeros[5:6]})["y"]
+    assert np.array_equal(got, sums(x, w, 3, zeros[5:6], 0, 1, 1, 1))
+    for count in (0, 3):
+        with pytest.raises(InputError, match="a size of an input is neither 1 nor that of the result"):
+            program({"x0": x, "x2": inputs[2], "x3": zeros[:count]})
+
+
+def test_zero_points_that_are_too_few():
+    scales = np.full(8, 0.1, np.float32)
+    inputs = [bytes_(1, 4, 7, 8), one(0.02), one(9, "uint8"), bytes_(8, 4, 3, 3), scales, bytes_(3)]
+    with pytest.raises(InputError, match="a size of an input is neither 1 nor that of the result"):
+        compiled("QLinearConv", [*inputs, one(2.0), one(5, "uint8")], (), open_=False)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_an_image_has_one_zero_point(kernel):
+    x, w, zeros = bytes_(1, 4, 7, 8), bytes_(8, 4, kernel, kernel), bytes_(8, seed=3)
+    program, got = compiled("ConvInteger", [x, w, zeros[:1]], (1,), False, {"x2": ["n"]}, pads=[1] * 4)
+    assert len(kernels(program)) == 1
+    assert np.array_equal(got, sums(x, w, int(zeros[0]), np.zeros(1, int), 1, 1, 1, 1))
+    for count in (0, 8):
+        with pytest.raises(InputError, match="a size of an input is neither 1 nor that of the result"):
+            program({"x0": x, "x2": zeros[:count]})
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_images_without_pixels(known):
+    x, w = bytes_(1, 8, 6, 5), bytes_(16, 8, 1, 1)
+    given = x[:, :, :0] if known else x
+    program, got = compiled("ConvInteger", [given, w], (1,), not known, strides=[2, 2])
+    assert np.array_equal(got, sums(given, w, 0, np.zeros(1, int), 0, 2, 1, 1))
+    assert program({"x0": x[:, :, :0]})["y"].shape == (1, 16, 0, 3)
 
 
 def test_each_channel_by_itself_is_no_product():

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
+from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
 from graphopt.lowering.operators.recurrent import TABLE
 from graphopt.tolerance import error
@@ -239,6 +240,28 @@ def test_special_values(op: str, value: float) -> None:
     with np.errstate(all="ignore"):
         want = reference(op, [x, *rest])
     _agree(want, computed(op, [x, *rest], n_outputs=3 if op == "LSTM" else 2, hidden_size=5))
+
+
+@pytest.mark.parametrize(
+    ("op", "short", "options"),
+    [
+        *(("LSTM", k, {}) for k in (1, 2, 3, 7)),
+        *(("GRU", k, {"linear_before_reset": 1}) for k in (1, 2, 3)),
+        ("RNN", 1, {}),
+    ],
+)
+def test_sizes_are_compared_before_anything_is_read(op: str, short: int, options: dict[str, Any]) -> None:
+    arrays: list[Array | None] = [*_inputs(op, 1, 3, 2, 4, 5), *[None] * 4][:8]
+    if op == "LSTM":
+        arrays[7] = np.ones((1, 15), np.float32)
+    shapes = [None if a is None else (1, "n", *a.shape[2:]) if k == short else a.shape for k, a in enumerate(arrays)]
+    (got,) = computed(op, arrays, shapes, hidden_size=5, **options)
+    _agree(reference(op, arrays, **options)[:1], [got])
+    given = arrays[short]
+    assert given is not None
+    arrays[short] = given[:, :1]
+    with pytest.raises(ExecutionError, match="sizes of its inputs do not agree"):
+        computed(op, arrays, shapes, hidden_size=5, **options)
 
 
 # -- compiled
