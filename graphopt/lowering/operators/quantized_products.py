@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.compute import Requirement, Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, const
 from graphopt.lowering.operators.convolutions import convolution
 from graphopt.lowering.operators.elements import (
     broadcast,
+    fitting,
     inputs_fitting,
     integer,
     label,
@@ -38,6 +39,17 @@ def _parameter(op: Operation, k: int, shape: Sequence[Expr], at: Sequence[Expr],
     if tensor.rank == 1:
         return broadcast(tensor, shape[axis : axis + 1 or None], at[axis : axis + 1 or None])
     return broadcast(tensor, shape, at)
+
+
+def _agreeing(op: Operation, axes: Mapping[int, int], shape: Sequence[Expr]) -> list[Requirement]:
+    """That inputs, those of them that are given, have sizes as ``_parameter`` reads them: by input, the axis that it
+    goes along where it is a vector."""
+    found: list[Requirement] = []
+    for k, axis in axes.items():
+        if op.has(k) and _same(op, k) is None:
+            own = op.input(k).shape
+            found += fitting(op.op, own, shape[axis : axis + 1 or None] if len(own) == 1 else shape)
+    return found
 
 
 def _same(op: Operation, k: int) -> Const | None:
@@ -102,20 +114,23 @@ def _quantized(op: Operation, total: Tensor, scales: Sequence[int], axis: int, r
         zero = _parameter(op, result + 1, total.shape, at, axis) if op.has(result + 1) else None
         return code(cast(value, "float32") * (a * b / y), const(1.0, "float32"), zero, dtype)
 
-    return compute(total.shape, element, dtype, "quantized")
+    axes = dict.fromkeys((*scales, result, result + 1, bias), axis)
+    return compute(total.shape, element, dtype, "quantized", _agreeing(op, axes, total.shape))
 
 
 def _qlinear_matmul(op: Operation) -> Tensor:
     """Scales of the first operand may go along its rows, others along columns."""
     total, dtype = _matrices(op, (0, 2), (3, 5)), op.dtype()
+    rows = -2 if total.rank > 1 else -1
 
     def element(*at: Expr) -> Expr:
-        a = cast(_parameter(op, 1, total.shape, at, -2 if total.rank > 1 else -1), "float32")
+        a = cast(_parameter(op, 1, total.shape, at, rows), "float32")
         b, y = (cast(_parameter(op, k, total.shape, at, -1), "float32") for k in (4, 6))
         zero = _parameter(op, 7, total.shape, at, -1) if op.has(7) else None
         return code(cast(total[at], "float32") * (a * b / y), const(1.0, "float32"), zero, dtype)
 
-    return compute(total.shape, element, dtype, "quantized")
+    axes = {1: rows, **dict.fromkeys((4, 6, 7), -1)}
+    return compute(total.shape, element, dtype, "quantized", _agreeing(op, axes, total.shape))
 
 
 def _scaled(op: Operation, total: Tensor, scale_a: Tensor, k: int, bias: int) -> Tensor:

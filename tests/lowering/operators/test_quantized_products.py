@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphopt
+from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
 from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.quantized_products import TABLE
@@ -127,3 +128,14 @@ def test_compiled() -> None:
     with graphopt.compile(model, strict=True, optimize=False) as compiled:
         got = compiled(a, b, zeros)["y"]
     np.testing.assert_array_equal(got, (a.astype(np.int32) - 3) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("sizes", [(3,), ("k",)], ids=str)
+@pytest.mark.parametrize("place", [1, 4, 5, 6])
+def test_scales_and_zeros_are_as_many_as_what_they_are_for(place: int, sizes: tuple[int | str, ...]) -> None:
+    inputs = [_bytes(6, 5), _one(0.1), _one(120, "uint8"), _bytes(5, 4, dtype="int8"), _one(0.2), _one(1, "int8")]
+    inputs += [_one(0.3), _one(99, "uint8")]
+    inputs[place] = np.ones(3, inputs[place].dtype)
+    shapes = [sizes if k == place else x.shape for k, x in enumerate(inputs)]
+    with pytest.raises(ExecutionError, match="neither 1 nor"):
+        computed("QLinearMatMul", inputs, shapes)
