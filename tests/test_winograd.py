@@ -12,7 +12,7 @@ from graphopt.choices import choices
 from graphopt.ir.blocked import blocked, packed, unblocked
 from graphopt.ir.winograd import transformed
 
-BOUND = {2: 8.0, 4: 32.0}
+BOUND = {2: 16.0, 4: 64.0}
 """By the rows of results in a tile: how large an error may be, in units of float32's roundoff times the largest sum of
 absolute products of the layer. ``docs/compiling.md`` states it."""
 
