@@ -11,7 +11,7 @@ stretch of statements needs twice are computed once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, groupby
@@ -90,11 +90,13 @@ def emit(nest: Nest) -> Emitted:
             first.emitted()
             names = first.spell.names
             return Writer(nest, stacked, names.used_once(), names.replacing()).emitted()
-        except _NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
+        except NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
             stacked.add(need.buffer)
 
 
-class _NeedsMemory(Exception):  # noqa: N818  not an error
+class NeedsMemory(Exception):  # noqa: N818  not an error
+    """A local buffer of which an element is chosen while the kernel runs."""
+
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
 
@@ -165,10 +167,14 @@ class Writer:
         if constants := sorted(used & {"inf", "nan"}):
             yield f"from math import {', '.join(constants)}"
             yield ""
-        for module, names in imports(used, self.spell.libraries).items():
+        for module, names in self.imports(used).items():
             if names:
                 yield f"from {module} import {', '.join(names)}"
         yield ""
+
+    def imports(self, used: set[str]) -> Mapping[str, list[str]]:
+        """The names that the source uses, by the module that it has them from."""
+        return imports(used, self.spell.libraries)
 
     def line(self, text: str) -> None:
         """Adds a line, as deep in as the statements around it."""
@@ -315,7 +321,7 @@ class Writer:
             if isinstance(arg, Region):
                 assert isinstance(param, Buffer)
                 if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
-                    raise _NeedsMemory(arg.buffer)
+                    raise NeedsMemory(arg.buffer)
                 start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
                 strides = [arg.buffer.row_major[k] for k in sides(arg, len(param.shape))[:-1]]
                 args += [self.name(arg.buffer), self.index(self.spell.address(start))]
@@ -417,18 +423,18 @@ class Writer:
         if lanes is not None:
             parts = place.split(lanes.var)
             if parts is None or parts[0].number not in (0, 1):
-                raise _NeedsMemory(buffer)
+                raise NeedsMemory(buffer)
             if parts[0].number == 1:
                 place, count_ = parts[1] + polynomial(lanes.base, self.bounds), lanes.count
             elif buffer in self.private.get(lanes.var, ()):  # each iteration, so each lane, has a buffer of its own
                 count_ = lanes.count
         if place.number is None:
-            raise _NeedsMemory(buffer)
+            raise NeedsMemory(buffer)
         own = self.registers.setdefault(buffer, {})
         key = (place.number, count_)
         if key not in own:
             if not written or any(k < key[0] + key[1] and key[0] < k + n for k, n in own):
-                raise _NeedsMemory(buffer)
+                raise NeedsMemory(buffer)
             own[key] = f"{self.name(buffer)}_{key[0]}"
         return Text(own[key], ATOM, count_ > 1)
 

@@ -26,6 +26,7 @@ from graphopt.lowering.loops import (
     Invoke,
     Nest,
     Region,
+    Seq,
     Stmt,
     Store,
     map_expressions,
@@ -241,7 +242,11 @@ def _by_function(description: Nest, function: str) -> TensorIntrin:
     return TensorIntrin(description.name, description, description, f"graphopt.kernels.{function}")
 
 
+NOTHING = Nest("barrier", (), Seq(()))
+"""What threads that wait for each other compute."""
+
 FAMILIES: Mapping[str, Family] = {
+    "barrier": lambda: TensorIntrin("barrier", NOTHING, NOTHING, "graphopt.kernels.cuda.functions.barrier"),
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
     r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,

@@ -41,6 +41,9 @@ class Speller:
     lazy: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
     """The modules of other functions that the source calls, by their names."""
+    own: Callable[[Buffer, Polynomial], Polynomial] = lambda buffer, address: address
+    """The part of an address by which whoever runs the kernel finds an element: on a device each thread has its own
+    local buffers."""
 
     def use(self, name: str) -> str:
         """The name, which the source has to import."""
@@ -124,7 +127,7 @@ class Speller:
         total = Polynomial({})
         for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
             total += polynomial(index, self.bounds) * polynomial(stride, self.bounds)
-        return gathered(total, self.bounds)
+        return self.own(load.buffer, gathered(total, self.bounds))
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """An element, or one for each lane."""

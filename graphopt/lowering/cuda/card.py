@@ -1,0 +1,31 @@
+"""What schedules for CUDA go by: how many threads share a block, what they share, and how they exchange values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WARP: Final = 32
+"""Threads that run in step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The limits within which nests are scheduled; those of the default hold for every card since compute capability
+    8.0.
+
+    ``threads`` is how many a block has at most, ``shared`` the bytes that they share, ``access`` the bytes that a
+    thread reads or writes at once, ``has_exchange`` whether threads of a warp may hand each other values (numba's
+    simulator cannot).
+    """
+
+    threads: int = 256
+    shared: int = 48 << 10
+    access: int = 16
+    has_exchange: bool = True
+
+
+CARD: Final = Card()
+"""Any card."""
+SIMULATED: Final = Card(threads=64, has_exchange=False)
+"""What numba's simulator runs within a bearable time."""

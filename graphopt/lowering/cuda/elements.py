@@ -1,0 +1,66 @@
+"""Blocks that compute element by element, on CUDA: each thread has a few neighbouring elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.ir.constants import BITS
+from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, total_size
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.expressions import Const, Expr, Var
+from graphopt.lowering.loops import Axis, For, If, Stmt
+
+
+def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
+    """The block with one thread for each element, or for as many as it may read or write at once."""
+    groups = collapsed(chain, chain.axes)
+    width = _width(owner, chain, groups)
+    extents = [total_size([a.extent for a in group]) for group in groups]
+    total = total_size(extents)
+
+    def block(element: Expr) -> Stmt:
+        values: dict[Var, Expr] = {}
+        for group, at in zip(groups, _decoded(element, extents), strict=True):
+            values.update(taken_apart(at, group))
+        return chain.with_values([values[a.var] for a in chain.axes])
+
+    def several(unit: Expr) -> Stmt:
+        if width == 1:
+            return block(unit)
+        lane = owner.var("u")
+        whole: Stmt = For(lane, Const(width), block(unit * width + lane), "vectorized")
+        if known_size([total]) is not None:  # a multiple of the width
+            return whole
+        rest = owner.var("u")
+        last = For(rest, total - unit * width, block(unit * width + rest))
+        return If((unit + 1) * width <= total, whole, last)
+
+    return owner.over_threads((total + (width - 1)) // width if width > 1 else total, several)
+
+
+def _decoded(element: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """Where an element is along each axis, of its number in row-major order."""
+    found: list[Expr] = []
+    rest: Expr = Const(1)
+    for k, extent in reversed(list(enumerate(extents))):
+        here = element if rest == Const(1) else element // rest
+        found.append(here % extent if k else here)
+        rest = rest * extent
+    return found[::-1]
+
+
+def _width(owner: DeviceScheduling, chain: Chain, groups: Sequence[Sequence[Axis]]) -> int:
+    """How many neighbouring elements a thread has: as many as it may access at once, where they lie side by side in
+    what is written and are a part of each row."""
+    if not groups:
+        return 1
+    last = groups[-1][-1]
+    wide = [a for a in chain.accesses if (s := a.stride(last.var)) is not None and s.number == 1]
+    if not any(a.is_write for a in wide) or any(a.is_write and a not in wide for a in chain.accesses):
+        return 1
+    extent = known_size([a.extent for a in groups[-1]])
+    width = owner.card.access * 8 // max(BITS[a.buffer.dtype] for a in wide)
+    if extent is None:
+        return width if len(groups) == 1 else 1
+    return next(n for n in (width, width // 2, width // 4, 1) if n and extent % n == 0)

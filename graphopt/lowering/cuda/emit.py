@@ -1,0 +1,388 @@
+"""Nests as Python source that numba compiles for CUDA: each statement of a nest is a kernel, launched after the other.
+
+A loop that is bound to an axis of blocks or threads becomes the number of the block or thread. What stands outside of
+the loops over threads is done by one thread, unless it only fills registers. Elements of a local buffer are each
+thread's own: the part of an index that says which thread it is, is dropped. Vectorized loops are written out, and read
+and write neighbouring elements at once where these are aligned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphopt.ir.constants import BITS
+from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.addresses import Polynomial, Product
+from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
+from graphopt.lowering.emit import EmitError, Item, NeedsMemory, Writer
+from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
+from graphopt.lowering.index_names import Key
+from graphopt.lowering.loops import (
+    Block,
+    Buffer,
+    Check,
+    For,
+    Invoke,
+    Nest,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    expressions,
+    inner,
+    loads,
+    statements,
+)
+from graphopt.lowering.occurrences import eager
+from graphopt.lowering.places import Place
+from graphopt.lowering.texts import Lanes, Text
+
+Dims: TypeAlias = tuple[int, int, int]
+
+AXES = "xyz"
+STATUS = "status"
+"""The last parameter of a kernel with checks: where it says which of them did not hold."""
+WIDE = (8, 4, 2)
+"""How many neighbouring elements may be read or written at once."""
+ACCESS = 16
+"""Bytes that may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launchable:
+    """A kernel and what to launch it with: its parameters are the addresses of ``buffers``, then ``sizes``, which are
+    expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
+
+    ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
+    what the number ``k`` means there. ``shared`` is the bytes that the threads of a block share.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Expr, ...]
+    grid: tuple[Expr, Expr, Expr]
+    block: Dims
+    messages: tuple[str, ...]
+    shared: int
+
+
+def emit(nest: Nest) -> tuple[Launchable, ...]:
+    """The kernels that do what the nest says, in order. EmitError where its schedule cannot be written down."""
+    parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
+    return tuple(_emitted(_part(nest, part)) for part in parts)
+
+
+def _part(nest: Nest, stmt: Stmt) -> Nest:
+    """A statement of a nest as a nest of its own, whose parameters are what it uses."""
+    used = _buffers(stmt)
+    allocs = tuple(b for b in nest.allocs if b in used)
+    held = {v for b in used for e in b.shape for v in variables(e)}
+    held |= {v for s in statements(stmt) for e in expressions(s) for v in variables(e)}
+    params = tuple(p for p in nest.params if p in (used if isinstance(p, Buffer) else held))
+    return Nest(nest.name, params, synchronized(stmt), allocs, nest.notes)
+
+
+def _buffers(stmt: Stmt) -> set[Buffer]:
+    found = {load.buffer for load in loads(stmt)}
+    for s in statements(stmt):
+        if isinstance(s, Store):
+            found.add(s.buffer)
+        elif isinstance(s, Invoke):
+            found |= {a.buffer for a in s.args if isinstance(a, Region)}
+    return found
+
+
+def _emitted(nest: Nest) -> Launchable:
+    stacked: set[Buffer] = set()
+    while True:
+        try:
+            first = DeviceWriter(nest, stacked)
+            first.launchable()
+            names = first.spell.names
+            return DeviceWriter(nest, stacked, names.used_once(), names.replacing()).launchable()
+        except NeedsMemory as need:
+            if need.buffer in stacked:
+                raise EmitError(f"{need.buffer.name}: its elements are no registers, and it cannot be memory") from None
+            stacked.add(need.buffer)
+
+
+class DeviceWriter(Writer):
+    """Writes one kernel for CUDA."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        stacked: set[Buffer],
+        plain: frozenset[tuple[int, Key]] = frozenset(),
+        given: frozenset[Expr] = frozenset(),
+    ) -> None:
+        super().__init__(nest, stacked, plain, given)
+        self.spell.own = self.own
+        self.threads: dict[Var, str] = {}
+        """The axis of each loop over threads that is being written."""
+        self.blocks: set[Var] = set()
+        """The loops over blocks that are being written."""
+        self.places: dict[Buffer, frozenset[tuple[Product, int]]] = {}
+        """How an index of a local buffer says which thread's it is."""
+        self.grid: dict[str, Expr] = {}
+        self.dims: Dims = _dims(nest.body)
+        self.groups: dict[Load, tuple[Load, ...]] = {}
+        """Of each element that is written together with others, all of them."""
+        self.ready: dict[Load, str] = {}
+
+    # ------------------------------------------------------------------ the whole
+
+    def launchable(self) -> Launchable:
+        """The kernel of the nest."""
+        nest = self.nest
+        buffers = (*nest.buffers, *(b for b in nest.allocs if b.scope == "global"))
+        for buffer in (*buffers, *nest.allocs):
+            self.name(buffer)
+        common = [b for b in nest.allocs if b.scope == "shared"]
+        for buffer in common:
+            self.reserve(buffer, "shared")
+        for buffer in nest.allocs:
+            if buffer in self.stacked:
+                self.reserve(buffer, "local")
+        self.write(nest.body, Place({}))
+        if not self.lines:
+            self.line("pass")
+        sizes = self.sizes()
+        status = [STATUS] if self.messages else []
+        params = [self.name(b) for b in buffers] + list(sizes) + status
+        header = [f'"""{nest.name}"""', *self.header(), ""]
+        source = "\n".join([*header, f"def kernel({', '.join(params)}):", *self.lines]) + "\n"
+        kinds = tuple(b.dtype for b in buffers) + ("size",) * len(sizes) + ("int32",) * len(status)
+        x, y, z = (self.grid.get(f"blockIdx.{axis}", Const(1)) for axis in AXES)
+        return Launchable(
+            Kernel(source, kinds),
+            buffers,
+            tuple(sizes.values()),
+            (x, y, z),
+            self.dims,
+            tuple(self.messages),
+            sum(_count(b) * _bytes(b.dtype) for b in common),
+        )
+
+    def imports(self, used: set[str]) -> Mapping[str, list[str]]:
+        """The names by the module that the source has them from."""
+        dtypes = {n for n in used if n == "bool" or n.rstrip("0123456789") in ("int", "uint", "float")}
+        functions = (used | set(self.spell.libraries)) - dtypes - {"inf", "nan"}
+        return {
+            "graphopt.kernels.cuda.target": sorted(dtypes),
+            "graphopt.kernels.cuda.functions": sorted(functions),
+        }
+
+    def reserve(self, buffer: Buffer, where: str) -> None:
+        """The line that gives a buffer its memory: ``shared`` by the threads of a block, or ``local`` to each."""
+        dtype = self.spell.use(_kept(buffer.dtype))
+        self.line(f"{self.name(buffer)} = {self.spell.use(where)}({_count(buffer)}, {dtype})")
+
+    # ------------------------------------------------------------------ statements
+
+    def flat(self, stmt: Stmt, place: Place) -> Iterator[Item]:
+        """The statements one after another; vectorized loops are written out as unrolled ones are."""
+        if isinstance(stmt, For) and stmt.kind == "vectorized":
+            is_short = isinstance(place.of(stmt.extent), Const)
+            stmt = replace(stmt, kind="unrolled" if is_short else "serial")
+        if isinstance(stmt, For) and stmt.thread is not None:
+            yield stmt, place
+        else:
+            yield from super().flat(stmt, place)
+
+    def write(self, stmt: Stmt, place: Place) -> None:
+        """Source of the statement, by one thread where it stands outside of the loops over threads."""
+        if self.threads or not _is_for_one(stmt, self.dims):
+            super().write(stmt, place)
+            return
+        parts = stmt.stmts if isinstance(stmt, Seq) else (stmt,)
+        for part in parts:
+            if _is_for_one(part, self.dims) and not any(map(is_over_threads, statements(part))):
+                axes = [axis for axis, n in zip(AXES, self.dims, strict=True) if n > 1]
+                first = " and ".join(f"{self.spell.use(f'thread_{axis}')}() == 0" for axis in axes)
+                self.line(f"if {first}:")
+                self.threads[Var("first")] = "first"
+                self.indented(part, place)
+                self.threads.clear()
+            else:
+                super().write(part, place)
+
+    def block(self, block: Block, place: Place) -> Iterator[Item]:
+        """The block's statements. EmitError where several threads would combine into one element at once."""
+        spread = self.threads.keys() | self.blocks
+        for axis, value in zip(block.axes, block.values, strict=True):
+            is_spread = axis.kind == "reduce" and variables(place.of(value)) & spread
+            if is_spread and any(w.buffer.scope != "local" for w in block.writes):
+                raise EmitError(f"block {block.name}: threads would combine into one element at once: use rfactor")
+        yield from super().block(block, place)
+
+    def structured(self, stmt: Stmt, place: Place) -> None:
+        """A loop, a branch, a check, or a call."""
+        if isinstance(stmt, For) and stmt.thread is not None:
+            self.bound(stmt, stmt.thread, place)
+        else:
+            super().structured(stmt, place)
+
+    def bound(self, loop: For, thread: str, place: Place) -> None:
+        """The loop's body, its variable being the number of the block or thread."""
+        kind, _, axis = thread.partition(".")
+        extent = place.of(loop.extent)
+        function = f"{'block' if kind == 'blockIdx' else 'thread'}_{axis}"
+        self.line(f"{loop.var.name} = {self.spell.use(function)}()")
+        is_partial = False
+        if kind == "blockIdx":
+            if self.grid.setdefault(thread, extent) != extent:
+                raise EmitError(f"{loop.var.name}: another loop over {thread} has another extent")
+            self.blocks.add(loop.var)
+        else:
+            self.threads[loop.var] = axis
+            is_partial = not isinstance(extent, Const) or int(extent.value) < self.dims[AXES.index(axis)]
+        if isinstance(extent, Const):
+            self.bounds[loop.var] = int(extent.value)
+        if is_partial:
+            self.line(f"if {loop.var.name} < {self.spell.value(extent).within(1)}:")
+            self.depth += 1
+        before, kept = len(self.lines), dict(self.spell.known)
+        self.order.append(loop.var)
+        with self.spell.names.loop(loop.var, self.depth):
+            self.write(loop.body, place)
+        self.order.remove(loop.var)
+        self.spell.known = kept
+        if is_partial:
+            if len(self.lines) == before:
+                self.line("pass")
+            self.depth -= 1
+        self.bounds.pop(loop.var, None)
+        self.threads.pop(loop.var, None)
+
+    def check(self, stmt: Check, place: Place) -> None:
+        """A condition without which the thread ends, and says so."""
+        if stmt.message not in self.messages:
+            self.messages.append(stmt.message)
+        self.line(f"if not ({self.spell.value(place.of(stmt.condition)).within(1)}):")
+        self.line(f"    {STATUS}[0] = {self.messages.index(stmt.message) + 1}")
+        self.line("    return")
+
+    # ------------------------------------------------------------------ straight stretches
+
+    def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:
+        """Stores one after another; neighbours are read and written at once."""
+        made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value)) for s, p in stores]
+        written = {target.buffer for target, _ in made}
+        read = [e for _, value in made for e in dict.fromkeys(eager(value, written, set())) if isinstance(e, Load)]
+        for group in self.neighbours(dict.fromkeys(e for e in read if e.buffer.scope != "local")):
+            names = [self.fresh("w") for _ in group]
+            at = self.index(self.spell.address(group[0]))
+            function = self.spell.use(f"load{len(group)}")
+            self.line(f"{', '.join(names)} = {function}({self.name(group[0].buffer)}, {at})")
+            for load, name in zip(group, names, strict=True):
+                self.spell.known[load, None] = self.spell.loaded(Text(name), load.dtype)
+        loaded = {e.buffer for _, value in made for e in loads_in(value)}
+        targets = [t for t, _ in made if t.buffer.scope != "local" and t.buffer not in loaded]
+        groups = self.neighbours(dict.fromkeys(targets)) if len(set(targets)) == len(targets) else []
+        self.groups = {target: tuple(group) for group in groups for target in group}
+        super().stretch(stores)
+        self.groups = {}
+
+    def store(self, target: Load, value: Expr, lanes: Lanes | None) -> None:
+        """One store, or the last of several that are one."""
+        group = self.groups.get(target)
+        if group is None:
+            super().store(target, value, lanes)
+            return
+        text = self.spell.stored(self.spell.value(value), target.dtype)
+        self.ready[target] = self.fresh("w")
+        self.line(f"{self.ready[target]} = {text}")
+        if all(other in self.ready for other in group):
+            at = self.index(self.spell.address(group[0]))
+            values = ", ".join(self.ready.pop(other) for other in group)
+            self.line(f"{self.spell.use(f'store{len(group)}')}({self.name(target.buffer)}, {at}, ({values}))")
+
+    def neighbours(self, elements: Mapping[Load, object]) -> list[list[Load]]:
+        """Those of the elements that lie side by side, as many as are aligned together."""
+        places: dict[tuple[Buffer, frozenset[tuple[Product, int]]], dict[int, Load]] = {}
+        for load in elements:
+            address = self.spell.address(load)
+            rest = frozenset((p, t) for p, t in address.terms.items() if p)
+            places.setdefault((load.buffer, rest), {})[address.terms.get((), 0)] = load
+        found = []
+        for (buffer, rest), at in places.items():
+            taken: set[int] = set()
+            for count in WIDE:
+                if count * _bytes(buffer.dtype) > ACCESS or any(times % count for _, times in rest):
+                    continue
+                for start in sorted(at):
+                    those = range(start, start + count)
+                    if start % count == 0 and all(k in at and k not in taken for k in those):
+                        taken.update(those)
+                        found.append([at[k] for k in those])
+        return found
+
+    # ------------------------------------------------------------------ local buffers
+
+    def own(self, buffer: Buffer, address: Polynomial) -> Polynomial:
+        """The part of an address that says which of a thread's own elements it is.
+
+        Raises EmitError where a thread reaches for what another one has.
+        """
+        if buffer.scope != "local":
+            return address
+        which = {p: t for p, t in address.terms.items() if any(variables(atom) & self.threads.keys() for atom in p)}
+        named = frozenset((tuple(self._over_axes(atom) for atom in p), t) for p, t in which.items())
+        if self.places.setdefault(buffer, named) != named:
+            raise EmitError(f"{buffer.name} is local, and a thread reads or writes what is another's: let it be shared")
+        return Polynomial({p: t for p, t in address.terms.items() if p not in which})
+
+    def _over_axes(self, atom: Expr) -> Expr:
+        if isinstance(atom, Var):
+            return Var(self.threads.get(atom, atom.name))
+        return substitute(atom, {v: Var(axis) for v, axis in self.threads.items()})
+
+
+def _dims(stmt: Stmt) -> Dims:
+    """How many threads a block has along each axis."""
+    found = dict.fromkeys(AXES, 1)
+    for loop in statements(stmt):
+        if isinstance(loop, For) and is_over_threads(loop):
+            axis = str(loop.thread)[-1]
+            if not isinstance(loop.extent, Const):
+                raise EmitError(f"{loop.var.name}: {loop.thread} runs over a number of threads that is not known")
+            found[axis] = max(found[axis], int(loop.extent.value))
+    return found["x"], found["y"], found["z"]
+
+
+def _is_for_one(stmt: Stmt, block: Dims) -> bool:
+    """Whether a statement writes what threads have in common, outside of the loops over them."""
+    if block == (1, 1, 1) or is_over_threads(stmt):
+        return False
+    if isinstance(stmt, Seq):
+        return any(_is_for_one(s, block) for s in stmt.stmts)
+    return any(isinstance(s, Store) and s.buffer.scope != "local" for s in _outside(stmt))
+
+
+def _outside(stmt: Stmt) -> Iterator[Stmt]:
+    """The statements within one that are in no loop over threads."""
+    if not is_over_threads(stmt):
+        yield stmt
+        for child in inner(stmt):
+            yield from _outside(child)
+
+
+def _count(buffer: Buffer) -> int:
+    """How many elements a buffer has. EmitError where that is not known."""
+    total = 1
+    for extent, stride in zip(buffer.shape, buffer.row_major, strict=True):
+        if not (isinstance(extent, Const) and isinstance(stride, Const)):
+            raise EmitError(f"the {buffer.scope} buffer {buffer.name} has no size that is known ahead of time")
+        total += (int(extent.value) - 1) * int(stride.value)
+    return total
+
+
+def _bytes(dtype: str) -> int:
+    return -(-BITS[dtype] // 8)
+
+
+def _kept(dtype: str) -> str:
+    return {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)

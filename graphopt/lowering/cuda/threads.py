@@ -1,0 +1,53 @@
+"""What all ways to schedule a nest for CUDA have in common: blocks of threads, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt
+from graphopt.lowering.scheduling import Scheduling
+
+
+class DeviceScheduling(Scheduling):
+    """The scheduling of one nest for a card."""
+
+    def __init__(self, nest: Nest, card: Card) -> None:
+        super().__init__(nest)
+        self.card = card
+
+    def shared(self, name: str, shape: Sequence[Expr], dtype: str, strides: Sequence[Expr] | None = None) -> Buffer:
+        """A new buffer that the threads of a block share."""
+        spaced = None if strides is None else tuple(strides)
+        made = Buffer(f"{name}_s{next(self.numbers)}", tuple(shape), dtype, "shared", spaced)
+        self.locals.append(made)
+        return made
+
+    def over_blocks(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """The body for each number below ``count``, each in a block of its own."""
+        block = self.var("b")
+        return For(block, count, body(block), "bound", "blockIdx.x")
+
+    def by_threads(self, threads: int, body: Callable[[Expr], Stmt], axis: str = "x") -> Stmt:
+        """The body for each number below ``threads``, by a thread of the block each: a phase of the block."""
+        thread = self.var("t")
+        return For(thread, Const(threads), body(thread), "bound", f"threadIdx.{axis}")
+
+    def over_threads(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """The body for each number below ``count``, by a thread each, in as many blocks as that takes."""
+        known = known_size([count])
+        threads = self.card.threads if known is None else min(self.card.threads, -(-max(known, 1) // WARP) * WARP)
+        blocks = (count + (threads - 1)) // threads
+
+        def step(block: Expr) -> Stmt:
+            return self.by_threads(threads, lambda t: self.within(block * threads + t, count, threads, body))
+
+        return self.over_blocks(blocks, step)
+
+    def within(self, item: Expr, count: Expr, multiple: int, body: Callable[[Expr], Stmt]) -> Stmt:
+        """The body for an item, where there is such a one: ``count`` may be no multiple of what threads take."""
+        known = known_size([count])
+        done = body(item)
+        return done if known is not None and known % multiple == 0 else If(item < count, done)
