@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from graphopt.runtime.steps import Bind, Branch, Call, Code, Host, Loop, Ref, Step, inner
+from graphopt.runtime.steps import Bind, Branch, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -85,7 +85,7 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
 def used(step: Step) -> tuple[int | None, ...]:
     """The buffers that a step reads or writes itself, those within it apart."""
     match step:
-        case Call():
+        case Call() | Launch() | Library():
             return _of(step.args)
         case Host():
             return (*step.inputs, *step.outputs)

@@ -14,12 +14,12 @@ from typing import TypeAlias
 
 from graphopt.runtime import table
 from graphopt.runtime.sizes import Size, symbols_of
-from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Loop, Ref, Step, inner
+from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
 
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """Instructions that the driver runs in one go."""
+    """Instructions that the driver, or a device, runs in one go."""
 
     begin: int
     end: int
@@ -40,7 +40,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A branch with something in it that Python does."""
+    """A branch that Python takes: something in it is Python's, or a device's."""
 
     step: Branch
     then: tuple[Stage, ...]
@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A loop with something in it that Python does."""
+    """A loop that Python goes through: something in it is Python's, or a device's."""
 
     step: Loop
     body: tuple[Stage, ...]
@@ -75,6 +75,9 @@ class Layout:
     instructions: tuple[tuple[int, ...], ...]
     calls: dict[int, Call]
     """By instruction. The second word of these instructions is the kernel's number."""
+    launches: dict[int, Launch | Library]
+    """By instruction. The third word of these is the number of the first argument; after the arguments come the three
+    words of the grid, where there is one."""
     words: tuple[Word, ...]
     levels: tuple[tuple[str, ...], ...]
     """The symbols that become known with each level."""
@@ -88,16 +91,20 @@ class Layout:
     """For each condition the level at which its sizes are known."""
 
 
-def lay_out(code: Code) -> Layout:
-    """Take a program apart; raises ``ValueError`` for one that makes no sense."""
-    return _Maker(code).result
+def lay_out(code: Code, is_driven: bool = True) -> Layout:
+    """Take a program apart; raises ``ValueError`` for one that makes no sense.
+
+    Where no driver runs its instructions (``is_driven``), Python takes every branch and goes through every loop.
+    """
+    return _Maker(code, is_driven).result
 
 
 class _Maker:
-    def __init__(self, code: Code) -> None:
-        self.code = code
+    def __init__(self, code: Code, is_driven: bool) -> None:
+        self.code, self.is_driven = code, is_driven
         self.instructions: list[list[int]] = []
         self.calls: dict[int, Call] = {}
+        self.launches: dict[int, Launch | Library] = {}
         self.words: list[Word] = []
         shapes = (code.buffers[port.buffer].shape for port in code.inputs)
         inputs = dict.fromkeys(size for shape in shapes for size in shape or () if isinstance(size, str))
@@ -113,6 +120,7 @@ class _Maker:
             stages,
             tuple(map(tuple, self.instructions)),
             self.calls,
+            self.launches,
             tuple(self.words),
             tuple(self.levels),
             self.roots,
@@ -167,7 +175,7 @@ class _Maker:
         at = 0
         while at < len(steps):
             begin = len(self.instructions)
-            while at < len(steps) and _is_native(steps[at]):
+            while at < len(steps) and self.is_native(steps[at]):
                 self.emit(steps[at])
                 at += 1
             if len(self.instructions) > begin:
@@ -175,6 +183,11 @@ class _Maker:
             if at < len(steps):
                 yield self.stage(steps[at])
                 at += 1
+
+    def is_native(self, step: Step) -> bool:
+        if isinstance(step, Branch | Loop):
+            return self.is_driven and all(self.is_native(s) for body in inner(step) for s in body)
+        return isinstance(step, Call) if self.is_driven else isinstance(step, Launch | Library)
 
     def stage(self, step: Step) -> Stage:
         match step:
@@ -193,7 +206,7 @@ class _Maker:
                     self.open.add(level)
                 self.check(*(self.ages[n] for n in after))
                 return Pause(step, level)
-        raise ValueError(f"{step} is no step")
+        raise ValueError(f"no {'driver' if self.is_driven else 'device'} runs this step: {type(step).__name__}")
 
     def closed(self, steps: Sequence[Step]) -> tuple[Stage, ...]:
         """Stages whose symbols are known among themselves only."""
@@ -232,6 +245,12 @@ class _Maker:
                 for arg in step.args:
                     self.word(arg)
                 self.instruct(table.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
+            case Launch() | Library():
+                self.launches[len(self.instructions)] = step
+                first = len(self.words)
+                for arg in (*step.args, *(step.grid if isinstance(step, Launch) else ())):
+                    self.word(arg)
+                self.instruct(table.CALL, step.kernel if isinstance(step, Launch) else 0, first)
             case Branch():
                 skip = self.instruct(table.UNLESS, 0, self.word(Ref(step.condition)))
                 for s in step.then:
@@ -274,7 +293,3 @@ def _bound(step: Step) -> tuple[str, ...]:
     if isinstance(step, Bind):
         return step.symbols
     return tuple(symbol for symbol, _, _ in step.binds) if isinstance(step, Host) else ()
-
-
-def _is_native(step: Step) -> bool:
-    return not isinstance(step, Host | Bind) and all(_is_native(s) for body in inner(step) for s in body)

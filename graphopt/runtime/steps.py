@@ -3,6 +3,8 @@
 ::
 
     step = Call(kernel, args, extent, ...)         compiled code, run by the native driver
+         | Launch(kernel, args, grid, block, ...)  compiled code, run by a device
+         | Library(name, args, attributes, ...)    a library's function
          | Host(function, inputs, outputs, ...)    a Python function, between two native stretches
          | Bind(symbols, buffer)                   sizes that are only known once they are computed
          | Branch(condition, then, otherwise)
@@ -22,6 +24,7 @@ import numpy as np
 from graphopt.runtime.sizes import Size
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Attribute: TypeAlias = "str | int | float | bool"
 Place: TypeAlias = Literal["input", "output", "constant", "arena", "view", "host"]
 
 
@@ -98,6 +101,45 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """Runs a device's kernel in ``grid`` blocks of ``block`` threads (x, y and z of each); none where a size is 0.
+
+    ``args`` are the kernel's, in order: addresses and sizes. ``shared`` is the bytes of shared memory that each block
+    is given besides what the kernel itself declares. A kernel of ``messages`` takes the address of an int32 as its
+    last argument, which is not among ``args``: it leaves there what a ``Call`` would return. The rest is as ``Call``'s.
+    """
+
+    kernel: int
+    args: tuple[Ref | Size, ...]
+    grid: tuple[Size, Size, Size]
+    block: tuple[int, int, int]
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+    flops: Size = 0
+    bytes: Size = 0
+    messages: tuple[str, ...] = ()
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Calls a library's function by its ``name`` (those of ``graphopt.runtime.library_calls``).
+
+    ``args`` are addresses and sizes in the order that is written there; ``attributes`` are pairs of what else it takes,
+    the same in every call: element types, which operands are transposed, what is done to the result. The rest is as
+    ``Call``'s.
+    """
+
+    name: str
+    args: tuple[Ref | Size, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+    flops: Size = 0
+    bytes: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """Calls ``functions[function]`` with views of the inputs (None for one left out).
 
@@ -146,7 +188,7 @@ class Loop:
     condition: int | None = None
 
 
-Step: TypeAlias = Call | Host | Bind | Branch | Loop
+Step: TypeAlias = Call | Launch | Library | Host | Bind | Branch | Loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +196,8 @@ class Code:
     """All of a program that is the same in every call.
 
     ``objects`` is the object code of the kernels, by number, ``driver`` that of the native driver
-    (``graphopt.kernels.driver``). ``constants`` are the arrays of constant buffers, row-major, by the buffer's number.
+    (``graphopt.kernels.driver``), which programs that run on a device do not need. ``constants`` are the arrays of
+    constant buffers, row-major, by the buffer's number.
     """
 
     inputs: tuple[Port, ...]
@@ -162,7 +205,7 @@ class Code:
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     objects: tuple[bytes, ...]
-    driver: bytes
+    driver: bytes = b""
     constants: Mapping[int, Array] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 

@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from graphopt.runtime.arena import lifetimes, plan
 from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Ref, Step
+from graphopt.runtime.steps import Launch, Library
 from tests.runtime.programs import code, floats
 
 SPANS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 30), st.integers(0, 6)), max_size=40)
@@ -37,6 +38,11 @@ def test_the_tightest_gap_is_taken() -> None:
     offsets, total = plan(sizes, first, last)
     assert offsets == [0, 6400, 6400, 7040]
     assert total == 9600
+
+
+def test_what_a_device_runs_uses_its_arguments() -> None:
+    launch = Launch(0, (Ref(0), Ref(1), 4), ("n", 1, 1), (32, 1, 1))
+    assert lives(launch, Library("gemm", (Ref(1), 2, Ref(3)))) == {0: (0, 0), 1: (0, 1), 3: (1, 1)}
 
 
 def touch(*buffers: int) -> Call:

@@ -2,7 +2,8 @@ import pytest
 
 from graphopt.runtime import table
 from graphopt.runtime.layout import Choice, Native, Pause, Round, lay_out
-from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop
+from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop, Ref
+from graphopt.runtime.steps import Launch, Library
 from tests.runtime.programs import code, floats, scale
 
 BUFFERS = [
@@ -80,3 +81,23 @@ def test_symbols_are_not_used_before_they_are_bound() -> None:
         with pytest.raises(ValueError, match=f"the symbol '{symbol}' is used where it is not yet bound"):
             lay_out(code(BUFFERS, steps, {"x": 0}, {}))  # type: ignore[arg-type]
     lay_out(code(BUFFERS, [host, bind, use], {"x": 0}, {}))
+
+
+def test_a_device_has_its_arguments_and_grid_in_words_and_leaves_control_to_python() -> None:
+    launch = Launch(7, (Ref(0), Ref(1, 8), "n"), ("n", 2, 1), (32, 1, 1))
+    product = Library("gemm", (Ref(0), 3))
+    loop = Loop((launch,), 3, 2)
+    layout = lay_out(code(NO_K, [launch, product, loop, Branch(4, ())], {"x": 0}, {}), is_driven=False)
+    assert layout.stages == (Native(0, 2), Round(loop, (Native(2, 3),)), Choice(Branch(4, ()), (), ()))
+    assert layout.launches == {0: launch, 1: product, 2: launch}
+    assert [row[1:3] for row in layout.instructions] == [(7, 0), (0, 6), (7, 8)]
+    words = [(w.root, w.offset) for w in layout.words[:8]]
+    assert words == [(0, 0), (1, 8), (None, "n"), (None, "n"), (None, 2), (None, 1), (0, 0), (None, 3)]
+
+
+def test_each_runs_its_own_steps_only() -> None:
+    launch = Launch(0, (Ref(0),), (1, 1, 1), (1, 1, 1))
+    with pytest.raises(ValueError, match="no driver runs this step: Launch"):
+        lay_out(code(NO_K, [Branch(4, (launch,))], {"x": 0}, {}))
+    with pytest.raises(ValueError, match="no device runs this step: Call"):
+        lay_out(code(NO_K, [A], {"x": 0}, {}), is_driven=False)
