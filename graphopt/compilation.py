@@ -33,6 +33,8 @@ class Settings:
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
     costs: str | Path = "auto"
     """The prices to go by: ``graphopt.calibration.table.priced``."""
+    policy: str = "reals"
+    """The weakest class of rules that rewrite the model: ``graphopt.optimize.soundness``."""
 
 
 @dataclass(frozen=True)

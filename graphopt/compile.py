@@ -51,6 +51,7 @@ def compile(
     strict: bool = False,
     optimize: bool = True,
     target: str | Target = "cpu",
+    policy: str = "reals",
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     jobs: int | None = None,
@@ -64,14 +65,15 @@ def compile(
 
     ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
     changed. ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
-    CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``. ``shapes`` and ``dims`` fix
-    open dimensions of its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core).
-    ``cache`` is whether the program of a path or bytes is kept, and taken where it was kept before: 1 GiB at most for
-    one, 2 GiB for all, in the user's cache folder or that which ``GRAPHOPT_CACHE`` names.
+    CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``, and ``policy`` how equal
+    the result has to be: ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` and ``dims`` fix open dimensions of
+    its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core). ``cache`` is whether
+    the program of a path or bytes is kept, and taken where it was kept before: 1 GiB at most for one, 2 GiB for all, in
+    the user's cache folder or that which ``GRAPHOPT_CACHE`` names.
 
     ``pipeline`` (one, or the name of one: ``graphopt.pipelines``) is what is done to the graph instead of what
-    ``optimize`` and ``target`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled it
-    (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
+    ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled
+    it (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
     prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
     ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them.
     """
@@ -80,8 +82,8 @@ def compile(
         from graphopt.pipelines import pipeline_named
 
         pipeline = pipeline_named(pipeline)
-    if pipeline is not None and (not optimize or target != "cpu" or costs != "auto"):
-        raise UsageError("a pipeline says all that is done to the graph: leave optimize, target and costs out")
+    if pipeline is not None and (not optimize or target != "cpu" or costs != "auto" or policy != "reals"):
+        raise UsageError("a pipeline says all that is done to the graph: leave optimize, target, policy and costs out")
     settings = Settings(
         threads,
         strict,
@@ -94,6 +96,7 @@ def compile(
         pipeline,
         schedules or {},
         costs,
+        policy,
     )
     is_kept = cache and pipeline is None and not schedules
     return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)

@@ -26,7 +26,7 @@ from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
 from graphopt.lowering.options import BY_RULE
-from graphopt.optimize import optimize_graph
+from graphopt.optimize import optimize_graph, soundness
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
@@ -58,7 +58,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
         going_by = priced(settings.target, settings.costs)
         for line in filter(None, (going_by.warning,)):
             warnings.warn(line, stacklevel=2)
-        found, report = optimize_graph(graph, target=going_by.target, step=step)
+        found, report = optimize_graph(graph, target=going_by.target, policy=soundness(settings.policy), step=step)
         return found, is_whole and (report.exploration is None or report.exploration.reproducible)
     return step("tidy", _tidied, graph), is_whole
 

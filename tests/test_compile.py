@@ -449,5 +449,15 @@ def test_a_model_keeps_so_many_programs(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_pipeline_says_all_that_is_done() -> None:
-    with pytest.raises(UsageError, match="leave optimize, target and costs out"):
+    with pytest.raises(UsageError, match="leave optimize, target, policy and costs out"):
         graphopt.compile(parse("x: float32[n] y = Relu(x) return y"), pipeline="zero", optimize=False)
+
+
+def test_a_policy_says_which_rules_are_applied() -> None:
+    tanh = "Tanh(Mul(Add(x, Mul(Pow(x, 3.0), 0.044715)), 0.7978846))"
+    graph = parse(f"x: float32[64] y = Mul(Mul(x, 0.5), Add({tanh}, 1.0)) return y")
+    ops = {p: [n.op for n in compiled(graph, optimize=True, policy=p).graph.nodes()] for p in ("exact", "reals")}
+    assert "Gelu" not in ops["exact"]
+    assert "Gelu" in ops["reals"]
+    with pytest.raises(UsageError, match="no policy is called 'nearly'"):
+        compiled(graph, optimize=True, policy="nearly")

@@ -194,6 +194,12 @@ def test_large_programs_are_not_kept(folder: Path, model: Path, monkeypatch: pyt
     assert list(folder.iterdir()) == []
 
 
+def test_another_policy_makes_another_program(folder: Path, model: Path) -> None:
+    graphopt.compile(model)
+    assert not is_warm(graphopt.compile(model, policy="exact"))
+    assert is_warm(graphopt.compile(model, policy="exact"))
+
+
 def test_other_prices_make_another_program(folder: Path, model: Path, tmp_path: Path) -> None:
     database = tmp_path / "times.sqlite"
     with Store(database, write=True) as store:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
+Policy = Annotated[
+    str, typer.Option(metavar="exact|finite|reals|approx", help="How equal to the model what it computes has to be.")
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Dims = Annotated[
     Repeated | None, typer.Option(metavar="NAME=N", help="Size of a named dimension; repeatable.", show_default=False)
@@ -45,6 +48,7 @@ def run_model(
     ] = None,
     threads: Threads = 1,
     strict: Strict = False,
+    policy: Policy = "reals",
     dim: Dims = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
     trace: Annotated[
@@ -67,7 +71,7 @@ def run_model(
     if not feeds or len(feeds) < len(given) or sizes:  # else the model is not read where its program is kept
         candidates = candidates_of(model, {**given, **feeds}, sizes)
     with progress.shown(quiet, False) as listener:
-        compiled = compiled_model(model, quiet, threads=threads, strict=strict, listener=listener)
+        compiled = compiled_model(model, quiet, threads=threads, strict=strict, policy=policy, listener=listener)
         if candidates is None and set(feeds) != set(compiled.input_names):
             candidates = candidates_of(model, feeds, sizes)
         if candidates is not None:
@@ -139,6 +143,7 @@ def compile_model(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.", show_default=False)],
     strict: Strict = False,
+    policy: Policy = "reals",
     shape: Shapes = None,
     dim: Dims = None,
     quiet: Quiet = False,
@@ -153,6 +158,7 @@ def compile_model(
             model,
             quiet,
             strict=strict,
+            policy=policy,
             shapes=values.shapes(shape or ()),
             dims=values.dims(dim or ()),
             listener=listener,
@@ -172,6 +178,7 @@ def show_model(
     source: Annotated[
         str | None, typer.Option(metavar="NODE", help="Print the source of its kernels.", show_default=False)
     ] = None,
+    policy: Policy = "reals",
     shape: Shapes = None,
     dim: Dims = None,
 ) -> None:
@@ -180,7 +187,8 @@ def show_model(
     from graphopt.lowering.script_print import show
     from graphopt.pipeline import linked_for
 
-    linked = linked_for(model, Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ())))
+    settings = Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ()), policy=policy)
+    linked = linked_for(model, settings)
     parts = linked.parts
     if loops is None and source is None:
         show_parts(parts)
