@@ -26,9 +26,16 @@ _RECENT = 3.0
 """Seconds within which a file may be written to again, and have the same times: those of some file systems are even."""
 
 
+def stamp_of(path: Path) -> list[int]:
+    """What changes when a file does: the device and the number that it has there, its bytes, and when it was last
+    written and changed, in nanoseconds. Raises ``OSError`` where there is no such file."""
+    found = os.stat(path)
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
 def of_file(path: Path) -> str:
     """A digest of a file's content. Raises ``OSError`` where it cannot be read."""
-    stamp = _stamp(path)
+    stamp = stamp_of(path)
     if stamp[2] <= PIECE:
         return _of_content(path)
     with suppress(OSError, UsageError, ValueError, TypeError):
@@ -39,14 +46,14 @@ def of_file(path: Path) -> str:
             return digest
     is_settled = time.time() - max(stamp[3:]) / 1e9 > _RECENT
     digest = _of_content(path)
-    if is_settled and _stamp(path) == stamp:
+    if is_settled and stamp_of(path) == stamp:
         _keep(stamp, digest)
     return digest
 
 
 def remember(path: Path, digest: str) -> None:
     """Take a digest for that of a file which nobody else writes to. Raises ``OSError`` where there is no such file."""
-    stamp = _stamp(path)
+    stamp = stamp_of(path)
     if stamp[2] > PIECE:
         _keep(stamp, digest)
 
@@ -60,11 +67,6 @@ def _keep(stamp: list[int], digest: str) -> None:
 
 def _place(stamp: list[int]) -> Path:
     return cache.folder("digests") / f"{stamp[0]:x}-{stamp[1]:x}"
-
-
-def _stamp(path: Path) -> list[int]:
-    found = os.stat(path)
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _of_content(path: Path) -> str:

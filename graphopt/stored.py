@@ -49,13 +49,13 @@ class Place:
     folder: Path
     model: Any
     """The path of the model's file, or its bytes."""
-    stamp: object
-    """What changes when the file does."""
+    stamp: list[int] | None
+    """What changes when the file does; None of bytes."""
 
     @property
     def is_current(self) -> bool:
         """Whether the model is still what it was when its place was found."""
-        return self.stamp == _stamp(self.model)
+        return not isinstance(self.model, str | Path) or self.stamp == digests.stamp_of(Path(self.model))
 
 
 def place_of(model: Any, settings: Settings) -> Place | None:
@@ -66,8 +66,10 @@ def place_of(model: Any, settings: Settings) -> Place | None:
     if isinstance(model, str | Path) and not Path(model).is_file():
         return None
     try:
-        stamp = _stamp(model)
-        content = digests.of_file(Path(model)) if isinstance(model, str | Path) else sha256(model).hexdigest()
+        if isinstance(model, str | Path):
+            stamp, content = digests.stamp_of(Path(model)), digests.of_file(Path(model))
+        else:
+            stamp, content = None, sha256(model).hexdigest()
     except OSError:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
@@ -142,13 +144,6 @@ def _foreign() -> Any:
     from graphopt.pipeline import numpy_dtypes
 
     return numpy_dtypes()
-
-
-def _stamp(model: Any) -> object:
-    if not isinstance(model, str | Path):
-        return None
-    found = os.stat(model)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @remembered

@@ -56,6 +56,16 @@ def test_a_second_start_needs_no_compiler(folder: Path, model: Path) -> None:
     assert done.stdout == "[[5.0, 5.0, 5.0, 5.0]] 1 ('x',) []\n"
 
 
+def test_a_model_that_was_written_to_is_not_the_one_whose_place_was_found(folder: Path, model: Path) -> None:
+    place, found = stored.place_of(model, Settings()), model.stat()
+    assert place is not None
+    assert place.is_current
+    while model.stat().st_ctime_ns == found.st_ctime_ns:  # the size and the time of writing are the same
+        model.write_bytes(model.read_bytes())
+        os.utime(model, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert not place.is_current
+
+
 def test_a_program_is_found_by_content_and_settings(folder: Path, model: Path) -> None:
     assert not is_warm(graphopt.compile(model))
     assert is_warm(graphopt.compile(str(model), threads=2, strict=True))
