@@ -1,0 +1,48 @@
+"""Mathematical functions of NVIDIA's libdevice: for floats of kernels for GPUs what polynomials are on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphopt.kernels import division, values
+from graphopt.kernels.cuda.device import elementwise
+from graphopt.kernels.values import Value, is_float, select, width
+
+SINGLE = ("exp", "expm1", "log", "log1p", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf")
+CIRCULAR = ("sin", "cos", "tan", "asin", "acos", "atan")
+
+
+def called(name: str, *args: Value) -> Value:
+    """The function of that name of floats; ``name`` is C's for float64, the one for float32 ends in ``f``."""
+    x = args[0]
+    symbol = f"__nv_{name}{'f' * (width(x.dtype) == 32)}"
+    return Value(x.builder, values.call(x.builder, symbol, x.ir.type, [arg.ir for arg in args]), x.dtype, 1)
+
+
+def _of_one(name: str) -> Callable[[Value], Value]:
+    def trace(x: Value) -> Value:
+        return called(name, x)
+
+    trace.__name__, trace.__doc__ = name, f"``{name}(x)`` of a float."
+    return trace
+
+
+def _sigmoid(x: Value) -> Value:
+    """``1 / (1 + exp(-x))``, of which no part overflows."""
+    e = called("exp", called("fabs", x) * -1)  # NVVM has no fneg
+    return select(x < 0, e, e.number(1)) / (e + 1)
+
+
+def _atan2(y: Value, x: Value) -> Value:
+    """The angle of the point (x, y)."""
+    return called("atan2", y, x)
+
+
+def _pow(x: Value, y: Value) -> Value:
+    """``x**y`` as C's pow; integers wrap around, and a negative ``y`` gives 0."""
+    return called("pow", x, y) if is_float(x.dtype) else division.integer_power(x, y)
+
+
+exp, expm1, log, log1p, sinh, cosh, tanh, asinh, acosh, atanh, erf = (elementwise(_of_one(name)) for name in SINGLE)
+sin, cos, tan, asin, acos, atan = (elementwise(_of_one(name)) for name in CIRCULAR)
+sigmoid, atan2, pow = elementwise(_sigmoid), elementwise(_atan2), elementwise(_pow, "fi")
