@@ -1,6 +1,6 @@
 """Times layers of image networks that are no dense convolution, for open and for known sizes, beside ONNX Runtime.
 
-    python tests/bench/images.py [NAME ...]
+    python tests/bench/images.py [--threads N] [NAME ...]
 
 Each layer stands between two 1x1 convolutions, so that it may compute in blocks of channels on both sides. A row has
 the microseconds of the whole model here and in ONNX Runtime, their ratio (above 1: we are faster), and the seconds that
@@ -9,7 +9,6 @@ compiling took; below it stand the microseconds of each kernel and its rates, to
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +17,10 @@ import numpy as np
 
 import graphopt
 from graphopt.ir import onnx_io
-from tests.bench.ops import burst
+from graphopt.runtime.profile import best_rows
+from tests.bench.turns import ROUNDS, Table, arguments, fastest, keep_to_cores, onnxruntime_call
 
-ROUNDS = 5
+TABLE = Table("", 26, "us:10.1f ort:10.1f ratio:7.2f compile:8.1f")
 Layer = Callable[[graphopt.GraphBuilder, Any, int], Any]
 
 
@@ -106,42 +106,32 @@ def model(name: str, known: bool) -> Any:
     return b.build()["main"]
 
 
-def row(name: str, known: bool) -> str:
-    """A line of the table."""
-    import onnxruntime
-
+def row(name: str, known: bool, threads: int) -> str:
+    """A line of the table, and one for each kernel."""
     graph, (_, _, (height, width)) = model(name, known), LAYERS[name]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(onnx_io.to_bytes(graph), options, providers=["CPUExecutionProvider"])
     inputs = {"x": np.random.default_rng(1).standard_normal((1, 16, height, width), np.float32)}
     start = time.perf_counter()
-    compiled = graphopt.compile(graph, jobs=1)
-    compiled(inputs)
+    compiled = graphopt.compile(graph, threads=threads, jobs=1)
+    out = compiled(inputs)
     built = time.perf_counter() - start
-    mine, theirs = 1e9, 1e9
-    for _ in range(ROUNDS):
-        mine = min(mine, burst(lambda: compiled(inputs)))
-        theirs = min(theirs, burst(lambda: session.run(None, inputs)))
-    profiles = [compiled.profile(inputs) for _ in range(4 * ROUNDS)]
-    size = "known" if known else "open"
-    lines = [f"{name:20}{size:6}{mine * 1e6:10.1f}{theirs * 1e6:10.1f}{theirs / mine:7.2f}{built:8.1f}"]
-    for k, part in enumerate(profiles[0]):
-        seconds = max(min(p[k].seconds for p in profiles), 1e-9)
+    theirs, _ = onnxruntime_call(onnx_io.to_bytes(graph), inputs, threads)
+    mine, other = fastest(lambda: compiled(inputs, out=out), theirs)
+    lines = [TABLE.line(f"{name:20}{'known' if known else 'open'}", mine * 1e6, other * 1e6, other / mine, built)]
+    for part in best_rows(compiled.profile(inputs) for _ in range(4 * ROUNDS)):
+        seconds = max(part.seconds, 1e-9)
         rates = f"{part.flops / seconds / 1e9:9.1f} GFLOP/s{part.bytes / seconds / 1e9:8.1f} GB/s"
         lines.append(f"{'':6}{seconds * 1e6:20.1f}{rates}  {part.label}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("names", nargs="*", help="layers (default: all), or beginnings of their names")
-    given = arguments.parse_args()
-    print(f"{'':26}{'us':>10}{'ort':>10}{'ratio':>7}{'compile':>8}")
+    given = arguments(__doc__, "layers (default: all), or beginnings of their names").parse_args()
+    keep_to_cores(given.threads)
+    print(TABLE.heading)
     for name in LAYERS:
         if not given.names or any(name.startswith(n) for n in given.names):
             for known in (False, True):
-                print(row(name, known), flush=True)
+                print(row(name, known, given.threads), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Times models of one op, as they occur in real models, beside ONNX Runtime at one thread, and prints a table.
+"""Times models of one op, as they occur in real models, beside ONNX Runtime, and prints a table.
 
-    python tests/bench/ops.py [NAME ...] [--sources]
+    python tests/bench/ops.py [NAME ...] [--threads N] [--sources]
 
 A row has the microseconds of a call here, of our kernels alone, and of ONNX Runtime (the least of bursts that take
 turns), the ratio of the two calls (above 1: we are faster), the largest error as a multiple of what is allowed, and
@@ -9,11 +9,8 @@ the seconds that compiling the kernels took. Both sides are timed with outputs t
 
 from __future__ import annotations
 
-import argparse
 import math
-import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +19,18 @@ import graphopt
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.tolerance import error
+from tests.bench.turns import (
+    Table,
+    arguments,
+    burst,
+    geometric_mean,
+    keep_to_cores,
+    kernel_seconds,
+    least,
+    onnxruntime_call,
+)
 
-ROUNDS, SECONDS = 7, 0.02
+TABLE = Table("", 18, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f error:9.2g n:4 compile:8.2f")
 
 CASES = {
     "add": "x: float32[1, 64, 56, 56] y: float32[1, 64, 56, 56] z = Add(x, y) return z",
@@ -128,84 +135,50 @@ def feeds(graph: Any) -> dict[str, Any]:
     return found
 
 
-def runtime(graph: Any, inputs: dict[str, Any], want: dict[str, Any]) -> Callable[[], object]:
-    """A call of ONNX Runtime's session, its inputs and outputs bound."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(onnx_io.to_bytes(graph), options, providers=["CPUExecutionProvider"])
-    want |= dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
-    binding = session.io_binding()
-    for name, array in inputs.items():
-        binding.bind_cpu_input(name, array)
-    for name, array in want.items():
-        held = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-        binding.bind_ortvalue_output(name, held)
-    return lambda: session.run_with_iobinding(binding)
-
-
-def burst(call: Callable[[], object]) -> float:
-    """Seconds of the fastest of some calls."""
-    best, end = math.inf, time.perf_counter() + SECONDS
-    while True:
-        start = time.perf_counter()
-        call()
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            return best
-
-
-def row(name: str, sources: bool) -> tuple[str, float]:
+def row(name: str, threads: int, sources: bool) -> tuple[str, float]:
     """A line of the table, and the ratio."""
     graph = parse(CASES[name])
-    inputs, want = feeds(graph), {}
+    inputs = feeds(graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        compiled = graphopt.compile(graph, optimize=False, jobs=1)
+        compiled = graphopt.compile(graph, threads=threads, optimize=False, jobs=1)
     report = compiled.report
     if sources:
         for part in compiled.compiled.linked.parts:
             print(part.emitted.kernel.source)
     try:
-        theirs = runtime(graph, inputs, want)
+        theirs, want = onnxruntime_call(onnx_io.to_bytes(graph), inputs, threads)
     except Exception as refused:
         return f"{name:18} ONNX Runtime: {str(refused)[:80]}", math.nan
-    out = {k: np.empty_like(v) for k, v in want.items()}
-    got = compiled(inputs)
+    got, out = compiled(inputs), {k: np.empty_like(v) for k, v in want.items()}
     distance = max(float(error(np.asarray(want[k]), got[k])) for k in want)
-    ours = lambda: compiled(inputs, out=out)  # noqa: E731
-    mine = other = kernels = math.inf
-    for _ in range(ROUNDS):
-        mine, other = min(mine, burst(ours)), min(other, burst(theirs))
-        for _ in range(4):
-            kernels = min(kernels, sum(r.seconds for r in compiled.profile(inputs)))
+    mine, kernels, other = least(
+        lambda: burst(lambda: compiled(inputs, out=out)),
+        lambda: kernel_seconds(compiled, inputs),
+        lambda: burst(theirs),
+    )
     spent = next(s.seconds for s in report.steps if s.name == "compile")
-    flag = " by reference" if report.reference else ""
-    return (
-        f"{name:18}{mine * 1e6:10.1f}{kernels * 1e6:10.1f}{other * 1e6:10.1f}{other / mine:8.2f}{other / kernels:8.2f}"
-        f"{distance:8.2f}{report.calls:4}{spent:8.2f}{flag}"
-    ), other / mine
+    times = (t * 1e6 for t in (mine, kernels, other))
+    line = TABLE.line(name, *times, other / mine, other / kernels, distance, report.calls, spent)
+    return line + " by reference" * bool(report.reference), other / mine
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("names", nargs="*", help="cases (default: all), or beginnings of their names")
-    arguments.add_argument("--sources", action="store_true", help="print the kernels as well")
-    given = arguments.parse_args()
-    print(f"{'':18}{'us':>10}{'kernels':>10}{'ort':>10}{'ratio':>8}{'kern.':>8}{'error':>8}{'n':>4}{'compile':>8}")
+    parser = arguments(__doc__, "cases (default: all), or beginnings of their names")
+    parser.add_argument("--sources", action="store_true", help="print the kernels as well")
+    given = parser.parse_args()
+    keep_to_cores(given.threads)
+    print(TABLE.heading)
     ratios = []
     for name in CASES:
         if not given.names or any(name.startswith(n) for n in given.names):
             try:
-                line, ratio = row(name, given.sources)
+                line, ratio = row(name, given.threads, given.sources)
             except Exception as failed:
                 line, ratio = f"{name:18} failed: {type(failed).__name__}: {str(failed)[:200]}", math.nan
             print(line, flush=True)
             ratios.append(ratio)
-    known = [math.log(r) for r in ratios if not math.isnan(r)]
-    print(f"geometric mean of {len(known)}: {math.exp(sum(known) / len(known)):.2f}")
+    print(geometric_mean(ratios))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from graphopt.ir.onnx_io import load, save
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.cost import graph_cost, stated_sizes
 from graphopt.target import ORT, Target
+from tests.bench.turns import burst
 
 TURNS, BURST = 9, 0.1
 
@@ -57,16 +58,6 @@ def feeds(graph: Graph, path: Path) -> tuple[dict[str, Any], Mapping[str, int]]:
     raise SystemExit(f"{path}: no input fits")
 
 
-def burst(run: Callable[[], None]) -> float:
-    """Seconds of the fastest of some runs, in which this thread had a processor."""
-    best, start = float("inf"), time.perf_counter()
-    while time.perf_counter() - start < BURST:
-        before = time.thread_time()
-        run()
-        best = min(best, time.thread_time() - before)
-    return best
-
-
 def whole(path: Path, kinds: Mapping[str, Target], folder: Path) -> dict[str, dict[str, float]]:
     """For the original, and the results under analytic and under measured prices: seconds measured, and modelled."""
     graph = load(path)
@@ -81,7 +72,7 @@ def whole(path: Path, kinds: Mapping[str, Target], folder: Path) -> dict[str, di
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(TURNS):
         for name, run in runs.items():
-            times[name].append(burst(run))
+            times[name].append(burst(run, BURST, time.thread_time))  # while this thread had a processor
     found = {}
     for name, g in graphs.items():
         facts = infer(g)

@@ -1,6 +1,6 @@
 """Times the functions that compute products of matrices, called as kernels call them, beside what prices say.
 
-    python tests/bench/product_ways.py [ROWSxDEPTHxCOLUMNS ...]
+    python tests/bench/product_ways.py [--threads N] [ROWSxDEPTHxCOLUMNS ...]
 
 For each form (plain or transposed operands) the rate of our own product and of BLAS in GFLOP/s, the functions taking
 turns, the least of bursts; a star marks the one that ``graphopt.lowering.library`` takes. The prices in
@@ -9,10 +9,7 @@ turns, the least of bursts; a star marks the one that ``graphopt.lowering.librar
 
 from __future__ import annotations
 
-import argparse
-import os
-
-import numpy as np
+from functools import partial
 
 from graphopt.lowering.chains import chains
 from graphopt.lowering.compute import Reduction, compute, nest, placeholder, reduce_axis
@@ -22,11 +19,11 @@ from graphopt.lowering.library import SMALLEST, called_product, fastest
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import read
 from graphopt.lowering.timing import nest_time
+from tests.bench.turns import arguments, keep_to_cores, least, sides
 
 SIZES = [(n, n, n) for n in (32, 64, 96, 128, 256, 512, 1024)]
 SIZES += [(32, 64, 64), (32, 256, 256), (32, 768, 768), (128, 768, 768), (128, 64, 128), (1024, 256, 32)]
 FORMS, NAMES = ("nn", "nt", "tn"), ("product", "gemm")
-ROUNDS = 7
 
 
 def called(name: str, form: str, m: int, k: int, n: int) -> Nest:
@@ -58,22 +55,20 @@ def taken(form: str, m: int, k: int, n: int) -> str | None:
     return None if product is None else fastest(product)
 
 
+def spent(name: str, form: str, threads: int, m: int, k: int, n: int) -> float:
+    """Seconds of one call of a function, of as many as fill a while."""
+    return nest_time(called(name, form, m, k, n), max(1, SMALLEST * 300 // (m * k * n)), 3, threads=threads).best
+
+
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("sizes", nargs="*", help="rows x products of a sum x columns, as in 128x768x3072")
-    sizes = [tuple(map(int, s.split("x"))) for s in arguments.parse_args().sizes] or SIZES
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    print(" " * 20, *(f"{f'{name} {form}':>12}" for form in FORMS for name in NAMES))
-    for m, k, n in sizes:
-        ways = [(form, name) for form in FORMS for name in NAMES]
-        number = max(1, SMALLEST * 300 // (m * k * n))
-        least = dict.fromkeys(ways, np.inf)
-        for _ in range(ROUNDS):
-            for form, name in ways:
-                spent = nest_time(called(name, form, m, k, n), number, 3).best
-                least[form, name] = min(least[form, name], spent)
-        marks = {way: "*" if taken(way[0], m, k, n) == way[1] else " " for way in ways}
-        rates = " ".join(f"{2 * m * k * n / least[way] / 1e9:11.1f}{marks[way]}" for way in ways)
+    given = arguments(__doc__, "rows x products of a sum x columns, as in 128x768x3072", "SIZES").parse_args()
+    keep_to_cores(given.threads)
+    ways = [(name, form) for form in FORMS for name in NAMES]
+    print(" " * 20, *(f"{f'{name} {form}':>12}" for name, form in ways))
+    for m, k, n in [sides(s) for s in given.names] or SIZES:
+        seconds = least(*(partial(spent, name, form, given.threads, m, k, n) for name, form in ways))
+        marks = ("*" if taken(form, m, k, n) == name else " " for name, form in ways)
+        rates = " ".join(f"{2 * m * k * n / s / 1e9:11.1f}{mark}" for s, mark in zip(seconds, marks, strict=True))
         print(f"{f'{m} x {k} x {n}':20} {rates}", flush=True)
 
 

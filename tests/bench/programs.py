@@ -15,26 +15,17 @@ import argparse
 import math
 import time
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import graphopt
 from graphopt.bench import ENGINES, accepted_feeds, random_feeds
 from graphopt.cli.values import dims
 from graphopt.compile import compile
 from graphopt.tolerance import error
+from tests.bench.turns import burst, least
 
-BURSTS, SECONDS = 7, 0.4
-
-
-def best(run: Any) -> float:
-    """The least seconds of runs for a while."""
-    found, start = math.inf, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
-        begin = time.perf_counter()
-        run()
-        found = min(found, time.perf_counter() - begin)
-    return found
+SECONDS = 0.4
 
 
 def row(path: Path, threads: int, fixed: dict[str, int]) -> tuple[float, float]:
@@ -44,17 +35,14 @@ def row(path: Path, threads: int, fixed: dict[str, int]) -> tuple[float, float]:
     ours = compile(path, threads=threads)
     ready = time.perf_counter() - begin
     greedy = compile(path, threads=threads, optimize=False)
-    runs = {"ort": lambda: ort(feeds), "graphopt": lambda: ours(feeds), "greedy": lambda: greedy(feeds)}
+    runs = (lambda: ort(feeds), lambda: ours(feeds), lambda: greedy(feeds))
     want, got = ort(feeds), list(ours(feeds).values())
     worst = max(error(a, b) for a, b in zip(want, got, strict=True))
-    times = dict.fromkeys(runs, math.inf)
-    for _ in range(BURSTS):
-        for name, run in runs.items():
-            times[name] = min(times[name], best(run))
-    ratio, plain = (times["ort"] / times[n] for n in ("graphopt", "greedy"))
+    theirs, *times = least(*(partial(burst, run, SECONDS) for run in runs))
+    ratio, plain = (theirs / spent for spent in times)
     left = len(ours.report.reference)
     print(
-        f"{path.stem:32} {times['ort'] * 1e3:9.2f} ms {ratio:9.2f} {plain:9.2f} {worst:9.2g} {left:9} {ready:7.1f} s",
+        f"{path.stem:32} {theirs * 1e3:9.2f} ms {ratio:9.2f} {plain:9.2f} {worst:9.2g} {left:9} {ready:7.1f} s",
         flush=True,
     )
     return ratio, plain

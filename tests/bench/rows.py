@@ -1,6 +1,6 @@
-"""Times ops on rows beside ONNX Runtime at one thread and the bytes that the machine moves, and prints a table.
+"""Times ops on rows beside ONNX Runtime and the bytes that the machine moves, and prints a table.
 
-    python tests/bench/rows.py [NAME ...] [--shapes 128x768,1x21x65x65] [--half] [--open]
+    python tests/bench/rows.py [NAME ...] [--threads N] [--shapes 128x768,1x21x65x65] [--half] [--open]
 
 Names are cases, or beginnings of their names; a case that ends in ``-by-hand`` is the op as exporters write it out. A
 row has the microseconds of a call here, of our kernels alone, and of ONNX Runtime (the least of bursts that take
@@ -13,20 +13,30 @@ of rows open.
 
 from __future__ import annotations
 
-import argparse
 import math
 import warnings
 from typing import Any
 
 import numpy as np
-from ops import burst, runtime
 
 import graphopt
 from graphopt import ceilings
+from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.tolerance import error
+from tests.bench.turns import (
+    Table,
+    arguments,
+    burst,
+    geometric_mean,
+    keep_to_cores,
+    kernel_seconds,
+    least,
+    onnxruntime_call,
+    sides,
+)
 
-ROUNDS = 7
+TABLE = Table("", 39, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f GB/s:8.1f share:8.2f error:9.2g n:4")
 SHAPES = "1x64 16x64 1x4096 128x128 128x768 512x1024 1024x4096 4096x4096"
 IMAGES = "1x21x65x65 1x64x56x56"
 
@@ -89,62 +99,56 @@ def _narrowed(text: str, dtype: str) -> str:
     return re.sub(r"(?<=[ (])(\d+\.\d+(?:e-?\d+)?)(?=[),])", rf"{dtype}[]{{\1}}", text)
 
 
-def row(name: str, shape: tuple[int, ...], dtype: str, is_open: bool, limits: ceilings.Ceilings) -> tuple[str, float]:
+def row(name: str, shape: tuple[int, ...], given: Any, limits: ceilings.Ceilings) -> tuple[str, float]:
     """A line of the table, and the ratio."""
-    graph = model(CASES[name], shape, dtype, is_open)
-    rng, want = np.random.default_rng(0), dict[str, Any]()
-    inputs = {}
+    dtype = "float16" if given.half else "float32"
+    graph = model(CASES[name], shape, dtype, given.open)
+    rng, inputs = np.random.default_rng(0), {}
     for value in graph.inputs:
-        sides = [shape[0] if not isinstance(n, int) else n for n in graph.types[value].shape]
-        inputs[graph.names[value]] = rng.standard_normal(sides).astype(dtype)
+        sizes = [shape[0] if not isinstance(n, int) else n for n in graph.types[value].shape]
+        inputs[graph.names[value]] = rng.standard_normal(sizes).astype(dtype)
     head = f"{name:26}{'x'.join(map(str, shape)):>13}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        compiled = graphopt.compile(graph, threads=1)
+        compiled = graphopt.compile(graph, threads=limits.threads)
     try:
-        theirs = runtime(graph, inputs, want)
+        theirs, want = onnxruntime_call(onnx_io.to_bytes(graph), inputs, limits.threads)
     except Exception as refused:
         return f"{head}  ONNX Runtime: {str(refused)[:80]}", math.nan
     out = compiled(inputs)
     distance = max(float(error(want[k], out[k])) for k in want)
-    mine = other = kernels = math.inf
-    for _ in range(ROUNDS):
-        mine = min(mine, burst(lambda: compiled(inputs, out=out)))
-        other = min(other, burst(theirs))
-        for _ in range(4):
-            kernels = min(kernels, sum(r.seconds for r in compiled.profile(inputs)))
+    mine, kernels, other = least(
+        lambda: burst(lambda: compiled(inputs, out=out)),
+        lambda: kernel_seconds(compiled, inputs),
+        lambda: burst(theirs),
+    )
     kernels = min(kernels, mine)  # profiles write to fresh memory
     moved = sum(a.nbytes for a in (*inputs.values(), *out.values()))
-    rate = moved / kernels
-    return (
-        f"{head}{mine * 1e6:10.1f}{kernels * 1e6:10.1f}{other * 1e6:10.1f}{other / mine:8.2f}{other / kernels:8.2f}"
-        f"{rate / 1e9:8.1f}{rate / limits.bandwidth(moved):8.2f}{distance:8.2f}{compiled.report.calls:4}"
-    ), other / mine
+    times, rate = (t * 1e6 for t in (mine, kernels, other)), moved / kernels
+    figures = (rate / 1e9, rate / limits.bandwidth(moved), distance, compiled.report.calls)
+    return TABLE.line(head, *times, other / mine, other / kernels, *figures), other / mine
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("names", nargs="*", help="cases (default: all), or beginnings of their names")
-    arguments.add_argument("--shapes", help="sides with x between, with commas between shapes")
-    arguments.add_argument("--half", action="store_true", help="float16 instead of float32")
-    arguments.add_argument("--open", action="store_true", help="leave the number of rows open")
-    given = arguments.parse_args()
-    limits = ceilings.measure(1)
+    parser = arguments(__doc__, "cases (default: all), or beginnings of their names")
+    parser.add_argument("--shapes", help="sides with x between, with commas between shapes")
+    parser.add_argument("--half", action="store_true", help="float16 instead of float32")
+    parser.add_argument("--open", action="store_true", help="leave the number of rows open")
+    given = parser.parse_args()
+    keep_to_cores(given.threads)
+    limits = ceilings.measure(given.threads)
     print(f"a copy moves {limits.near_bytes / 1e9:.0f} GB/s near, {limits.bytes / 1e9:.0f} GB/s in memory")
-    words = f"{'us':>10}{'kernels':>10}{'ort':>10}{'ratio':>8}{'kern.':>8}{'GB/s':>8}{'share':>8}{'error':>8}{'n':>4}"
-    print(f"{'':39}{words}")
+    print(TABLE.heading)
     ratios = []
     for name in CASES:
         if given.names and not any(name.startswith(n) for n in given.names):
             continue
         shapes = given.shapes.split(",") if given.shapes else (IMAGES if name in ON_CHANNELS else SHAPES).split()
         for shape in shapes:
-            sides = tuple(map(int, shape.split("x")))
-            line, ratio = row(name, sides, "float16" if given.half else "float32", given.open, limits)
+            line, ratio = row(name, sides(shape), given, limits)
             print(line, flush=True)
             ratios.append(ratio)
-    known = [math.log(r) for r in ratios if not math.isnan(r)]
-    print(f"geometric mean of {len(known)}: {math.exp(sum(known) / len(known)):.2f}")
+    print(geometric_mean(ratios))
 
 
 if __name__ == "__main__":

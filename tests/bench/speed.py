@@ -13,7 +13,7 @@ import argparse
 import math
 import statistics
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,10 @@ import graphopt
 from graphopt.cli.values import shapes
 from graphopt.inputs import draw, ranges, sizes
 from graphopt.ir.onnx_io import load
+from tests.bench.turns import burst, session
 
 TARGETS = ("portable", "ort")
-ROUNDS, BURSTS = 3, 5
-
-
-def session(path: Path, threads: int) -> Any:
-    """An ONNX Runtime session with all its optimizations on."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+ROUNDS, BURSTS, SECONDS = 3, 5, 0.15
 
 
 def feeds(path: Path, fixed: dict[str, tuple[int, ...]], threads: int) -> dict[str, Any]:
@@ -46,23 +38,12 @@ def feeds(path: Path, fixed: dict[str, tuple[int, ...]], threads: int) -> dict[s
         rng = np.random.default_rng(0)
         drawn |= {name: rng.random(shape, np.float32) for name, shape in fixed.items() if name in drawn}
         try:
-            session(path, threads).run(None, drawn)
+            session(str(path), threads).run(None, drawn)
         except Exception as refused:
             reason = refused
             continue
         return drawn
     raise SystemExit(f"{path}: no random input fits ({reason}); give --shape")
-
-
-def burst(runner: Any, inputs: dict[str, Any]) -> float:
-    """Seconds of the fastest of some runs."""
-    runner.run(None, inputs)
-    times: list[float] = []
-    while len(times) < 2 or (len(times) < 10 and sum(times) < 0.15):
-        start = time.perf_counter()
-        runner.run(None, inputs)
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def measure(path: Path, fixed: dict[str, tuple[int, ...]], threads: int, folder: Path) -> str:
@@ -76,10 +57,10 @@ def measure(path: Path, fixed: dict[str, tuple[int, ...]], threads: int, folder:
         counts = [*(counts or [sum(report.ops_before.values())]), sum(report.ops_after.values())]
     times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(ROUNDS):
-        runners = {name: session(file, threads) for name, file in variants.items()}
+        runners = {name: session(str(file), threads) for name, file in variants.items()}
         for _ in range(BURSTS):
             for name, runner in runners.items():
-                times[name].append(burst(runner, inputs))
+                times[name].append(burst(partial(runner.run, None, inputs), SECONDS))
     cells = [path.stem, f"{1e3 * statistics.median(times['original']):.2f} ms", str(counts[0])]
     for target, count in zip(TARGETS, counts[1:], strict=True):
         logs = [math.log(a / b) for a, b in zip(times["original"], times[target], strict=True)]
