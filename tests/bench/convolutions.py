@@ -1,31 +1,31 @@
-"""Convolutions over sizes, beside ONNX Runtime and this machine's limit.
+"""Convolutions over sizes, beside ONNX Runtime, OpenVINO where it is installed, and this machine's limit.
 
-    python tests/bench/convolutions.py [PART OF A NAME ...]
+    python tests/bench/convolutions.py [--threads N] [PART OF A NAME ...]
 
 For each layer, of a model whose image has open sizes and of one whose sizes are known: what the convolution's kernel
 reaches of the multiply-adds that this machine does at most, measured in the same run, how many times as fast as ONNX
-Runtime the whole model is, and the largest error as a multiple of what is allowed. The engines take turns, with one
-thread, and the best of each counts.
+Runtime the whole model is, and the largest error as a multiple of what is allowed; then, for known sizes, how many
+times as fast as OpenVINO it is, and what computes it. Minimal filtering (Winograd) counts the operations that it does,
+not those that it saves. The engines take turns, and the best of each counts.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
+from math import nan
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import helper
 
 import graphopt
-from graphopt.ceilings import measure
+from graphopt import ceilings
 from graphopt.tolerance import error
+from tests.bench.models import model
+from tests.bench.turns import Table, arguments, burst, keep_to_cores, least, onnxruntime_call, openvino_call
 
-SECONDS = 1.0
-"""How long the engines take turns on one layer."""
+TABLE = Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:24")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,28 @@ class Layer:
     stride: int = 1
     dilation: int = 1
     group: int = 1
+    op: str = "Conv"
 
     @property
     def name(self) -> str:
         """What is printed, in which parts are looked for."""
         more = [f"s{self.stride}" * (self.stride > 1), f"d{self.dilation}" * (self.dilation > 1)]
-        more += [f"g{self.group}" * (self.group > 1)]
+        more += [f"g{self.group}" * (self.group > 1), "transposed" * (self.op != "Conv")]
         form = f"{self.kernel}x{self.kernel} {self.channels}-{self.filters} @{self.side}"
         return " ".join([form, *filter(None, more)])
 
-    def model(self, is_open: bool) -> ModelProto:
+    def model(self, is_open: bool) -> bytes:
         """The model, for any image or for that side."""
         rng, k, pad = np.random.default_rng(0), self.kernel, (self.kernel - 1) * self.dilation // 2
-        w = rng.standard_normal((self.filters, self.channels // self.group, k, k), np.float32)
-        b = rng.standard_normal(self.filters, np.float32)
+        ends = (self.filters, self.channels) if self.op == "Conv" else (self.channels, self.filters)
+        w = rng.standard_normal((ends[0], ends[1] // self.group, k, k), np.float32)
+        held = {"w": w / np.float32((self.channels * k * k) ** 0.5), "b": rng.standard_normal(self.filters, np.float32)}
         window: dict[str, Any] = {"strides": [self.stride] * 2, "dilations": [self.dilation] * 2, "pads": [pad] * 4}
         nodes = [
-            helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[k, k], group=self.group, **window),
+            helper.make_node(self.op, ["x", "w", "b"], ["c"], kernel_shape=[k, k], group=self.group, **window),
             helper.make_node("Relu", ["c"], ["y"]),
         ]
-        sides = ["h", "w"] if is_open else [self.side] * 2
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, self.channels, *sides])
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-        weights = [numpy_helper.from_array(w / (self.channels * k * k) ** 0.5, "w"), numpy_helper.from_array(b, "b")]
-        graph = helper.make_graph(nodes, "layer", [x], [y], weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        return model(nodes, self.feeds, held, shapes={"x": [1, self.channels, "h", "w"]} if is_open else {})
 
     @property
     def feeds(self) -> dict[str, Any]:
@@ -75,57 +72,51 @@ LAYERS = (
     *(Layer(64, 64, 3, side) for side in (112, 56, 40, 20, 15, 7, 3)),
     *(Layer(n, n, 3, side) for n, side in ((128, 28), (256, 14), (512, 7))),
     *(Layer(a, b, 1, side) for a, b, side in ((64, 256, 56), (64, 128, 80), (480, 512, 20), (16, 16, 160))),
-    Layer(512, 512, 1, 1),
+    *(Layer(512, 512, 1, 1), Layer(512, 2048, 1, 7)),
     *(Layer(3, n, k, side, 2) for n, k, side in ((16, 3, 640), (64, 7, 224))),
+    *(Layer(3, 64, 3, 224), Layer(1, 32, 5, 28)),
     *(Layer(64, 64, k, 40) for k in (5, 9)),
-    *(Layer(96, 24, 3, 160), Layer(64, 128, 3, 56, 2), Layer(64, 64, 3, 40, 1, 2), Layer(64, 64, 3, 40, 1, 1, 2)),
+    *(Layer(96, 24, 3, 160), Layer(64, 128, 3, 56, 2), Layer(256, 512, 1, 28, 2), Layer(64, 64, 3, 40, 1, 2)),
+    *(Layer(n, n, k, side, s, 1, n) for n, k, side, s in ((96, 3, 56, 1), (96, 3, 112, 2), (192, 5, 28, 1))),
+    *(Layer(64, 64, 3, 40, 1, 1, 2), Layer(128, 128, 3, 28, 1, 1, 32)),
+    *(Layer(64, 32, 4, 28, 2, op="ConvTranspose"), Layer(24, 24, 2, 160, 2, op="ConvTranspose")),
 )
 
 
-def measured(layer: Layer) -> str:
+def kernel_seconds(program: Any, feeds: dict[str, Any]) -> float:
+    """Seconds of the kernel that does most, in one call."""
+    return float(max(program.profile(feeds), key=lambda row: row.flops).seconds)
+
+
+def measured(layer: Layer, threads: int) -> str:
     """A line of the table."""
-    models = [graphopt.compile(layer.model(is_open), cache=False) for is_open in (True, False)]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    peer = onnxruntime.InferenceSession(layer.model(False).SerializeToString(), options)
-    feeds = layer.feeds
-    (want,) = peer.run(None, feeds)
-    errors = [error(want, got) for m in models for got in m(feeds).values()]
-    spent, kernels, peak = [float("inf")] * 3, [float("inf")] * 2, measure().flops
-    for _ in _turns():
-        for k, model in enumerate(models):
-            row = max(model.profile(feeds), key=lambda row: row.flops)
-            kernels[k] = min(kernels[k], row.seconds)
-            spent[k] = min(spent[k], _seconds(model, feeds))
-        spent[2] = min(spent[2], _seconds(lambda x: peer.run(None, x), feeds))
-    peak = max(peak, measure().flops)
-    shares = [row.flops / s / peak for s in kernels]
-    ratios = [spent[2] / s for s in spent[:2]]
-    numbers = "".join(f"{x:9.2f}" for x in (*shares, *ratios))
-    return f"{layer.name:24}{numbers}{max(errors):9.2f}"
-
-
-def _turns() -> Iterator[int]:
-    """Turns of all engines, as long as time lasts."""
-    turn, start = 0, perf_counter()
-    while turn < 5 or perf_counter() - start < SECONDS:
-        yield turn
-        turn += 1
-
-
-def _seconds(run: Any, feeds: dict[str, Any]) -> float:
-    start = perf_counter()
-    run(feeds)
-    return perf_counter() - start
+    files, feeds = [layer.model(is_open) for is_open in (True, False)], layer.feeds
+    programs = [graphopt.compile(file, threads=threads) for file in files]
+    theirs, want = onnxruntime_call(files[1], feeds, threads)
+    outs = [program(feeds) for program in programs]
+    errors = [float(error(want["y"], out["y"])) for out in outs]
+    main = max(programs[1].profile(feeds), key=lambda row: row.flops)
+    calls = [partial(program, feeds, out=out) for program, out in zip(programs, outs, strict=True)]
+    other = openvino_call(files[1], feeds, threads)
+    operation, *seconds = least(
+        lambda: 1 / ceilings.peak(threads),
+        *(partial(kernel_seconds, program, feeds) for program in programs),
+        *(partial(burst, call) for call in (*calls, theirs, other) if call is not None),
+    )
+    kernels, spent, ort, rest = seconds[:2], seconds[2:4], seconds[4], seconds[5:]
+    shares = [main.flops * operation / s for s in kernels]
+    beside = [*(ort / s for s in spent), *errors, rest[0] / spent[1] if rest else nan]
+    return TABLE.line(layer.name, *shares, *beside, main.label.replace("graphopt::", "").rjust(24))
 
 
 def main() -> None:
-    """Print the table."""
-    print(f"{'':24}{'share of the peak':>18}{'times ORT':>18}{'error':>9}")
-    print(f"{'layer':24}" + f"{'open':>9}{'known':>9}" * 2)
+    given = arguments(__doc__, "parts of the names of layers", "PART").parse_args()
+    keep_to_cores(given.threads)
+    print(f"{'':28}{'share of the peak':>18}{'times ORT':>18}{'error':>18}{'times':>10}")
+    print(TABLE.heading)
     for layer in LAYERS:
-        if len(sys.argv) < 2 or any(part in layer.name for part in sys.argv[1:]):
-            print(measured(layer), flush=True)
+        if not given.names or any(part in layer.name for part in given.names):
+            print(measured(layer, given.threads), flush=True)
 
 
 if __name__ == "__main__":

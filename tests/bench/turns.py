@@ -74,6 +74,19 @@ def onnxruntime_call(model: bytes, feeds: Mapping[str, Any], threads: int = 1) -
     return lambda: opened.run_with_iobinding(binding), want
 
 
+def openvino_call(model: bytes, feeds: Mapping[str, Any], threads: int = 1) -> Call | None:
+    """A call of OpenVINO, its inputs bound, in float32; None where it is not installed."""
+    try:
+        import openvino
+    except ImportError:
+        return None
+    wanted = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    request = openvino.Core().compile_model(openvino.Core().read_model(model), "CPU", wanted).create_infer_request()
+    for name, array in feeds.items():
+        request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+    return lambda: request.infer()
+
+
 def keep_to_cores(threads: int) -> None:
     """Let this process run on so many processors, where the system can tell it to."""
     if hasattr(os, "sched_setaffinity"):
