@@ -19,16 +19,7 @@ import graphopt
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.tolerance import error
-from tests.bench.turns import (
-    Table,
-    arguments,
-    burst,
-    geometric_mean,
-    keep_to_cores,
-    kernel_seconds,
-    least,
-    onnxruntime_call,
-)
+from tests.bench.turns import Table, arguments, geometric_mean, keep_to_cores, onnxruntime_call, raced
 
 TABLE = Table("", 18, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f error:9.2g n:4 compile:8.2f")
 
@@ -152,11 +143,7 @@ def row(name: str, threads: int, sources: bool) -> tuple[str, float]:
         return f"{name:18} ONNX Runtime: {str(refused)[:80]}", math.nan
     got, out = compiled(inputs), {k: np.empty_like(v) for k, v in want.items()}
     distance = max(float(error(np.asarray(want[k]), got[k])) for k in want)
-    mine, kernels, other = least(
-        lambda: burst(lambda: compiled(inputs, out=out)),
-        lambda: kernel_seconds(compiled, inputs),
-        lambda: burst(theirs),
-    )
+    mine, kernels, other = raced(compiled, inputs, out, theirs)
     spent = next(s.seconds for s in report.steps if s.name == "compile")
     times = (t * 1e6 for t in (mine, kernels, other))
     line = TABLE.line(name, *times, other / mine, other / kernels, distance, report.calls, spent)

@@ -24,17 +24,7 @@ from graphopt import ceilings
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.tolerance import error
-from tests.bench.turns import (
-    Table,
-    arguments,
-    burst,
-    geometric_mean,
-    keep_to_cores,
-    kernel_seconds,
-    least,
-    onnxruntime_call,
-    sides,
-)
+from tests.bench.turns import Table, arguments, geometric_mean, keep_to_cores, onnxruntime_call, raced, sides
 
 TABLE = Table("", 39, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f GB/s:8.1f share:8.2f error:9.2g n:4")
 SHAPES = "1x64 16x64 1x4096 128x128 128x768 512x1024 1024x4096 4096x4096"
@@ -117,11 +107,7 @@ def row(name: str, shape: tuple[int, ...], given: Any, limits: ceilings.Ceilings
         return f"{head}  ONNX Runtime: {str(refused)[:80]}", math.nan
     out = compiled(inputs)
     distance = max(float(error(want[k], out[k])) for k in want)
-    mine, kernels, other = least(
-        lambda: burst(lambda: compiled(inputs, out=out)),
-        lambda: kernel_seconds(compiled, inputs),
-        lambda: burst(theirs),
-    )
+    mine, kernels, other = raced(compiled, inputs, out, theirs)
     kernels = min(kernels, mine)  # profiles write to fresh memory
     moved = sum(a.nbytes for a in (*inputs.values(), *out.values()))
     times, rate = (t * 1e6 for t in (mine, kernels, other)), moved / kernels

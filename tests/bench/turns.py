@@ -46,9 +46,13 @@ def fastest(*calls: Call, rounds: int = ROUNDS) -> list[float]:
     return least(*(partial(burst, call) for call in calls), rounds=rounds)
 
 
-def kernel_seconds(program: Any, feeds: Mapping[str, Any]) -> float:
-    """Seconds that the kernels of a program take together, in the fastest of a few calls."""
-    return min(sum(row.seconds for row in program.profile(feeds)) for _ in range(4))
+def raced(program: Any, feeds: Mapping[str, Any], out: Mapping[str, Any], other: Call) -> list[float]:
+    """Seconds of a call of a program into outputs that exist, of its kernels alone, and of another engine's call."""
+
+    def kernels() -> float:
+        return min(sum(row.seconds for row in program.profile(feeds)) for _ in range(4))
+
+    return least(lambda: burst(lambda: program(feeds, out=out)), kernels, lambda: burst(other))
 
 
 def session(model: bytes | str, threads: int = 1) -> Any:
