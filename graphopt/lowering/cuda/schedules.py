@@ -1,14 +1,25 @@
-"""Fair speed on CUDA without a search: how a nest is scheduled for blocks of threads by its shape alone."""
+"""Fair speed on CUDA without a search: how a nest is scheduled for blocks of threads by its shape alone.
+
+The blocks of a nest are taken from the first on: each rule in turn is asked for the kernels of as many of them as it
+takes together. What no rule takes is computed element by element.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final, TypeAlias
 
-from graphopt.lowering.chains import chains
+from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.elements import element_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.loops import Nest, seq
+from graphopt.lowering.loops import Nest, Stmt, seq
+
+Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
+"""The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
+
+RULES: Final[tuple[Rule, ...]] = ()
 
 
 def scheduled(nest: Nest, card: Card = CARD) -> Nest:
@@ -17,6 +28,11 @@ def scheduled(nest: Nest, card: Card = CARD) -> Nest:
     if found is None:
         return nest
     owner = DeviceScheduling(nest, card)
-    body = seq(*(element_wise(owner, c) for c in found))
+    kernels = []
+    while found:
+        made = (rule(owner, found) for rule in RULES)
+        stmt, taken = next((m for m in made if m is not None), None) or (element_wise(owner, found[0]), 1)
+        kernels.append(stmt)
+        found = found[taken:]
     allocs = tuple(b for b in nest.allocs if b not in owner.gone)
-    return replace(nest, body=body, allocs=(*allocs, *owner.locals))
+    return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals))
