@@ -67,8 +67,9 @@ class Binder:
 
     KEPT = 64
 
-    def __init__(self, code: Code, layout: Layout) -> None:
-        self._code, self._layout = code, layout
+    def __init__(self, code: Code, layout: Layout, constants: Mapping[int, int] | None = None) -> None:
+        """``constants`` are the addresses of constants by buffer, where they are not their arrays'."""
+        self._code, self._layout, self._constants = code, layout, constants
         self._kept: dict[tuple[object, ...], Binding] = {}
         self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
@@ -144,7 +145,7 @@ class Binder:
         if root is None:
             return 0
         if self._code.buffers[root].place == "constant":
-            return address(self._code.constants[root])
+            return address(self._code.constants[root]) if self._constants is None else self._constants[root]
         return places[root] if self._code.buffers[root].place == "arena" else 0
 
     def _placed(self, sizes: Mapping[int, int], symbols: Mapping[str, int]) -> tuple[dict[int, int], int]:

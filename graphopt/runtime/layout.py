@@ -76,8 +76,8 @@ class Layout:
     calls: dict[int, Call]
     """By instruction. The second word of these instructions is the kernel's number."""
     launches: dict[int, Launch | Library]
-    """By instruction. The third word of these is the number of the first argument; after the arguments come the three
-    words of the grid, where there is one."""
+    """By instruction. The third word of these is the number of the first argument. After the arguments comes one for
+    the address of a status, where there are messages, and the three of the grid, where there is one."""
     words: tuple[Word, ...]
     levels: tuple[tuple[str, ...], ...]
     """The symbols that become known with each level."""
@@ -248,7 +248,8 @@ class _Maker:
             case Launch() | Library():
                 self.launches[len(self.instructions)] = step
                 first = len(self.words)
-                for arg in (*step.args, *(step.grid if isinstance(step, Launch) else ())):
+                status = (0,) if isinstance(step, Launch) and step.messages else ()
+                for arg in (*step.args, *status, *(step.grid if isinstance(step, Launch) else ())):
                     self.word(arg)
                 self.instruct(table.CALL, step.kernel if isinstance(step, Launch) else 0, first)
             case Branch():

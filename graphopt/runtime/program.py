@@ -14,8 +14,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from itertools import combinations
 from time import perf_counter_ns
 from typing import Any
 
@@ -24,14 +22,16 @@ import numpy as np
 from graphopt.errors import InputError
 from graphopt.runtime import cpu, table
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.dtypes import OBJECTS
+from graphopt.runtime.host import HostFunction
+from graphopt.runtime.interface import Interface, Memory, check_apart, check_out
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.objects import Image
 from graphopt.runtime.profile import Row
-from graphopt.runtime.signature import Signature, given, is_row_major
+from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import Size, evaluate
-from graphopt.runtime.state import HostFunction, State, fresh
-from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step, walk
+from graphopt.runtime.state import State, fresh
+from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step
 from graphopt.runtime.team import Team, address, join, leave
 
 __all__ = [
@@ -55,16 +55,7 @@ _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctype
 _NOTHING: Mapping[int, Array] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes that a program takes: of its arena, of the same buffers if none shared memory, of its constants."""
-
-    arena: int
-    separate: int
-    constants: int
-
-
-class Program:
+class Program(Interface):
     """A compiled model. Call it with arrays by name or in order; results come by name.
 
     ``functions`` are those of its host steps; ``dtypes`` the numpy types of elements that numpy itself does not know
@@ -82,14 +73,9 @@ class Program:
     ) -> None:
         if threads is not None and not (isinstance(threads, int) and 1 <= threads <= cpu.MOST):
             raise InputError(f"a program runs on 1 to {cpu.MOST} threads, not on {threads!r}")
-        self.code = code
+        super().__init__(code, functions, dtypes, lay_out(code))
         self.threads = threads or cpu.cores()
-        self._dtypes = {**STORAGE, **(dtypes or {})}
-        self._functions = dict(functions or {})
-        _check(code, self._functions)
-        self._layout = lay_out(code)
         self._binder = Binder(code, self._layout)
-        self._signature = Signature(code, self._dtypes)
         self._image = Image([code.driver, *code.objects])
         self._driver = _ENTRY(self._image.entries[0])
         rows = [
@@ -102,23 +88,11 @@ class Program:
         self._returned = {p.name: p.buffer for p in code.outputs}
         places = [code.buffers[n].place for n in self._returned.values()]
         self._are_fresh = set(places) <= {"output"} and len(set(self._returned.values())) == len(places)
-        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._free: deque[State] = deque()
         self._is_parallel = self.threads > 1 and any(c.parallel for c in self._layout.calls.values())
         self._lock = threading.Lock()
         self._team: Team | None = None
         self._leave: Callable[[], object] = lambda: None
-        self._closed = False
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs, in order."""
-        return self._signature.names
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
-        return tuple(p.name for p in self.code.outputs)
 
     def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The outputs by name: fresh arrays, or those of ``out`` where it has one.
@@ -137,21 +111,6 @@ class Program:
         self._run(*self._accepted(inputs), _NOTHING, rows)
         return tuple(rows)
 
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The sizes that the inputs bind."""
-        return self._layout.levels[0]
-
-    def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
-        """The memory that a call takes with these sizes, as far as it is known before anything runs."""
-        try:
-            values = {name: (symbols or {})[name] for name in self.symbols}
-        except KeyError as error:
-            raise InputError(f"no size is given for {error}: the inputs have {', '.join(self.symbols)}") from None
-        binding = self._binder.bind(0, values, {})
-        constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
-        return Memory(binding.arena_bytes, binding.separate_bytes, constants)
-
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program into a folder, for ``graphopt.runtime.load``."""
         from graphopt.runtime.saved import save
@@ -160,33 +119,11 @@ class Program:
 
     def close(self) -> None:
         """Give memory back, and the threads where no other program needs them. The program cannot be called again."""
-        self._closed = True
+        super().close()
         self._free.clear()
         self._leave()
 
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self.close()
-
     # -- a call
-
-    def _accepted(self, inputs: tuple[Any, ...]) -> tuple[Sequence[Any], Binding]:
-        """A call's arrays, row-major and in order, and what follows from their shapes, worked out once for each."""
-        if self._closed:
-            raise InputError("this program is closed, and cannot be called any more")
-        values = self._signature.ordered(given(inputs))
-        shapes = self._signature.shapes(values)
-        binding = None if shapes is None else self._bindings.get(shapes)
-        if binding is None:
-            values, symbols = self._signature.accept(values)
-            binding = self._binder.bind(0, symbols, {})
-            if shapes is not None:
-                if len(self._bindings) >= Binder.KEPT:
-                    self._bindings.clear()
-                self._bindings[shapes] = binding
-        return values, binding
 
     def _run(
         self, values: Sequence[Any], binding: Binding, own: Mapping[int, Array], rows: list[Row] | None = None
@@ -270,25 +207,18 @@ class Program:
                 raise InputError(f"output {name!r} is no array, and cannot be written into one")
             if self._layout.ages[n] == 0 and buffer.shape is not None:
                 shape = binding.outputs[n] if n in binding.outputs else self._binder.shape(n, binding.symbols)
-                self._check_out(name, array, shape, self._dtypes[buffer.dtype])
+                check_out(name, array, shape, self._dtypes[buffer.dtype])
             if n in binding.outputs and is_row_major(array) and not any(_may_share(array, a) for a in values):
                 direct[n] = array
         if len(out) > 1:
-            _check_apart(out)
+            check_apart(out)
         results = self._run(values, binding, direct)
         for name, array in out.items():
             if results[name] is not array:
-                self._check_out(name, array, results[name].shape, results[name].dtype)
+                check_out(name, array, results[name].shape, results[name].dtype)
                 array[...] = results[name]
                 results[name] = array
         return results
-
-    def _check_out(self, name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        if array.shape != shape or array.dtype != dtype:
-            raise InputError(
-                f"the array for output {name!r} is {array.dtype}{list(array.shape)}, "
-                f"and {dtype}{list(shape)} is expected"
-            )
 
     # -- profiles
 
@@ -317,31 +247,3 @@ class Program:
 
 def _may_share(array: Array, other: Any) -> bool:
     return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
-
-
-def _check_apart(arrays: Mapping[str, Array]) -> None:
-    """Raise ``InputError`` where two of them share memory."""
-    for (one, a), (other, b) in combinations(arrays.items(), 2):
-        if np.may_share_memory(a, b) and np.shares_memory(a, b):
-            raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
-
-
-def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:
-    """Raise ``ValueError`` for constants that are not as their buffers say, and functions that are missing."""
-    for n, array in code.constants.items():
-        buffer = code.buffers[n]
-        if buffer.dtype in OBJECTS:
-            continue
-        flags = array.flags
-        if not (flags.c_contiguous and flags.aligned) or array.dtype.itemsize != STORAGE[buffer.dtype].itemsize:
-            raise ValueError(f"the constant of buffer {n} is {array.dtype}, and row-major {buffer.dtype} is expected")
-    for n, buffer in enumerate(code.buffers):
-        if buffer.shape is None and buffer.place not in ("input", "host"):
-            raise ValueError(f"buffer {n} has no shape, and the place {buffer.place!r}")
-        if buffer.place == "constant" and n not in code.constants:
-            raise ValueError(f"buffer {n} is a constant, and there is no array for it")
-        if buffer.dtype in OBJECTS and buffer.place not in ("input", "constant", "host"):
-            raise ValueError(f"buffer {n} holds Python objects, and has the place {buffer.place!r}")
-    for step in walk(code.steps):
-        if isinstance(step, Host) and step.function not in functions:
-            raise ValueError(f"there is no function {step.function!r} for a host step")

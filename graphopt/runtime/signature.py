@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputError
+from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.sizes import Size, evaluate, show
 from graphopt.runtime.steps import Array, Code
@@ -40,6 +41,9 @@ class Signature:
         """The shapes of arrays that can be taken as they are if these shapes fit; None where there are others."""
         found = []
         for value, dtype in zip(values, self._dtypes, strict=False):
+            if type(value) is Resident and value.dtype is dtype:
+                found.append(value.shape)
+                continue
             if type(value) is not np.ndarray or value.dtype is not dtype:
                 return None
             flags = value.flags
@@ -49,7 +53,10 @@ class Signature:
         return tuple(found)
 
     def accept(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
-        """What is given for each input as row-major arrays, and the symbols' values; raises ``InputError``."""
+        """What is given for each input as row-major arrays, and the symbols' values; raises ``InputError``.
+
+        Arrays in a device's memory are taken as they are.
+        """
         arrays: list[Any] = []
         symbols: dict[str, int] = {}
         later = False
@@ -57,7 +64,7 @@ class Signature:
             if type(value) is not np.ndarray:
                 value = self._array(k, value)
             later |= self._check(k, value, symbols)
-            if self._specs[k].dtype != "object":
+            if self._specs[k].dtype != "object" and not isinstance(value, Resident):
                 dtype = self._dtypes[k]
                 if value.dtype != dtype:
                     value = value.astype(object) if dtype.hasobject else value.view(dtype)
@@ -100,7 +107,7 @@ class Signature:
 
     def _array(self, k: int, value: Any) -> Any:
         """Something that an array can be had of, as an array without a copy."""
-        if self._specs[k].dtype == "object":
+        if self._specs[k].dtype == "object" or isinstance(value, Resident):
             return value
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(value)

@@ -7,7 +7,7 @@ runs; what Python does in between works on views of the same memory.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from time import perf_counter_ns
 from typing import Any
@@ -18,15 +18,15 @@ from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
 from graphopt.runtime.binding import Binder, Binding, no_memory
 from graphopt.runtime.dtypes import OBJECTS
+from graphopt.runtime.host import HostFunction, failure, perform, result_of
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Array, Bind, Call, Code, Host, Ref
+from graphopt.runtime.steps import Array, Bind, Code, Host, Ref
 from graphopt.runtime.team import ELEMENTS, address, words
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
 """The driver, called with what is C's already: ctypes would look at each argument again, which takes longer than the
 call."""
-HostFunction = Callable[..., Any]
 Span = tuple[Host | Bind, int, int]
 """A step that Python did, when it began and how long it took, in nanoseconds."""
 
@@ -159,11 +159,7 @@ class State:
 
     def _failure(self) -> ExecutionError:
         at, status = (int(v) for v in self._report)
-        call: Call = self._layout.calls[at]
-        known = 0 < status <= len(call.messages)
-        why = call.messages[status - 1] if known else f"its kernel ended with status {status}"
-        nodes = f" ({', '.join(call.nodes)})" if call.nodes else ""
-        return ExecutionError(f"{call.label or f'call {at}'}{nodes}: {why}")
+        return failure(self._layout.calls[at], at, status)
 
     def _repeat(self, stage: Round) -> None:
         step = stage.step
@@ -205,31 +201,13 @@ class State:
     def _host(self, step: Host, level: int | None) -> None:
         begin = perf_counter_ns()
         given = [None if n is None else self.view(n) for n in step.inputs]
-        function = self._functions[step.function]
-        try:
-            if step.fills:
-                for n in step.outputs:
-                    if self._code.buffers[n].place == "host":
-                        shape = self._binder.shape(n, self.symbols)
-                        self._keep(n, np.empty(shape, self._dtype(n)))
-                results: Sequence[Any] = [self.view(n) for n in step.outputs]
-                found = function(*given, *results)
-                if (
-                    results
-                    and isinstance(found, np.ndarray)
-                    and not any(np.may_share_memory(found, r) for r in results)
-                ):
-                    raise ExecutionError(
-                        f"{_title(step)} gave an array, and is expected to fill the last of those that it is given"
-                    )
-            else:
-                found = function(*given)
-                results = found if isinstance(found, tuple) else (found,)
-        except Exception as error:
-            error.add_note(f"in {step.label or step.function}, which is run by Python")
-            raise
-        if len(results) != len(step.outputs):
-            raise ExecutionError(f"{_title(step)} gave {len(results)} results, and {len(step.outputs)} are expected")
+        filled: list[Array] = []
+        if step.fills:
+            for n in step.outputs:
+                if self._code.buffers[n].place == "host":
+                    self._keep(n, np.empty(self._binder.shape(n, self.symbols), self._dtype(n)))
+            filled = [self.view(n) for n in step.outputs]
+        results = perform(step, self._functions[step.function], given, filled)
         if step.binds:
             self._know(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
         if not step.fills:
@@ -247,12 +225,8 @@ class State:
         if buffer.dtype == "object":
             self._arrays[n] = result
             return
-        array, dtype = np.asarray(result), self._dtype(n)
-        shape = array.shape if buffer.shape is None else self._binder.shape(n, self.symbols)
-        if array.shape != shape or array.dtype != dtype:
-            raise ExecutionError(
-                f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"
-            )
+        shape = None if buffer.shape is None else self._binder.shape(n, self.symbols)
+        array = result_of(step, result, self._dtype(n), shape)
         if buffer.place != "host":
             self.view(n)[...] = array
             return
@@ -291,10 +265,6 @@ class State:
         size = prod(shape) * dtype.itemsize
         raw: Array = memory.reshape(-1).view(np.uint8)[start : start + size]
         return raw.view(dtype).reshape(shape)
-
-
-def _title(step: Host) -> str:
-    return f"{step.label or step.function}, which is run by Python,"
 
 
 LARGE = 1 << 12

@@ -1,0 +1,58 @@
+"""What Python does in a program's stead: its host steps, and the errors of kernels that could not do their work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.errors import ExecutionError
+from graphopt.runtime.steps import Array, Call, Host, Launch
+
+HostFunction: TypeAlias = Callable[..., Any]
+
+
+def perform(step: Host, function: HostFunction, given: Sequence[Any], filled: Sequence[Array]) -> Sequence[Any]:
+    """The results of a host step's function, called with arrays; those of ``filled`` where it fills.
+
+    Raises what the function raises, with a note that says where, and ``ExecutionError`` for results that do not fit.
+    """
+    try:
+        found = function(*given, *filled)
+    except Exception as error:
+        error.add_note(f"in {step.label or step.function}, which is run by Python")
+        raise
+    if not step.fills:
+        results = found if isinstance(found, tuple) else (found,)
+        if len(results) != len(step.outputs):
+            raise ExecutionError(f"{_title(step)} gave {len(results)} results, and {len(step.outputs)} are expected")
+        return results
+    if filled and isinstance(found, np.ndarray) and not any(np.may_share_memory(found, f) for f in filled):
+        raise ExecutionError(
+            f"{_title(step)} gave an array, and is expected to fill the last of those that it is given"
+        )
+    return filled
+
+
+def result_of(step: Host, result: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> Array:
+    """One result of a host step as an array; ``ExecutionError`` where it is not of this dtype and shape (None: any)."""
+    array = np.asarray(result)
+    shape = array.shape if shape is None else shape
+    if array.shape != shape or array.dtype != dtype:
+        raise ExecutionError(
+            f"{_title(step)} gave {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"
+        )
+    return array
+
+
+def _title(step: Host) -> str:
+    return f"{step.label or step.function}, which is run by Python,"
+
+
+def failure(call: Call | Launch, at: int, status: int) -> ExecutionError:
+    """What is raised where the kernel of a step, the instruction ``at``, ended with a status."""
+    known = 0 < status <= len(call.messages)
+    why = call.messages[status - 1] if known else f"its kernel ended with status {status}"
+    nodes = f" ({', '.join(call.nodes)})" if call.nodes else ""
+    return ExecutionError(f"{call.label or f'call {at}'}{nodes}: {why}")

@@ -1,0 +1,141 @@
+"""What programs are to those who call them, whatever they run on: inputs and outputs, sizes, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+
+from graphopt.errors import InputError
+from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.device import Resident
+from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.host import HostFunction
+from graphopt.runtime.layout import Layout
+from graphopt.runtime.signature import Signature, given
+from graphopt.runtime.steps import Array, Code, Host, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a program takes: of its arena, of the same buffers if none shared memory, of its constants."""
+
+    arena: int
+    separate: int
+    constants: int
+
+
+class Interface:
+    """A program, apart from how it runs. Those that run say what ``_binder`` is."""
+
+    _binder: Binder
+
+    def __init__(
+        self,
+        code: Code,
+        functions: Mapping[str, HostFunction] | None,
+        dtypes: Mapping[str, np.dtype[Any]] | None,
+        layout: Layout,
+    ) -> None:
+        self.code = code
+        self._dtypes = {**STORAGE, **(dtypes or {})}
+        self._functions = dict(functions or {})
+        _check(code, self._functions)
+        self._layout = layout
+        self._signature = Signature(code, self._dtypes)
+        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
+        self._closed = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return self._signature.names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(p.name for p in self.code.outputs)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The sizes that the inputs bind."""
+        return self._layout.levels[0]
+
+    def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
+        """The memory that a call takes with these sizes, as far as it is known before anything runs."""
+        try:
+            values = {name: (symbols or {})[name] for name in self.symbols}
+        except KeyError as error:
+            raise InputError(f"no size is given for {error}: the inputs have {', '.join(self.symbols)}") from None
+        binding = self._binder.bind(0, values, {})
+        constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
+        return Memory(binding.arena_bytes, binding.separate_bytes, constants)
+
+    def close(self) -> None:
+        """Give memory back. The program cannot be called again."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    def _accepted(self, inputs: tuple[Any, ...]) -> tuple[Sequence[Any], Binding]:
+        """A call's arrays, row-major and in order, and what follows from their shapes, worked out once for each."""
+        if self._closed:
+            raise InputError("this program is closed, and cannot be called any more")
+        values = self._taken(self._signature.ordered(given(inputs)))
+        shapes = self._signature.shapes(values)
+        binding = None if shapes is None else self._bindings.get(shapes)
+        if binding is None:
+            values, symbols = self._signature.accept(values)
+            binding = self._binder.bind(0, symbols, {})
+            if shapes is not None:
+                if len(self._bindings) >= Binder.KEPT:
+                    self._bindings.clear()
+                self._bindings[shapes] = binding
+        return values, binding
+
+    def _taken(self, values: Sequence[Any]) -> Sequence[Any]:
+        """What is given for each input as the program takes it."""
+        return values
+
+
+def check_out(name: str, array: Array | Resident, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ``InputError`` where a caller's array cannot hold an output."""
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"the array for output {name!r} is {array.dtype}{list(array.shape)}, and {dtype}{list(shape)} is expected"
+        )
+
+
+def check_apart(arrays: Mapping[str, Array]) -> None:
+    """Raise ``InputError`` where two of them share memory."""
+    for (one, a), (other, b) in combinations(arrays.items(), 2):
+        if np.may_share_memory(a, b) and np.shares_memory(a, b):
+            raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
+
+
+def _check(code: Code, functions: Mapping[str, HostFunction]) -> None:
+    """Raise ``ValueError`` for constants that are not as their buffers say, and functions that are missing."""
+    for n, array in code.constants.items():
+        buffer = code.buffers[n]
+        if buffer.dtype in OBJECTS:
+            continue
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned) or array.dtype.itemsize != STORAGE[buffer.dtype].itemsize:
+            raise ValueError(f"the constant of buffer {n} is {array.dtype}, and row-major {buffer.dtype} is expected")
+    for n, buffer in enumerate(code.buffers):
+        if buffer.shape is None and buffer.place not in ("input", "host"):
+            raise ValueError(f"buffer {n} has no shape, and the place {buffer.place!r}")
+        if buffer.place == "constant" and n not in code.constants:
+            raise ValueError(f"buffer {n} is a constant, and there is no array for it")
+        if buffer.dtype in OBJECTS and buffer.place not in ("input", "constant", "host"):
+            raise ValueError(f"buffer {n} holds Python objects, and has the place {buffer.place!r}")
+    for step in walk(code.steps):
+        if isinstance(step, Host) and step.function not in functions:
+            raise ValueError(f"there is no function {step.function!r} for a host step")
