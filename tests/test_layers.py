@@ -149,6 +149,7 @@ PARTS = {
 DOORS = {
     "egglog": {"rewrite.egraph"},
     "google": {"ir.onnx_io"},
+    "cuda": {"kernels.cuda.machine"},
     "lark": {"ir.text", "rewrite.parse"},
     "llvmlite": {"kernels"},
     "ml_dtypes": {"convert", "inputs", "ir", "lowering", "rewrite"},

@@ -5,17 +5,17 @@ Its package is an extra, and is not needed until kernels are compiled for a GPU.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from numba import types
 
 from graphopt.errors import MissingDependencyError
-
-EXTRA = "pip install 'graphopt[cuda13]' (or cuda12, for drivers of CUDA 12)"
-"""What brings the packages that kernels for GPUs need."""
+from graphopt.kernels.cuda.machine import EXTRA
 
 try:
-    import numba_cuda  # noqa: F401  # numba has a numba.cuda of its own, which nobody keeps any more
+    if find_spec("numba_cuda") is None:
+        raise ImportError  # though numba has a numba.cuda of its own, which nobody keeps any more
     from numba.cuda.compiler import compile_ptx
     from numba.cuda.extending import intrinsic
 except ImportError:

@@ -1,0 +1,86 @@
+"""PTX becomes machine code of one compute capability, by nvJitLink, which needs no driver and no GPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import ModuleType
+
+from graphopt.errors import CompilationError, MissingDependencyError
+
+EXTRA = "pip install 'graphopt[cuda13]' (or cuda12, for drivers of CUDA 12)"
+"""What brings the packages that kernels for GPUs need."""
+Capability = tuple[int, int]
+"""A GPU's compute capability, major and minor: (9, 0) is that of an H100."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """A kernel for one compute capability, and what a thread and a block of it take."""
+
+    code: bytes
+    """A cubin: an ELF file that a driver loads."""
+    registers: int
+    """Per thread."""
+    spilled: int
+    """Bytes that a thread keeps in memory for want of registers."""
+    local: int
+    """Bytes of a thread's own that are in memory: arrays with indices that are not known, and what is spilled."""
+    shared: int
+    """Bytes of a block, those that are known when compiling."""
+
+
+def machine_code(ptx: str, capability: Capability) -> MachineCode:
+    """The machine code of PTX with one kernel. Raises ``CompilationError`` where there is no such code, with what
+    the assembler says of it."""
+    linker = _linker()
+    handle = linker.create(2, [f"-arch={architecture(capability)}", "-Xptxas=-v"])
+    try:
+        text = ptx.encode()
+        linker.add_data(handle, linker.InputType.PTX, text, len(text), "kernel")
+        linker.complete(handle)
+        code = bytearray(linker.get_linked_cubin_size(handle))
+        linker.get_linked_cubin(handle, code)
+        log = bytearray(linker.get_info_log_size(handle))
+        linker.get_info_log(handle, log)
+    except linker.nvJitLinkError:
+        said = bytearray(linker.get_error_log_size(handle))
+        linker.get_error_log(handle, said)
+        lines = [line.strip() for line in said.decode(errors="replace").strip("\0\n ").splitlines()]
+        raise CompilationError(f"PTX does not become code for {architecture(capability)}: {'; '.join(lines)}") from None
+    finally:
+        linker.destroy(handle)
+    return _reported(bytes(code), log.decode(errors="replace"))
+
+
+def architecture(capability: Capability) -> str:
+    """The name of a compute capability: ``sm_90``."""
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+def _linker() -> ModuleType:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()  # the library itself may be missing
+    except (ImportError, RuntimeError) as error:
+        raise MissingDependencyError(
+            f"nvJitLink is not installed, and makes code for GPUs: {EXTRA} ({error})"
+        ) from None
+    found: ModuleType = nvjitlink
+    return found
+
+
+def _reported(code: bytes, log: str) -> MachineCode:
+    """What the assembler's report says of the one kernel in it."""
+
+    def number(pattern: str) -> int:
+        return sum(map(int, re.findall(pattern, log)))
+
+    return MachineCode(
+        code,
+        registers=number(r"Used (\d+) registers"),
+        spilled=number(r"(\d+) bytes spill stores"),
+        local=number(r"(\d+) bytes stack frame"),
+        shared=number(r"(\d+) bytes smem"),
+    )

@@ -1,0 +1,280 @@
+"""Kernels for GPUs run without one: threads of a block take turns between barriers, in Python.
+
+Every index is checked, memory that nobody wrote holds garbage, and that threads meet at the same barrier. Of what a
+block shares it is noted who reads and writes it, so that a barrier that is missing is an error whatever the order.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from types import CodeType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import ExecutionError
+from graphopt.kernels.cuda.simulated import DTYPES, FUNCTIONS
+from graphopt.kernels.kernel import SIZE, Kernel
+
+Array: TypeAlias = NDArray[Any]
+Triple: TypeAlias = tuple[int, int, int]
+Request: TypeAlias = tuple[str, tuple[Any, ...]]
+
+WARP = 32
+MOST_THREADS, MOST_SHARED = 1024, 48 << 10
+"""What a block has at most: threads, and bytes that its source declares to be shared."""
+STORED = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
+"""How elements lie in memory that kernels do not compute with."""
+_TOGETHER: dict[str, Callable[[Any, Any], Any]] = {
+    "warp_add": lambda a, b: a + b,
+    "warp_max": FUNCTIONS["maximum"],
+    "warp_min": FUNCTIONS["minimum"],
+}
+"""What the threads of a warp do with what each of them has."""
+
+
+def run(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | int]) -> None:
+    """Runs a kernel in so many blocks of so many threads, along up to three axes each.
+
+    Pointers are flat arrays, changed in place (float16 and bfloat16 as uint16, bool as uint8), sizes are integers.
+    Raises ``ExecutionError`` where the kernel does what a GPU would not forgive.
+    """
+    blocks, threads = _triple(grid), _triple(block)
+    if not 0 < np.prod(threads) <= MOST_THREADS:
+        raise ExecutionError(f"a block of {threads} threads: expected 1 to {MOST_THREADS}")
+    code, names = _compiled(kernel.source)
+    passed = [_argument(*pair) for pair in zip(names, kernel.params, args, strict=True)]
+    with np.errstate(all="ignore"):
+        for z, y, x in product(*map(range, reversed(blocks))):
+            _Block((x, y, z), threads).run(code, passed)
+
+
+def _triple(sizes: Sequence[int]) -> Triple:
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _argument(name: str, param: str, arg: Array | int) -> Any:
+    if param == SIZE:
+        return int(arg)
+    if not isinstance(arg, np.ndarray) or arg.ndim != 1 or arg.dtype != STORED.get(param, param):
+        raise ExecutionError(f"{name} is to be a flat array of {STORED.get(param, param)}")
+    return Elements(name, arg)
+
+
+@lru_cache(64)
+def _compiled(source: str) -> tuple[CodeType, tuple[str, ...]]:
+    """Code that defines ``kernel`` as a generator, and the names of its parameters."""
+    tree = _Turns().visit(ast.parse(source))
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "kernel")
+    function.body.append(ast.parse("if False: yield").body[0])  # a generator even where no thread waits
+    code = compile(ast.fix_missing_locations(tree), "<kernel>", "exec")
+    return code, tuple(arg.arg for arg in function.args.args)
+
+
+class _Turns(ast.NodeTransformer):
+    """Where threads wait for each other they yield what they want; each call of ``shared`` has its number."""
+
+    def __init__(self) -> None:
+        self._sites = 0
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        return ast.Pass() if (node.module or "").startswith("graphopt.kernels.cuda.") else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Name):
+            return node
+        if node.func.id == "shared":
+            self._sites += 1
+            node.args.append(ast.Constant(self._sites))
+        if node.func.id == "barrier" or node.func.id in _TOGETHER:
+            return ast.Yield(ast.Tuple([ast.Constant(node.func.id), ast.Tuple(node.args, ast.Load())], ast.Load()))
+        return node
+
+
+class Elements:
+    """A pointer: elements from some place of an array on."""
+
+    __slots__ = ("array", "name", "size", "start")
+
+    def __init__(self, name: str, array: Array, start: int = 0) -> None:
+        self.name, self.array, self.start, self.size = name, array, start, array.size
+
+    def __getitem__(self, index: Any) -> Any:
+        at = self.start + index
+        if not 0 <= at < self.size:
+            raise IndexError(f"reads element {at} of {self.name}, which has {self.size}")
+        return self.array[at]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        at = self.start + index
+        if not 0 <= at < self.size:
+            raise IndexError(f"writes element {at} of {self.name}, which has {self.size}")
+        self.array[at] = value
+
+    def offset(self, index: Any) -> Elements:
+        """The pointer to an element."""
+        return Elements(self.name, self.array, self.start + int(index))
+
+    def check_aligned(self, index: Any, count: int) -> None:
+        """Raises ``IndexError`` where so many elements cannot be accessed at once."""
+        size = min(16, count * self.array.itemsize)
+        if (self.start + index) * self.array.itemsize % size:
+            raise IndexError(f"accesses {count} elements from {self.start + index} of {self.name} on: not aligned")
+
+
+class SharedElements(Elements):
+    """A pointer to what a block shares, in which threads must not meet between two barriers."""
+
+    __slots__ = ("block", "read", "written")
+
+    def __init__(self, name: str, array: Array, block: _Block, start: int = 0) -> None:
+        super().__init__(name, array, start)
+        self.block = block
+        self.read: dict[int, int] = {}
+        """By element, who read it since the last barrier: a thread, or -1 for several."""
+        self.written: dict[int, int] = {}
+
+    def __getitem__(self, index: Any) -> Any:
+        at, me = self.start + index, self.block.number
+        if self.written.get(at, me) != me:
+            raise IndexError(f"reads element {at} of {self.name} that another thread wrote, with no barrier between")
+        if self.read.setdefault(at, me) != me:
+            self.read[at] = -1
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        at, me = self.start + index, self.block.number
+        if self.written.setdefault(at, me) != me or self.read.get(at, me) != me:
+            raise IndexError(f"writes element {at} of {self.name} that another thread uses, with no barrier between")
+        super().__setitem__(index, value)
+
+    def offset(self, index: Any) -> Elements:
+        """The pointer to an element; who uses it is noted with the rest."""
+        other = SharedElements(self.name, self.array, self.block, self.start + int(index))
+        other.read, other.written = self.read, self.written
+        return other
+
+
+def _garbage(count: int, dtype: Any) -> Array:
+    """Memory that nobody wrote."""
+    scalar = getattr(dtype, "scalar", dtype)
+    return np.full(count, np.nan if issubclass(scalar, np.floating) else dtype(0x5A5A5A5A5A5A5A5A), scalar)
+
+
+@dataclass
+class _Block:
+    """A block of threads that is running, and which thread's turn it is."""
+
+    place: Triple
+    size: Triple
+    thread: Triple = (0, 0, 0)
+    number: int = 0
+    shared: dict[int, SharedElements] = field(default_factory=dict)
+
+    def run(self, code: CodeType, args: Sequence[Any]) -> None:
+        """Runs all threads to their end."""
+        names = self._names()
+        exec(code, names)
+        sx, sy, sz = self.size
+        threads = [(x, y, z) for z, y, x in product(range(sz), range(sy), range(sx))]
+        running: list[Generator[Request, Any, None]] = [names["kernel"](*args) for _ in threads]
+        wants: dict[int, Request | None] = dict.fromkeys(range(len(threads)))
+        answers: list[Any] = [None] * len(threads)
+        turn = list(wants)
+        while turn:
+            for self.number in turn:
+                self.thread = threads[self.number]
+                try:
+                    wants[self.number] = running[self.number].send(answers[self.number])
+                except StopIteration:
+                    wants[self.number] = None
+                except Exception as error:
+                    raise ExecutionError(f"{type(error).__name__}: {error}, {self._here()}") from error
+            # who came last goes first: what depends on the order of threads between barriers is seen
+            turn = self._answered(wants, answers)[::-1]
+
+    def _here(self) -> str:
+        return f"in thread {self.thread} of block {self.place}"
+
+    def _answered(self, wants: dict[int, Request | None], answers: list[Any]) -> list[int]:
+        """Those who go on: warps that do something together, or else all, at a barrier."""
+        found: list[int] = []
+        for first in range(0, len(answers), WARP):
+            warp = range(first, min(first + WARP, len(answers)))
+            requests = [r for n in warp if (r := wants[n]) is not None and r[0] != "barrier"]
+            if not requests:
+                continue
+            if len(requests) < WARP or len({name for name, _ in requests}) > 1:
+                raise ExecutionError(f"{requests[0][0]} is not called by all threads of a warp in block {self.place}")
+            for n, answer in zip(warp, _together(requests), strict=True):
+                answers[n] = answer
+            found += warp
+        if found:
+            return found
+        waiting = [n for n, want in wants.items() if want is not None]
+        if waiting and len(waiting) < len(answers):
+            raise ExecutionError(f"a barrier is reached by {len(waiting)} of {len(answers)} threads of {self.place}")
+        for memory in self.shared.values():
+            memory.read.clear()
+            memory.written.clear()
+        for n in waiting:
+            answers[n] = None
+        return waiting
+
+    def _names(self) -> dict[str, Any]:
+        """What source may call, for the threads of this block."""
+        axes = dict(enumerate("xyz"))
+        return {
+            **DTYPES,
+            **FUNCTIONS,
+            **{f"block_{axis}": (lambda n=n: self.place[n]) for n, axis in axes.items()},
+            **{f"thread_{axis}": (lambda n=n: self.thread[n]) for n, axis in axes.items()},
+            **{f"load{n}": _loader(n) for n in (2, 4, 8)},
+            **{f"store{n}": _storer(n) for n in (2, 4, 8)},
+            "shared": self._shared,
+            "local": lambda count, dtype: Elements("local memory", _garbage(count, dtype)),
+            "offset": lambda p, index: p.offset(index),
+        }
+
+    def _shared(self, count: int, dtype: Any, site: int) -> SharedElements:
+        if site not in self.shared:
+            self.shared[site] = SharedElements(f"shared memory {site}", _garbage(count, dtype), self)
+            total = sum(memory.array.nbytes for memory in self.shared.values())
+            if total > MOST_SHARED:
+                raise MemoryError(f"{total} bytes of shared memory: expected at most {MOST_SHARED}")
+        return self.shared[site]
+
+
+def _together(requests: Sequence[Request]) -> list[Any]:
+    """What each thread of a warp gets: values meet in pairs, as on a GPU."""
+    combine = _TOGETHER[requests[0][0]]
+    found = [args[0] for _, args in requests]
+    distance = WARP // 2
+    while distance:
+        found = [combine(x, found[n ^ distance]) for n, x in enumerate(found)]
+        distance //= 2
+    return found
+
+
+def _loader(count: int) -> Callable[[Elements, int], tuple[Any, ...]]:
+    def load(p: Elements, index: int) -> tuple[Any, ...]:
+        p.check_aligned(index, count)
+        return tuple(p[index + k] for k in range(count))
+
+    return load
+
+
+def _storer(count: int) -> Callable[[Elements, int, tuple[Any, ...]], None]:
+    def store(p: Elements, index: int, values: tuple[Any, ...]) -> None:
+        p.check_aligned(index, count)
+        for k, value in zip(range(count), values, strict=True):
+            p[index + k] = value
+
+    return store
