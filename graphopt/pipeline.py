@@ -21,11 +21,12 @@ from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
 from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.kernels.compile import Compiling, native_driver
+from graphopt.lowering.cuda.options import ON_DEVICE
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
-from graphopt.lowering.options import BY_RULE
+from graphopt.lowering.options import BY_RULE, Options
 from graphopt.optimize import optimize_graph, soundness
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.dtypes import STORAGE
@@ -65,7 +66,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
-    options = replace(BY_RULE if settings.pipeline is None else settings.pipeline.options, by_hand=settings.schedules)
+    options = replace(_options(settings), by_hand=settings.schedules)
     facts = step("infer types", infer, graph)
     lowered = step("lower", lower, graph, facts, takes=options.takes)
     with Compiling(settings.jobs) as compiling:
@@ -87,10 +88,17 @@ def linked_for(model: Any, settings: Settings) -> Linked:
     graph, _ = prepared(model, settings, Steps())
     facts = infer(graph)
     try:
-        return link(graph, facts, lower(graph, facts))
+        return link(graph, facts, lower(graph, facts), _options(settings))
     except NeedsValues as needs:
         names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
         raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None
+
+
+def _options(settings: Settings) -> Options:
+    """How the graph is lowered."""
+    if settings.pipeline is not None:
+        return settings.pipeline.options
+    return ON_DEVICE if settings.target.device == "cuda" else BY_RULE
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:

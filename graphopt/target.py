@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import inf
+from typing import Literal
 
 from graphopt.errors import UsageError
 
@@ -133,6 +134,8 @@ class Target:
     """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
     """The engine (``engines``) in which its prices can be measured, where there is one."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """What programs for it run on."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
 
@@ -420,6 +423,27 @@ T4 = Target(
 )
 """A GPU, for rules that pay where launching a kernel is what takes long."""
 
+CUDA = Target(
+    name="cuda",
+    summary="our own kernels and cuBLAS on an NVIDIA GPU: programs that graphopt compile makes, no ONNX model",
+    prices=replace(
+        T4.prices,
+        # NVIDIA's data sheet of the H100 SXM: 67 TFLOP/s in single precision, 3.35 TB/s, 50 MB of second cache, 132
+        # multiprocessors. A launch that a CUDA graph replays costs about 2 us where the next one waits for it.
+        node=2e-6,
+        flops=67e12,
+        bandwidth=(5.5e12, 3.35e12),
+        cache=50e6,
+        processors=132,
+        free=ops("Reshape Flatten Squeeze Unsqueeze Identity"),
+    ),
+    ops={"": None, "com.microsoft": CPU.ops["com.microsoft"], "graphopt": frozenset()},
+    tags=frozenset({"cuda"}),
+    within=ELEMENTWISE,
+    device="cuda",
+)
+"""Our own programs on a GPU."""
+
 LACKING: Mapping[str, frozenset[str]] = {
     "float64": ops(
         "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "
@@ -438,7 +462,7 @@ LACKING: Mapping[str, frozenset[str]] = {
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""
 
-TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, T4)}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, CUDA, T4)}
 """The targets that come with graphopt, by name."""
 
 

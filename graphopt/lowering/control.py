@@ -16,7 +16,7 @@ from graphopt.lowering.lower import Bodied, Body
 from graphopt.lowering.operators.operation import Sizes
 from graphopt.lowering.reference import name_of
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Branch, Buffer, Call, Loop, Ref, Step
+from graphopt.runtime.steps import Branch, Buffer, Loop, Ref, Step
 
 if TYPE_CHECKING:
     from graphopt.lowering.link import Scope
@@ -183,14 +183,14 @@ class _Control:
         buffer = self.linker.buffers[number]
         return number if buffer.place != "view" or buffer.of is None else self.root(buffer.of)
 
-    def copy(self, source: int, target: int, fact: Fact) -> Iterator[Call]:
+    def copy(self, source: int, target: int, fact: Fact) -> Iterator[Step]:
         """A buffer's elements, copied to another of the same shape."""
         size = Sizes()
         x = placeholder(self.shape(fact, size), fact.dtype or "", "x0")
         made = compute.compute(x.shape, lambda *i: x[i] if i else x[()], fact.dtype)
         return self.calls([x], made, [source], target, size)
 
-    def slice(self, source: int, target: int, fact: Fact, counter: int, axis: int, backward: bool) -> Iterator[Call]:
+    def slice(self, source: int, target: int, fact: Fact, counter: int, axis: int, backward: bool) -> Iterator[Step]:
         """The slice of this round."""
         size = Sizes()
         x = placeholder(self.shape(fact, size), fact.dtype or "", "x0")
@@ -202,7 +202,7 @@ class _Control:
 
     def stacked(
         self, inner: Scope, results: Sequence[Value], counter: int, axes: Sequence[int], backward: Sequence[bool]
-    ) -> Iterator[Call]:
+    ) -> Iterator[Step]:
         """Copies of what this round gave into the outputs that hold that of all rounds."""
         first = len(self.outputs) - len(results)
         for value, target, whole, axis, back in zip(
@@ -220,7 +220,7 @@ class _Control:
         """A value's shape in a nest."""
         return tuple(map(size, fact.shape or ()))
 
-    def calls(self, inputs: list[Tensor], made: Tensor, numbers: list[int], target: int, size: Sizes) -> Iterator[Call]:
+    def calls(self, inputs: list[Tensor], made: Tensor, numbers: list[int], target: int, size: Sizes) -> Iterator[Step]:
         """The calls that compute one tensor from others."""
         nest = compute.nest("kernel", inputs, [made], tuple(size.variables.values()))
         buffers = dict(zip(nest.buffers, [*numbers, target], strict=True))

@@ -27,7 +27,6 @@ from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import (
     bytes_of,
     collapsed,
-    decomposed,
     is_follower,
     lies_along,
     made_from,
@@ -37,17 +36,16 @@ from graphopt.lowering.chain_facts import (
     total_size,
     with_buffers,
 )
-from graphopt.lowering.chains import Chain, chains, exchange
+from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.convolution_tiles import convolution_of, convolved
 from graphopt.lowering.element_loops import element_loops
-from graphopt.lowering.expressions import Const, Expr, Load, Var, substitute
+from graphopt.lowering.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.finishing import finished
 from graphopt.lowering.integer_schedules import multiplied
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Nest,
     Stmt,
-    Store,
     is_accumulation,
     seq,
 )
@@ -116,15 +114,6 @@ class _Scheduler(Scheduling):
         if shared:
             return self.shared_out(outer, size, body)
         return wrapped(outer, body({a.var: a.var for a in outer}))
-
-    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop], *each: Stmt) -> Stmt:
-        """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
-        result written once."""
-        targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
-        own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
-        start, step = decomposed(chain, values)
-        written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
-        return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
 
     def with_elements(self, chain: Chain, first: Chain, bound: Mapping[Var, Expr]) -> Stmt | None:
         """A reduction along a row in one loop with the block before it, which makes the elements that it reads; None

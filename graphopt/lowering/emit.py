@@ -56,6 +56,9 @@ from graphopt.lowering.texts import ATOM, Lanes, Text
 from graphopt.lowering.vector_loops import VectorLoops
 from graphopt.lowering.vocabulary import TAKEN, imports
 
+Dims: TypeAlias = tuple[int, int, int]
+"""How many along x, y and z."""
+
 
 class EmitError(ScheduleError):
     """A nest that no source can be written for: its schedule asks for what the target does not have."""
@@ -76,6 +79,24 @@ class Emitted:
     extent: Expr
     parallel: bool
     messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launchable:
+    """A device's kernel and what to launch it with: its parameters are the addresses of ``buffers``, then ``sizes``,
+    which are expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
+
+    ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
+    what the number ``k`` means there. ``shared`` is the bytes that the threads of a block share.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Expr, ...]
+    grid: tuple[Expr, Expr, Expr]
+    block: Dims
+    messages: tuple[str, ...]
+    shared: int
 
 
 Item: TypeAlias = tuple[Stmt, Place]

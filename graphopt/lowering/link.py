@@ -16,8 +16,7 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering import compute
 from graphopt.lowering.control import control
-from graphopt.lowering.divide import divided
-from graphopt.lowering.emit import Emitted, emit
+from graphopt.lowering.emit import Emitted, Launchable
 from graphopt.lowering.expressions import Var, const
 from graphopt.lowering.flops import flops
 from graphopt.lowering.given import Called, Placed, inputs_of
@@ -34,7 +33,7 @@ from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.lowering.weights import Laid
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Buffer, Call, Condition, Host, Place, Port, Ref, Step
+from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Place, Port, Ref, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Part:
 
     nodes: tuple[str, ...]
     nest: Nest
-    emitted: Emitted
+    emitted: Emitted | Launchable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +135,7 @@ class Linker:
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted], ...]] = {}
+        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted | Launchable], ...]] = {}
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
@@ -183,15 +182,15 @@ class Linker:
             self.constants.update((self.ahead[key][b], a) for b, a in made.items())
         return self.ahead[key]
 
-    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Emitted], ...]:
+    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Emitted | Launchable], ...]:
         """The kernels of a nest, scheduled already or not, each with the nest that says how much it does; equal nests
         are scheduled and written once."""
         key = nest, is_ready
         if key not in self.emitted:
-            found: list[tuple[Nest, Nest, Emitted]] = []
+            found: list[tuple[Nest, Nest, Emitted | Launchable]] = []
             for part in (nest,) if is_ready else self.options.parts(nest):
-                made = divided(part if is_ready else self.options.schedule(part))
-                found += [(part if len(made) == 1 else n, n, emit(n)) for n in made]
+                made = self.options.emit(part if is_ready else self.options.schedule(part))
+                found += [(part if len(made) == 1 else n, n, kernel) for n, kernel in made]
             self.emitted[key] = tuple(found)
         return self.emitted[key]
 
@@ -203,21 +202,21 @@ class Linker:
         label: str,
         nodes: tuple[str, ...],
         is_ready: bool = False,
-    ) -> Iterator[Call]:
+    ) -> Iterator[Call | Launch]:
         """The calls that do what a nest says."""
         for counted, made, emitted in self.emit(nest, is_ready):
             yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
 
     def call(
         self,
-        emitted: Emitted,
+        emitted: Emitted | Launchable,
         buffers: dict[NestBuffer, int],
         sizes: Mapping[Var, Size],
         label: str,
         nodes: tuple[str, ...],
         made: Nest,
         counted: Nest,
-    ) -> Call:
+    ) -> Call | Launch:
         """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
         ``counted``, which says what is done as it was before it was scheduled."""
         for b in emitted.buffers:
@@ -229,17 +228,12 @@ class Linker:
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
         self.parts.append(Part(nodes, made, emitted))
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
-        return Call(
-            kernel,
-            (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes)),
-            size_of(emitted.extent, sizes),
-            emitted.parallel,
-            label,
-            nodes,
-            flops(counted, sizes),
-            total(*moved),
-            emitted.messages,
-        )
+        args = (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
+        told = label, nodes, flops(counted, sizes), total(*moved), emitted.messages
+        if isinstance(emitted, Launchable):
+            x, y, z = (size_of(e, sizes) for e in emitted.grid)
+            return Launch(kernel, args, (x, y, z), emitted.block, *told)
+        return Call(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *told)
 
 
 class Scope:

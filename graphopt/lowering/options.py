@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
 from graphopt.lowering.default_schedules import scheduled
-from graphopt.lowering.divide import separated
+from graphopt.lowering.divide import divided, separated
+from graphopt.lowering.emit import Emitted, Launchable, emit
 from graphopt.lowering.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops import Buffer, Nest
 from graphopt.lowering.prepared import Prepared, prepared
@@ -31,8 +32,13 @@ def as_written(nest: Nest) -> Nest:
     return nest
 
 
+def for_the_host(nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
+    """The kernels of a nest for this machine's processor: each parallel loop is one."""
+    return tuple((part, emit(part)) for part in divided(nest))
+
+
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
-    """Constants are read as they are."""
+    """Constants are read as they are, and nothing is made of them ahead of time."""
     return
 
 
@@ -55,6 +61,8 @@ class Options:
     """A nest as nests that follow each other,"""
     schedule: Callable[[Nest], Nest] = scheduled
     """each of which is scheduled by itself."""
+    emit: Callable[[Nest], Sequence[tuple[Nest, Emitted | Launchable]]] = for_the_host
+    """The kernels of a nest that is scheduled, in order, each with the part of it that it does."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
     """Which constants are laid out anew for a nest that is scheduled by rule."""
     prepare: Callable[[Nest, Collection[Buffer]], Prepared | None] = prepared

@@ -7,10 +7,11 @@ from itertools import count
 from math import prod
 from typing import Final
 
-from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.expressions import Const, Expr, Var, minimum
+from graphopt.lowering.chain_facts import decomposed, known_size
+from graphopt.lowering.chains import Chain, exchange
+from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Buffer, For, Nest, Stmt
+from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, seq
 
 SMALL: Final = 1 << 14
 """Steps of innermost loops below which a nest is not worth sharing out."""
@@ -38,6 +39,15 @@ class Scheduling:
         made = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
         self.locals.append(made)
         return made
+
+    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop], *each: Stmt) -> Stmt:
+        """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
+        result written once."""
+        targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
+        own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
+        start, step = decomposed(chain, values)
+        written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
+        return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
 
     def shared_out(self, axes: Sequence[Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
         """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.

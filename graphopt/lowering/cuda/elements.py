@@ -9,6 +9,7 @@ from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, to
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Var
+from graphopt.lowering.loop_nests import Loop
 from graphopt.lowering.loops import Axis, For, If, Stmt
 
 
@@ -37,6 +38,19 @@ def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
         return If((unit + 1) * width <= total, whole, last)
 
     return owner.over_threads((total + (width - 1)) // width if width > 1 else total, several)
+
+
+def result_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
+    """A reduction with one thread for each result, which takes all steps by itself."""
+    extents = [a.extent for a in chain.spatial]
+    loops = [Loop(owner.var("r"), a.extent) for a in chain.reduced]
+    steps = dict(zip((a.var for a in chain.reduced), (loop.var for loop in loops), strict=True))
+
+    def result(item: Expr) -> Stmt:
+        where = dict(zip((a.var for a in chain.spatial), _decoded(item, extents), strict=True))
+        return owner.accumulated(chain, {**where, **steps}, loops)
+
+    return owner.over_threads(total_size(extents), result)
 
 
 def _decoded(element: Expr, extents: Sequence[Expr]) -> list[Expr]:

@@ -9,14 +9,13 @@ and write neighbouring elements at once where these are aligned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.addresses import Polynomial, Product
 from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
-from graphopt.lowering.emit import EmitError, Item, NeedsMemory, Writer
+from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, NeedsMemory, Writer
 from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
 from graphopt.lowering.index_names import Key
 from graphopt.lowering.loops import (
@@ -39,8 +38,6 @@ from graphopt.lowering.occurrences import eager
 from graphopt.lowering.places import Place
 from graphopt.lowering.texts import Lanes, Text
 
-Dims: TypeAlias = tuple[int, int, int]
-
 AXES = "xyz"
 STATUS = "status"
 """The last parameter of a kernel with checks: where it says which of them did not hold."""
@@ -50,28 +47,13 @@ ACCESS = 16
 """Bytes that may be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launchable:
-    """A kernel and what to launch it with: its parameters are the addresses of ``buffers``, then ``sizes``, which are
-    expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
+def emit(nest: Nest) -> tuple[tuple[Nest, Launchable], ...]:
+    """The kernels that do what the nest says, in order, each with the part of the nest that it does.
 
-    ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
-    what the number ``k`` means there. ``shared`` is the bytes that the threads of a block share.
+    Raises EmitError where its schedule cannot be written down.
     """
-
-    kernel: Kernel
-    buffers: tuple[Buffer, ...]
-    sizes: tuple[Expr, ...]
-    grid: tuple[Expr, Expr, Expr]
-    block: Dims
-    messages: tuple[str, ...]
-    shared: int
-
-
-def emit(nest: Nest) -> tuple[Launchable, ...]:
-    """The kernels that do what the nest says, in order. EmitError where its schedule cannot be written down."""
-    parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
-    return tuple(_emitted(_part(nest, part)) for part in parts)
+    stmts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
+    return tuple((part, _emitted(part)) for part in (_part(nest, stmt) for stmt in stmts))
 
 
 def _part(nest: Nest, stmt: Stmt) -> Nest:

@@ -1,7 +1,7 @@
 """Fair speed on CUDA without a search: how a nest is scheduled for blocks of threads by its shape alone.
 
 The blocks of a nest are taken from the first on: each rule in turn is asked for the kernels of as many of them as it
-takes together. What no rule takes is computed element by element.
+takes together. Of what no rule takes each element is computed by a thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import CARD, Card
-from graphopt.lowering.cuda.elements import element_wise
+from graphopt.lowering.cuda.elements import element_wise, result_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops import Nest, Stmt, seq
 
@@ -31,8 +31,13 @@ def scheduled(nest: Nest, card: Card = CARD) -> Nest:
     kernels = []
     while found:
         made = (rule(owner, found) for rule in RULES)
-        stmt, taken = next((m for m in made if m is not None), None) or (element_wise(owner, found[0]), 1)
+        stmt, taken = next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)
         kernels.append(stmt)
         found = found[taken:]
     allocs = tuple(b for b in nest.allocs if b not in owner.gone)
     return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals))
+
+
+def _alone(owner: DeviceScheduling, chain: Chain) -> Stmt:
+    """A block by itself."""
+    return element_wise(owner, chain) if chain.block.init is None else result_wise(owner, chain)
