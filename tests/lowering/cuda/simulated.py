@@ -1,0 +1,51 @@
+"""Nests for CUDA run in the simulation of a GPU, beside the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.kernels.cuda.simulate import STORED, run
+from graphopt.lowering.cuda.emit import emit
+from graphopt.lowering.interpret import interpret
+from graphopt.lowering.loops import Nest
+from graphopt.tolerance import error
+from tests.lowering.native import number, numpy_dtype, random_arrays
+
+
+def launch(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = ()) -> None:
+    """Writes the nest down as kernels and runs them one after another on its buffers."""
+    known = dict(zip(nest.sizes, sizes, strict=True))
+    buffers = dict(zip(nest.buffers, arrays, strict=True))
+    for _, made in emit(nest):
+        status = np.zeros(1, np.int32)
+        for b in made.buffers:
+            if b not in buffers:
+                buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
+        flat = [buffers[b].reshape(-1).view(STORED.get(b.dtype, b.dtype)) for b in made.buffers]
+        numbers = [number(e, known) for e in made.sizes]
+        grid = [number(e, known) for e in made.grid]
+        run(made.kernel, grid, made.block, [*flat, *numbers, *([status] if made.messages else [])])
+        if status[0]:
+            raise IndexError(made.messages[status[0] - 1])
+
+
+def check(plain: Nest, scheduled: Nest, sizes: Sequence[int] = (), is_run: bool = True) -> None:
+    """Sees to it that a nest computes, scheduled for CUDA, what it says: by the interpreter, and where ``is_run`` as
+    kernels."""
+    want = random_arrays(plain, sizes)
+    found = [[a.copy() for a in want] for _ in range(1 + is_run)]
+    outputs = set(plain.outputs)
+    for arrays in found:
+        for buffer, array in zip(plain.buffers, arrays, strict=True):
+            if buffer in outputs:
+                array[...] = 77
+    interpret(plain, want)
+    interpret(scheduled, found[0])
+    if is_run:
+        launch(scheduled, found[1], sizes)
+    for arrays in found:
+        for a, b in zip(want, arrays, strict=True):
+            assert error(a, b) <= 1.0
