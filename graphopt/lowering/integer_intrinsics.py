@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from graphopt.kernels.integer_form import QUAD, panel
+from graphopt.lowering.contractions import contraction
 from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
 
 PIXELS = "integer_pixels_{}_{}"
 WINDOWS = "integer_windows_{}_{}"
 PRODUCT = r"integer_product_(n|t|q)_(uint8|int8)_(uint8|int8)"
+_DEPTH: Mapping[str, str] = {"p": "k"}
 
 
 @lru_cache(maxsize=16)
@@ -22,45 +24,16 @@ def product(form: str, left: str, right: str) -> Nest:
     shape = f"((n + {width - 1}) // {width}, (k + {QUAD - 1}) // {QUAD} + 1, {width}, {QUAD})"
     place = f"vj // {width}, vp // {QUAD}, vj % {width}, vp % {QUAD}"
     shape, place = {"n": ("(k, n)", "vp, vj"), "t": ("(n, k)", "vj, vp"), "q": (shape, place)}[form]
-    return read(f"""\
-@program
-def integer_product_{form}_{left}_{right}(
-    C: Buffer[(m, n), "int32"], A: Buffer[(m, k), "{left}"], B: Buffer[{shape}, "{right}"],
-    ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"], m: size, n: size, k: size, za: size, zb: size,
-):
-    for i, j in grid(m, n):
-        with block("start"):
-            vi, vj = axis.remap("SS", [i, j])
-            C[vi, vj] = 0
-    for i, j, p in grid(m, n, k):
-        with block("product"):
-            vi, vj, vp = axis.remap("SSR", [i, j, p])
-            C[vi, vj] = C[vi, vj] + (cast(A[vi, vp], "int32") - ZA[vi % za]) * (
-                cast(B[{place}], "int32") - ZB[vj % zb])
-""")
+    operands = {"A": ("(m, k)", left), "B": (shape, right)}
+    return _counted(f"integer_product_{form}_{left}_{right}", operands, "A[vi, vp]", f"B[{place}]")
 
 
 @lru_cache(maxsize=8)
 def pixels(left: str, right: str) -> Nest:
     """``C = (A - ZA) @ (B - ZB)``, where a column of ``B`` is a pixel of an image, counted from ``pixel`` on."""
-    name = PIXELS.format(left, right)
-    return read(f"""\
-@program
-def {name}(
-    C: Buffer[(m, n), "int32"], A: Buffer[(m, k), "{left}"], B: Buffer[(k, height, width), "{right}"],
-    ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"],
-    m: size, n: size, k: size, za: size, zb: size, pixel: size, height: size, width: size,
-):
-    for i, j in grid(m, n):
-        with block("start"):
-            vi, vj = axis.remap("SS", [i, j])
-            C[vi, vj] = 0
-    for i, j, p in grid(m, n, k):
-        with block("product"):
-            vi, vj, vp = axis.remap("SSR", [i, j, p])
-            C[vi, vj] = C[vi, vj] + (cast(A[vi, vp], "int32") - ZA[vi % za]) * (
-                cast(B[vp, (pixel + vj) // width, (pixel + vj) % width], "int32") - ZB[vj % zb])
-""")
+    operands = {"A": ("(m, k)", left), "B": ("(k, height, width)", right)}
+    place = "B[vp, (pixel + vj) // width, (pixel + vj) % width]"
+    return _counted(PIXELS.format(left, right), operands, "A[vi, vp]", place, sizes=("pixel", "height", "width"))
 
 
 @lru_cache(maxsize=8)
@@ -71,22 +44,29 @@ def windows(right: str, left: str) -> Nest:
     sizes = ["wide", *(f"{n}_{axis}" for n in ("step", "dilation") for axis in (0, 1)), "height", "quads", "width"]
     row = "(pixel + vj) // wide * step_0 + vy * dilation_0"
     column = "(pixel + vj) % wide * step_1 + vx * dilation_1"
-    return read(f"""\
-@program
-def {WINDOWS.format(right, left)}(
-    C: Buffer[(m, n), "int32"], A: Buffer[(m, kernel_0 * kernel_1 * k), "{left}"],
-    B: Buffer[(height, quads, width), "int32"], ZA: Buffer[(za,), "int32"], ZB: Buffer[(zb,), "int32"],
-    m: size, n: size, k: size, za: size, zb: size, pixel: size, kernel_0: size, kernel_1: size,
-    {", ".join(f"{n}: size" for n in sizes)},
-):
-    for i, j in grid(m, n):
-        with block("start"):
-            vi, vj = axis.remap("SS", [i, j])
-            C[vi, vj] = 0
-    for i, j, y, x, p in grid(m, n, kernel_0, kernel_1, k):
-        with block("product"):
-            vi, vj, vy, vx, vp = axis.remap("SSRRR", [i, j, y, x, p])
-            C[vi, vj] = C[vi, vj] + (cast(A[vi, (vy * kernel_1 + vx) * k + vp], "int32") - ZA[vi % za]) * (
-                cast(cast(B[{row}, vp // {QUAD}, {column}] >> cast(vp % {QUAD} * 8, "int32"), "{right}"), "int32")
-                - ZB[vj % zb])
-""")
+    quad = f"B[{row}, vp // {QUAD}, {column}]"
+    return _counted(
+        WINDOWS.format(right, left),
+        {"A": ("(m, kernel_0 * kernel_1 * k)", left), "B": ("(height, quads, width)", "int32")},
+        "A[vi, (vy * kernel_1 + vx) * k + vp]",
+        f'cast({quad} >> cast(vp % {QUAD} * 8, "int32"), "{right}")',
+        {"y": "kernel_0", "x": "kernel_1", **_DEPTH},
+        ("pixel", "kernel_0", "kernel_1", *sizes),
+    )
+
+
+def _counted(
+    name: str, operands: Mapping[str, tuple[str, str]], left: str, right: str, steps: Mapping[str, str] = _DEPTH,
+    sizes: Sequence[str] = (),
+) -> Nest:  # fmt: skip
+    """Sums of products of bytes, each counted from its zero point; ``sizes`` are further parameters."""
+    zeros = {"ZA": ("(za,)", "int32"), "ZB": ("(zb,)", "int32")}
+    return contraction(
+        name,
+        {"C": ("(m, n)", "int32"), **operands, **zeros},
+        ("m", "n", "k", "za", "zb", *sizes),
+        {"i": "m", "j": "n"},
+        steps,
+        f'(cast({left}, "int32") - ZA[vi % za]) * (cast({right}, "int32") - ZB[vj % zb])',
+        zero="0",
+    )

@@ -17,6 +17,7 @@ from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import panel
 from graphopt.lowering import integer_intrinsics as integers
 from graphopt.lowering import tile_intrinsics as tiles
+from graphopt.lowering.contractions import contraction
 from graphopt.lowering.dataflow import with_names
 from graphopt.lowering.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops import (
@@ -127,51 +128,26 @@ def product_tile(rows: int, columns: int, dtype: str) -> TensorIntrin:
 @lru_cache(maxsize=8)
 def library_product(a: str, b: str, dtype: str) -> TensorIntrin:
     """``C = op(A) @ op(B)`` by BLAS; an operand marked ``t`` is given transposed."""
-    left, first = ("(k, m)", "A[vp, vi]") if a == "t" else ("(m, k)", "A[vi, vp]")
-    right, second = ("(n, k)", "B[vj, vp]") if b == "t" else ("(k, n)", "B[vp, vj]")
-    description = read(f"""\
-@program
-def gemm_{a}{b}_{dtype}(
-    C: Buffer[(m, n), "{dtype}"], A: Buffer[{left}, "{dtype}"], B: Buffer[{right}, "{dtype}"],
-    m: size, n: size, k: size,
-):
-    for i, j in grid(m, n):
-        with block("start"):
-            vi, vj = axis.remap("SS", [i, j])
-            C[vi, vj] = 0.0
-    for i, j, p in grid(m, n, k):
-        with block("product"):
-            vi, vj, vp = axis.remap("SSR", [i, j, p])
-            C[vi, vj] = C[vi, vj] + {first} * {second}
-""")
-    return TensorIntrin(f"gemm_{a}{b}_{dtype}", description, description, f"graphopt.kernels.blas.gemm_{a}{b}")
+    return _by_function(_product(f"gemm_{a}{b}_{dtype}", a, b, dtype), f"blas.gemm_{a}{b}")
 
 
 @lru_cache(maxsize=16)
 def own_product(a: str, b: str, dtype: str) -> TensorIntrin:
     """``C = op(A) @ op(B)`` by a kernel of our own; an operand marked ``t`` is given transposed, one marked ``p`` in
     panels of neighbouring columns."""
-    if b != "p":
-        other = library_product(a, b, dtype)
-        return replace(other, name=f"product_{a}{b}_{dtype}", function=f"graphopt.kernels.products.product_{a}{b}")
+    return _by_function(_product(f"product_{a}{b}_{dtype}", a, b, dtype), f"products.product_{a}{b}")
+
+
+def _product(name: str, a: str, b: str, dtype: str) -> Nest:
     width = panel(dtype)
-    left, first = ("(k, m)", "A[vp, vi]") if a == "t" else ("(m, k)", "A[vi, vp]")
-    description = read(f"""\
-@program
-def product_{a}p_{dtype}(
-    C: Buffer[(m, n), "{dtype}"], A: Buffer[{left}, "{dtype}"],
-    B: Buffer[((n + {width - 1}) // {width}, k, {width}), "{dtype}"], m: size, n: size, k: size,
-):
-    for i, j in grid(m, n):
-        with block("start"):
-            vi, vj = axis.remap("SS", [i, j])
-            C[vi, vj] = 0.0
-    for i, j, p in grid(m, n, k):
-        with block("product"):
-            vi, vj, vp = axis.remap("SSR", [i, j, p])
-            C[vi, vj] = C[vi, vj] + {first} * B[vj // {width}, vp, vj % {width}]
-""")
-    return TensorIntrin(description.name, description, description, f"graphopt.kernels.products.product_{a}p")
+    left, first = {"n": ("(m, k)", "vi, vp"), "t": ("(k, m)", "vp, vi")}[a]
+    right, second = {
+        "n": ("(k, n)", "vp, vj"),
+        "t": ("(n, k)", "vj, vp"),
+        "p": (f"((n + {width - 1}) // {width}, k, {width})", f"vj // {width}, vp, vj % {width}"),
+    }[b]
+    operands = {"C": ("(m, n)", dtype), "A": (left, dtype), "B": (right, dtype)}
+    return contraction(name, operands, ("m", "n", "k"), {"i": "m", "j": "n"}, {"p": "k"}, f"A[{first}] * B[{second}]")
 
 
 @lru_cache(maxsize=64)
@@ -188,7 +164,7 @@ def {name}(
             vi, vj = axis.remap("SS", [i, j])
             C[vi, vj] = A[vj, vi]
 """)
-    return TensorIntrin(name, description, description, "graphopt.kernels.transposes.transpose")
+    return _by_function(description, "transposes.transpose")
 
 
 @lru_cache(maxsize=64)
@@ -207,7 +183,7 @@ def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> Tens
     sizes = ["blocks", "most", "w", "lanes", "channels", *kernels, *sides, *(inner or ["deep"])]
     sizes += ["start", "before", "step"]
     sizes += [*(f"dilation_{k}" for k in axes), "low", "high"]
-    steps, m = [f"v{n}" for n in ("channel", *(f"k{k}" for k in axes))], ["vm"] if inner else []
+    steps = {"channel": "channels", **{f"k{k}": n for k, n in enumerate(kernels)}, **({"m": "size"} if inner else {})}
     column = f"start + vp * step + vk{last} * dilation_{last} - before"
     places = [*(f"vk{k} * dilation_{k}" for k in axes[:-1]), column]
     inside = f"{column} >= 0 and {column} < side_{last}"
@@ -215,27 +191,22 @@ def convolution_tile(form: str, flat: str | None, rank: int, dtype: str) -> Tens
         behind = [" * ".join(["1", *sides[k + 1 :]]) for k in axes]
         places = [f"({column}) // ({b}) % {s}" for b, s in zip(behind, sides, strict=True)]
         inside = "True"
-    names = ", ".join(["vq", "vp", "vl", *steps, *m])
-    loops = ", ".join(n[1:] for n in ("vq", "vp", "vl", *steps, *m))
-    element = f"A[{', '.join([steps[0], *places, *m])}]"
+    element = f"A[{', '.join(['vchannel', *places, *(['vm'] if inner else [])])}]"
     value = element if flat else f"select({inside}, {element}, 0.0)"
-    description = read(f"""\
-@program
-def {name}(
-    C: Buffer[(blocks, most, lanes), "{dtype}"], A: Buffer[({", ".join(["channels", *sides, *inner])}), "{dtype}"],
-    B: Buffer[({", ".join(["blocks", "channels", *kernels, *inner, "lanes"])}), "{dtype}"],
-    {", ".join(f"{n}: size" for n in sizes)},
-):
-    for q, p, l in grid(blocks, w, lanes):
-        with block("start"):
-            vq, vp, vl = axis.remap("SSS", [q, p, l])
-            C[vq, vp, vl] = 0.0
-    for {loops} in grid(blocks, w, lanes, channels, {", ".join([*kernels, *inner])}):
-        with block("convolution"):
-            {names} = axis.remap("SSS{"R" * (1 + rank + len(inner))}", [{loops}])
-            C[vq, vp, vl] = C[vq, vp, vl] + {value} * B[{", ".join(["vq", *steps, *m, "vl"])}]
-""")
-    return TensorIntrin(name, description, description, f"graphopt.kernels.convolution.convolve_{form}_{rank}d")
+    description = contraction(
+        name,
+        {
+            "C": ("(blocks, most, lanes)", dtype),
+            "A": (f"({', '.join(['channels', *sides, *inner])})", dtype),
+            "B": (f"({', '.join(['blocks', 'channels', *kernels, *inner, 'lanes'])})", dtype),
+        },
+        sizes,
+        {"q": "blocks", "p": "w", "l": "lanes"},
+        steps,
+        f"{value} * B[{', '.join(['vq', *(f'v{n}' for n in steps), 'vl'])}]",
+        block="convolution",
+    )
+    return _by_function(description, f"convolution.convolve_{form}_{rank}d")
 
 
 def _by_function(description: Nest, function: str) -> TensorIntrin:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from graphopt.lowering.contractions import contraction
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import read
 from graphopt.minimal_filtering import filtering
@@ -17,21 +18,18 @@ PRODUCT = "blocked_product"
 @lru_cache(maxsize=1)
 def blocked_product() -> Nest:
     """``C = A @ B``, the columns of all three in blocks of 16, of an even number of rows."""
-    return read(f"""\
-@program
-def {PRODUCT}(
-    C: Buffer[(columns, rows, 16), "float32"], A: Buffer[(depth, rows, 16), "float32"],
-    B: Buffer[(columns, depth, 16, 16), "float32"], rows: size, columns: size, depth: size,
-):
-    for j, i, l in grid(columns, rows, 16):
-        with block("start"):
-            vj, vi, vl = axis.remap("SSS", [j, i, l])
-            C[vj, vi, vl] = 0.0
-    for j, i, l, k, p in grid(columns, rows, 16, depth, 16):
-        with block("product"):
-            vj, vi, vl, vk, vp = axis.remap("SSSRR", [j, i, l, k, p])
-            C[vj, vi, vl] = C[vj, vi, vl] + A[vk, vi, vp] * B[vj, vk, vp, vl]
-""")
+    return contraction(
+        PRODUCT,
+        {
+            "C": ("(columns, rows, 16)", "float32"),
+            "A": ("(depth, rows, 16)", "float32"),
+            "B": ("(columns, depth, 16, 16)", "float32"),
+        },
+        ("rows", "columns", "depth"),
+        {"j": "columns", "i": "rows", "l": "16"},
+        {"k": "depth", "p": "16"},
+        "A[vk, vi, vp] * B[vj, vk, vp, vl]",
+    )
 
 
 @lru_cache(maxsize=2)
