@@ -31,8 +31,6 @@ REGISTERS: Final = {64: 32, 32: 16, 16: 16}
 """Vector registers, by the bytes of a vector."""
 UNKNOWN: Final = 1 << 20
 """What a size that is not known is taken to be."""
-LARGE: Final = 1 << 21
-"""Multiplications of a product from which on it is computed in pieces."""
 NEAR: Final = (1, 2, 3, 4)
 """Distances of elements that are read as whole vectors."""
 
@@ -260,15 +258,6 @@ def _is_at(index: Expr, axis: Axis) -> bool:
 def is_longer(a: Axis, b: Axis) -> bool:
     """Whether the first axis is known to be the longer one."""
     return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
-
-
-def piece_of(sizes: Sequence[Expr], split: Axis) -> int:
-    """How much of an axis one call takes: few pieces, for each call arranges its operands anew."""
-    work, extent = known_size(sizes), known_size([split.extent])
-    if extent is None:
-        return 256
-    pieces = 1 if work is None or work < LARGE else 4 if work >= 8 * LARGE else 2
-    return max(-(-extent // pieces // 16) * 16, 16)
 
 
 def start_of(at: Expr, axis: Axis, width: int) -> Expr:

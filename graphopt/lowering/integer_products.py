@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from graphopt.kernels.integer_form import DTYPES, QUAD, groups, panel
 from graphopt.lowering.chain_facts import is_follower, known_size
@@ -12,6 +11,7 @@ from graphopt.lowering.chains import Chain, chain_of
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, const, variables
 from graphopt.lowering.library import Matrix, axes_of, factors_of, matrix
 from graphopt.lowering.loops import Axis, Nest, Range, Region, Seq
+from graphopt.lowering.pieces import OF_BYTES, wanted
 
 SUMS = "int32"
 SMALLEST = 1 << 9
@@ -122,12 +122,13 @@ def in_quad(row: Expr, column: Expr) -> tuple[Expr, ...]:
 
 # ------------------------------------------------------------------ pieces
 
-LARGE = 1 << 23
-"""Multiplications of a product from which on it is computed in pieces."""
 OPEN = 128
 """Rows of a piece at most: of so many, the second operand is not read too often."""
 NEAR = 1 << 15
 """Sums of a piece, which stay near until they are read again."""
+
+LEAST_PANELS = 4
+"""Panels of a piece, at least, where there are more pieces than of rows alone."""
 
 
 def pieces(product: IntegerProduct) -> dict[Axis, int]:
@@ -136,11 +137,9 @@ def pieces(product: IntegerProduct) -> dict[Axis, int]:
     m, n, k = (OPEN if s is None else max(s, 1) for s in sizes)
     down = -(-m // OPEN)
     rows = -(-m // down)
-    work = prod((m, n, k))
-    wanted = 1 if work < LARGE else 2 if work < 4 * LARGE else 4 if work < 16 * LARGE else 16
     width = panel()
     most = max(NEAR // rows // width, 1) * width
     if sizes[1] is None:
         return {product.m: rows, product.n: most}
-    across = max(-(-n // most), min(-(-wanted // down), -(-n // (4 * width))))
+    across = max(-(-n // most), min(-(-wanted(m * n * k, OF_BYTES) // down), -(-n // (LEAST_PANELS * width))))
     return {product.m: rows, product.n: -(-n // across // width) * width}

@@ -10,20 +10,21 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels import host
 from graphopt.kernels.product_form import height, near, panel, rows
 from graphopt.lowering.addresses import polynomial
-from graphopt.lowering.chain_facts import is_follower, is_longer, piece_of
+from graphopt.lowering.chain_facts import is_follower, is_longer, known_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops import Axis, Buffer, Invoke, Nest, Range, Region
+from graphopt.lowering.pieces import BY_LIBRARY, BY_PANELS, wanted
 from graphopt.target import CPU
 
 SMALLEST = 1 << 15
 """Multiplications below which a call of the library costs more than it gains."""
-
-
 SMALL = 1 << 18
 """Multiplications up to which the library takes operands as they are."""
 FEW = 16
 """Rows for which the library would arrange the other operand anew, and read it once more than a loop does."""
+THIN = 4
+"""Columns, or products of a sum, of which there are to be as many: of fewer, most of a tile's vectors are idle."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def is_worth_a_call(product: Product) -> bool:
     if isinstance(product.b, Panels):
         return True
     sizes = [_extent(a) for a in (product.m, product.n, product.k)]
-    return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= 4 and sizes[0] > FEW
+    return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= THIN and sizes[0] > FEW
 
 
 # ------------------------------------------------------------------ ours or the library's
@@ -221,12 +222,14 @@ def _height(dtype: str) -> int:
 
 # ------------------------------------------------------------------ pieces
 
-LARGE = 1 << 21
-"""Multiplications of a product from which on it is computed in pieces."""
 ROWS, COLUMNS = 48, 192
 """The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
 OPEN = 128
-"""Rows of a piece where it is not known how many there are."""
+"""Rows of a piece where it is not known how many there are; what is not known of a product's sizes is taken for it."""
+OPEN_BY_LIBRARY = 256
+"""The same of the library, which arranges the operand that pieces share anew in each."""
+LIBRARY_STEP = 16
+"""Pieces for the library are of a multiple of so many rows or columns: a vector of the widest."""
 
 
 def pieces(product: Product) -> dict[Axis, int]:
@@ -234,21 +237,24 @@ def pieces(product: Product) -> dict[Axis, int]:
     if isinstance(product.b, Panels):
         return _panel_pieces(product)
     split = product.n if is_longer(product.n, product.m) else product.m
-    return {split: piece_of([a.extent for a in (product.m, product.n, product.k)], split)}
+    extent = known(split)
+    if extent is None:
+        return {split: OPEN_BY_LIBRARY}
+    count = wanted(known_size([a.extent for a in (product.m, product.n, product.k)]), BY_LIBRARY)
+    return {split: max(-(-extent // count // LIBRARY_STEP) * LIBRARY_STEP, LIBRARY_STEP)}
 
 
 def _panel_pieces(product: Product) -> dict[Axis, int]:
     m, (n, k) = known(product.m), (known(a) or 1 for a in (product.n, product.k))
     dtype = product.c.load.buffer.dtype
     width = panel(dtype)
-    work = n * k * (OPEN if m is None else m)
-    wanted = 1 if work < LARGE else 2 if work < 64 * LARGE else 4 if work < 512 * LARGE else 16
+    many = wanted(n * k * (OPEN if m is None else m), BY_PANELS)
     # each piece of rows reads all weights, which costs where they come from memory, unless it is as tall as a block
     most = 1 if m is None else m // ROWS if n * k <= near(dtype) else -(-m // _height(dtype))
-    down = max(min(wanted, most), 1)
-    across = max(min(-(-wanted // down), n // COLUMNS), 1)
-    if m is not None and down * across < wanted:
-        down = max(min(-(-wanted // across), m // ROWS), down)
+    down = max(min(many, most), 1)
+    across = max(min(-(-many // down), n // COLUMNS), 1)
+    if m is not None and down * across < many:
+        down = max(min(-(-many // across), m // ROWS), down)
     count = OPEN if m is None else -(-m // down)
     across = max(across, -(-count * n // near(dtype)))
     columns = -(-n // across // width) * width

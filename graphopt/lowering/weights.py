@@ -11,7 +11,7 @@ from graphopt.kernels.product_form import in_panels, panel
 from graphopt.lowering.chains import chains
 from graphopt.lowering.expressions import Const, Expr, Load
 from graphopt.lowering.integer_products import in_quad, integer_product_in, quads_of
-from graphopt.lowering.library import Matrix, called_product, known
+from graphopt.lowering.library import THIN, Matrix, called_product, known
 from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
 from graphopt.lowering.stacks import with_rows_stacked
 
@@ -46,7 +46,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     if plain not in constants or len(plain.shape) != 2 or None in sizes:
         return None
     k, n = (size or 0 for size in sizes)
-    if integers is None and (k < 4 or n < 4 or k * n < SMALLEST):
+    if integers is None and (min(k, n) < THIN or k * n < SMALLEST):
         return None
     nest, width = with_rows_stacked(nest), panel(plain.dtype)
     panels = (Const(-(-n // width)), Const(k), Const(width))
