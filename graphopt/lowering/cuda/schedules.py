@@ -13,13 +13,14 @@ from typing import Final, TypeAlias
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.elements import element_wise, result_wise
+from graphopt.lowering.cuda.products import product
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.loops import Nest, Stmt, seq
 
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
 
-RULES: Final[tuple[Rule, ...]] = ()
+RULES: Final[tuple[Rule, ...]] = (product,)
 
 
 def scheduled(nest: Nest, card: Card = CARD) -> Nest:

@@ -25,6 +25,12 @@ class DeviceScheduling(Scheduling):
         self.locals.append(made)
         return made
 
+    def memory(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
+        """A new buffer that all kernels of the nest reach."""
+        made = Buffer(f"{name}_g{next(self.numbers)}", tuple(shape), dtype)
+        self.locals.append(made)
+        return made
+
     def over_blocks(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
         """The body for each number below ``count``, each in a block of its own."""
         block = self.var("b")

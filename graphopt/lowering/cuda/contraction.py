@@ -1,0 +1,152 @@
+"""Contractions as products of matrices: which axes of a reduction are rows, columns, steps, and which stand apart.
+
+A sum of ``x * y`` is a product of matrices along the axes that only one of the factors depends on, whatever those are:
+a convolution's weights have rows of their own, and its windows are columns that lie nowhere but are read from an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loops import Axis, Buffer
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that are counted through by one number, the last of them fastest, in units of ``width`` neighbours."""
+
+    axes: tuple[Axis, ...]
+    width: int = 1
+
+    @property
+    def extent(self) -> Expr:
+        """How many points there are."""
+        return total_size([a.extent for a in self.axes])
+
+    @property
+    def known(self) -> int | None:
+        """How many points there are, where that is known."""
+        return known_size([a.extent for a in self.axes])
+
+    @property
+    def units(self) -> Expr:
+        """How many units there are."""
+        return total_size([a.extent for a in self._counted])
+
+    @property
+    def _counted(self) -> tuple[Axis, ...]:
+        """The axes, the last one in units."""
+        if self.width == 1:
+            return self.axes
+        last = self.axes[-1]
+        assert isinstance(last.extent, Const)
+        return (*self.axes[:-1], replace(last, extent=Const(int(last.extent.value) // self.width)))
+
+    def at(self, unit: Expr, lane: Expr) -> dict[Var, Expr]:
+        """Where along each axis the neighbour ``lane`` of a unit is."""
+        found = taken_apart(unit, self._counted)
+        if self.width > 1:
+            last = self.axes[-1].var
+            found[last] = found[last] * self.width + lane
+        return found
+
+    def in_units(self, most: int) -> Group:
+        """The group in the widest units of a power of two, up to so many, that divide its last axis."""
+        last = self.axes[-1].extent if self.axes else None
+        width = most
+        while width > 1 and not (isinstance(last, Const) and int(last.value) % width == 0):
+            width //= 2
+        return replace(self, width=max(width, 1))
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``made[batch, rows, columns] = sum(x * y over steps)``: ``x`` is the same along columns, ``y`` along rows.
+
+    ``chain`` is the reduction itself, of which ``x`` and ``y`` are expressions over its axes.
+    """
+
+    chain: Chain
+    x: Expr
+    y: Expr
+    batch: Group
+    rows: Group
+    columns: Group
+    steps: Group
+
+    @property
+    def made(self) -> Buffer:
+        """What is computed."""
+        return self.chain.stores[0].buffer
+
+
+def contraction_of(chain: Chain, rest: Sequence[Chain]) -> Contraction | None:
+    """The product of matrices that a reduction is, its columns those of which neighbours lie side by side in what
+    ``rest`` makes of it; None where it is none."""
+    factors = _factors(chain)
+    if factors is None:
+        return None
+    x, y = factors
+    if _lies_side_by_side(chain, rest, x):
+        x, y = y, x
+    in_x, in_y = variables(x), variables(y)
+    rows = [a for a in chain.spatial if a.var in in_x and a.var not in in_y]
+    columns = [a for a in chain.spatial if a.var in in_y and a.var not in in_x]
+    batch = [a for a in chain.spatial if a not in rows and a not in columns]
+    if any(known_size([a.extent for a in group]) == 1 for group in (rows, columns)):
+        return None
+    steps = sorted(chain.reduced, key=lambda axis: _is_near((x, y), axis))
+    return Contraction(chain, x, y, *(Group(tuple(g)) for g in (batch, rows, columns, steps)))
+
+
+def _factors(chain: Chain) -> tuple[Expr, Expr] | None:
+    """The factors of what a reduction sums up; None where it does anything else."""
+    if chain.block.init is None or len(chain.stores) != 1 or not chain.reduced:
+        return None
+    (store,) = chain.stores
+    own, value = Load(store.buffer, store.indices), store.value
+    if not (isinstance(value, Apply) and value.fn == "add" and own in value.args):
+        return None
+    added = value.args[1] if value.args[0] == own else value.args[0]
+    if not (isinstance(added, Apply) and added.fn == "mul"):
+        return None
+    x, y = added.args
+    if any(isinstance(part, Load) and part.buffer == own.buffer for part in (*walk(x), *walk(y))):
+        return None
+    return x, y
+
+
+def _lies_side_by_side(chain: Chain, rest: Sequence[Chain], factor: Expr) -> bool:
+    """Whether neighbours along an axis that a factor depends on lie side by side in the result."""
+    last = rest[-1] if rest else chain
+    written = [a for a in last.accesses if a.is_write]
+    for axis, own in zip(chain.spatial, last.spatial, strict=True):
+        strides = [a.stride(own.var) for a in written]
+        if axis.extent != Const(1) and all(s is not None and s.number == 1 for s in strides):
+            return axis.var in variables(factor)
+    return False
+
+
+def _is_near(factors: Sequence[Expr], axis: Axis) -> bool:
+    """Whether a factor is read side by side along an axis."""
+    return any(lies_along(factor, axis) for factor in factors)
+
+
+def lies_along(factor: Expr, axis: Axis) -> bool:
+    """Whether neighbours along an axis lie side by side in everything that a factor reads along it."""
+    found = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
+    return bool(found) and all(_stride(load, axis.var) == 1 for load in found)
+
+
+def _stride(load: Load, var: Var) -> int | None:
+    """How far apart neighbours along an axis lie; None where that is not the same everywhere, or not known."""
+    total = polynomial(Const(0))
+    for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
+        total += polynomial(index) * polynomial(stride)
+    parts = total.split(var)
+    return None if parts is None else parts[0].number

@@ -1,0 +1,71 @@
+"""The rule for products of matrices, and for all that is one along some axes: convolutions, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.lowering.chain_axes import following, with_axes_redrawn
+from graphopt.lowering.chain_facts import is_follower
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.cuda.contraction import Contraction, Group, contraction_of
+from graphopt.lowering.cuda.product_tiles import Finish, ProductTiles, Where, finished_by
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.cuda.tile_shapes import Tile, tile_for
+from graphopt.lowering.expressions import Const, Expr, Load
+from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loops import Stmt, Store, seq
+
+
+def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+    """A product of matrices with what is done to each of its results, tile by tile."""
+    first = found[0]
+    if first.block.init is None or any(a.extent == Const(0) for a in first.axes):
+        return None
+    after, taken = followers(owner, found)
+    first, rest = with_axes_redrawn(first, after)
+    contraction = contraction_of(first, rest)
+    if contraction is None:
+        return None
+    tile = tile_for(contraction, owner.card)
+    if rest:
+        owner.gone.add(contraction.made)
+    finish = finished_by(first, rest)
+    if tile.splits == 1:
+        return ProductTiles(owner, contraction, tile, finish).kernel(), taken
+    return split_product(owner, contraction, tile, finish), taken
+
+
+def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Chain], int]:
+    """The blocks behind the first that do something to each of its elements, on its axes, and how many blocks these
+    are with it; none where others need these elements as well."""
+    first, rest = found[0], list[Chain]()
+    made = first.stores[0].buffer
+    for own in found[1:]:
+        chain = following(own, first)
+        if not is_follower(chain, first, owner.nest, own):
+            break
+        rest.append(chain)
+    others = (a.buffer for c in found[1 + len(rest) :] for a in c.accesses)
+    return ([], 1) if made in others else (rest, 1 + len(rest))
+
+
+def split_product(owner: DeviceScheduling, found: Contraction, tile: Tile, finish: Finish) -> Stmt:
+    """A product of few results and many steps: blocks share out the steps of a tile, and another kernel sums up what
+    they found, always in the same order."""
+    spatial = found.chain.spatial
+    shape = (Const(tile.splits), *(a.extent for a in spatial))
+    parts = owner.memory(found.made.name, shape, found.made.dtype)
+
+    def keep(where: Where, split: Expr, value: Load) -> Stmt:
+        return Store(parts, (split, *(where[a.var] for a in spatial)), value)
+
+    first = ProductTiles(owner, found, tile, keep).kernel()
+    total = Load(owner.local(found.made.name, (), found.made.dtype), ())
+
+    def result(element: Expr) -> Stmt:
+        where, part = Group(spatial).at(element, Const(0)), Loop(owner.var("s"), shape[0])
+        value = Load(parts, (part.var, *(where[a.var] for a in spatial)))
+        start = Store(total.buffer, (), Const(0.0, total.dtype))
+        return seq(start, wrapped([part], Store(total.buffer, (), total + value)), finish(where, Const(0), total))
+
+    return seq(first, owner.over_threads(Group(spatial).extent, result))

@@ -1,0 +1,85 @@
+"""How large the tiles of a product are on CUDA: what a block of threads computes, and what each of them has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from graphopt.ir.constants import BITS
+from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.lowering.cuda.contraction import Contraction
+
+OPEN: Final = 512
+"""What a size that is not known is taken to be."""
+TOGETHER: Final = 128
+"""Blocks that a card runs together, about: it is idle with fewer."""
+CHUNK: Final = 4
+"""Neighbours that a thread reads from shared memory at once."""
+PAD: Final = 4
+"""Elements between rows of a shared tile, so that threads that write a column meet different banks."""
+SIDES: Final = (8, 4)
+"""How many rows and columns of a tile a thread may have; fewer where the product has no more."""
+LONG: Final = 256
+"""Steps that are worth a kernel of their own, at least."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of threads computes ``rows`` by ``columns`` results, ``depth`` steps at a time; a thread ``down`` by
+    ``across`` of them. ``splits`` blocks share out the steps of each tile."""
+
+    rows: int
+    columns: int
+    depth: int
+    down: int
+    across: int
+    splits: int = 1
+
+    @property
+    def threads(self) -> int:
+        """How many threads a block has."""
+        return self.rows // self.down * (self.columns // self.across)
+
+
+def tile_for(found: Contraction, card: Card) -> Tile:
+    """The tile with which a product takes the least time, as far as a count of blocks and accesses tells."""
+    rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
+    batch = 1 if found.batch.known is None else max(found.batch.known, 1)
+    best = min(_tiles(rows, columns, card), key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
+    size = max(BITS[found.made.dtype] // 8, 4)
+    depth = max(CHUNK * best.threads // max(best.rows, best.columns), 8)
+    steps = found.steps.known
+    if steps is not None:
+        depth = min(depth, _power(steps))
+    while depth > 1 and (best.rows + best.columns + 2 * PAD) * depth * size > card.shared:
+        depth //= 2
+    blocks = -(-rows // best.rows) * -(-columns // best.columns) * batch
+    splits = 1
+    if steps is not None and None not in (found.rows.known, found.columns.known, found.batch.known):
+        splits = max(min(TOGETHER // blocks, steps // LONG), 1)
+    return Tile(best.rows, best.columns, depth, best.down, best.across, splits)
+
+
+def _tiles(rows: int, columns: int, card: Card) -> Iterator[Tile]:
+    """The tiles that a block of threads may have."""
+    down, across = (dict.fromkeys(min(n, _power(size)) for n in SIDES) for size in (rows, columns))
+    for d, a, (high, wide) in product(down, across, product((4, 8, 16), (8, 16, 32))):
+        if WARP <= high * wide <= card.threads:
+            yield Tile(high * d, wide * a, 1, d, a)
+
+
+def _cost(tile: Tile, rows: int, columns: int, batch: int) -> float:
+    """About how long a step takes on the card, in multiplications of a warp: the blocks that run together take as long
+    as one of them, and each reads its operands from memory that they share."""
+    blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * batch
+    multiplied = tile.rows * tile.columns / WARP
+    read = tile.threads / WARP * (tile.down + tile.across) / CHUNK * 2
+    fetched = (tile.rows + tile.columns) / WARP * 4
+    return max(blocks / TOGETHER, 1.0) * (max(multiplied, read) + 0.3 * read + fetched)
+
+
+def _power(size: int) -> int:
+    """The least power of two that is not below a size."""
+    return 1 << max(size - 1, 0).bit_length()
