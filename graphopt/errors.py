@@ -86,3 +86,13 @@ class ScheduleError(GraphoptError):
     """A step of a schedule that would change what a tensor program computes, or that names what is not there."""
 
     exit_code = 12
+
+
+class DeviceError(GraphoptError):
+    """A device that is not there, that cannot run what it is given, or that failed."""
+
+    exit_code = 13
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """More memory of a device is wanted than there is; the message says how much, and what would do."""

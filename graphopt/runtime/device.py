@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -26,12 +27,20 @@ ALIGNMENT: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resident:
-    """A row-major array in a device's memory; ``owner`` is what keeps it there, and what a caller is given."""
+    """A row-major array in a device's memory; ``owner`` is what keeps it there, and what a caller is given.
+
+    It is a copy where the caller's own is not row-major."""
 
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     owner: Any
+    is_copy: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return prod(self.shape) * self.dtype.itemsize
 
     @property
     def ndim(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +49,12 @@ def result_of(step: Host, result: Any, dtype: np.dtype[Any], shape: tuple[int, .
 
 def _title(step: Host) -> str:
     return f"{step.label or step.function}, which is run by Python,"
+
+
+def view_of(memory: Array, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Part of a row-major array's memory, from a byte on, as an array, without a copy."""
+    raw: Array = memory.reshape(-1).view(np.uint8)[start : start + prod(shape) * dtype.itemsize]
+    return raw.view(dtype).reshape(shape)
 
 
 def failure(call: Call | Launch, at: int, status: int) -> ExecutionError:

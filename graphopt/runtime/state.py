@@ -18,7 +18,7 @@ from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
 from graphopt.runtime.binding import Binder, Binding, no_memory
 from graphopt.runtime.dtypes import OBJECTS
-from graphopt.runtime.host import HostFunction, failure, perform, result_of
+from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Code, Host, Ref
@@ -262,9 +262,7 @@ class State:
             assert bound is not None
             memory, start = self._arenas[level], start + bound.places[root]
         assert memory is not None
-        size = prod(shape) * dtype.itemsize
-        raw: Array = memory.reshape(-1).view(np.uint8)[start : start + size]
-        return raw.view(dtype).reshape(shape)
+        return view_of(memory, start, shape, dtype)
 
 
 LARGE = 1 << 12

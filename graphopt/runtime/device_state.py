@@ -1,0 +1,363 @@
+"""A program's memory on a device, and how its steps are run there.
+
+Kernels and library calls run on the device; branches, loops and host steps on the host, which reads back what these
+need. What the program keeps on the device stays where it is from call to call, unless a larger one needs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import ExecutionError
+from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.device import ALIGNMENT, Device, Memory, Resident
+from graphopt.runtime.device_timing import Timing
+from graphopt.runtime.dtypes import OBJECTS
+from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
+from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
+from graphopt.runtime.library_calls import function_of
+from graphopt.runtime.signature import is_row_major
+from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.steps import Array, Bind, Code, Host, Launch, Library, Ref
+from graphopt.runtime.stretch import Stretch
+from graphopt.runtime.team import words
+
+
+class Rooms:
+    """Memory that a program keeps on a device, by what it is for: it stays where it is until more is needed."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._rooms: dict[tuple[str, int], tuple[int, Memory]] = {}
+
+    def has(self, kind: str, number: int) -> bool:
+        """Whether there is memory for this."""
+        return (kind, number) in self._rooms
+
+    def of(self, kind: str, number: int, size: int) -> int:
+        """The address of at least so many bytes; raises ``DeviceMemoryError``."""
+        key = kind, number
+        if key in self._rooms and self._rooms[key][0] < size:
+            del self._rooms[key]  # the old one goes first
+        if key not in self._rooms:
+            self._rooms[key] = size, self._device.allocate(size)
+        return self._rooms[key][1].address
+
+
+class DeviceState:
+    """The arguments, memory and arrays of a program's calls, one at a time. ``kernels`` are the device's functions by
+    number, ``constants`` the addresses of constants by buffer, ``dtypes`` numpy's types for elements by name."""
+
+    def __init__(
+        self,
+        code: Code,
+        layout: Layout,
+        binder: Binder,
+        device: Device,
+        kernels: Sequence[Any],
+        constants: Mapping[int, int],
+        functions: Mapping[str, HostFunction],
+        dtypes: Mapping[str, np.dtype[Any]],
+    ) -> None:
+        self._code, self._layout, self._binder, self._device = code, layout, binder, device
+        self._constants, self._functions, self._dtypes = constants, functions, dtypes
+        self._rooms = Rooms(device)
+        self._args, self._bases = words(len(layout.words)), words(binder.bases)
+        self._bound: list[Binding | None] = [None] * len(layout.levels)
+        self._needed = {w.root for w in layout.words}
+        self._runs = [self._prepared(at, step, kernels) for at, step in layout.launches.items()]
+        self._stretches: dict[int, Stretch] = {}
+        self._checked = [at for at, step in layout.launches.items() if isinstance(step, Launch) and step.messages]
+        self._status_words = [self._end_of(at) for at in self._checked]
+        self._host: dict[int, Any] = {}
+        self._residents: dict[int, Resident] = {}
+        self._is_resident = False
+        self._timing: Timing | None = None
+        self.symbols: Mapping[str, int] = {}
+        """All symbols that are known by now."""
+
+    # -- a call
+
+    def run(
+        self,
+        binding: Binding,
+        inputs: Sequence[Any],
+        own: Mapping[int, Resident],
+        is_resident: bool,
+        timing: Timing | None = None,
+    ) -> None:
+        """Run the program: ``own`` are arrays by buffer that outputs are to be in; where ``is_resident``, the others
+        are made for the caller. Raises ``ExecutionError`` where a step fails."""
+        self._is_resident, self._timing = is_resident, timing
+        self._residents.update(own)
+        self._bound = [None] * len(self._bound)
+        for port, value in zip(self._code.inputs, inputs, strict=True):
+            self._take(port.buffer, value)
+        self._know(0, binding)
+        self._run(self._layout.stages)
+        self._check()
+
+    def end(self) -> None:
+        """Let go of the call's arrays."""
+        self._host, self._residents, self._timing = {}, {}, None
+
+    def release(self) -> None:
+        """Give all memory back, and what was captured with its addresses."""
+        self._rooms, self._stretches = Rooms(self._device), {}
+
+    def _take(self, n: int, value: Any) -> None:
+        """Let an input be where kernels find it."""
+        if not isinstance(value, Resident):
+            self._host[n] = value
+            if n in self._needed:
+                self._put(n, value)
+            return
+        if value.address % ALIGNMENT:
+            size = prod(value.shape) * value.dtype.itemsize
+            address = self._rooms.of("buffer", n, size)
+            self._device.copy(value.address, address, size)
+            value = Resident(address, value.shape, value.dtype, value.owner)
+        self._residents[n] = value
+        self._bases[self._binder.slots[n]] = value.address
+
+    def _put(self, n: int, array: Array) -> None:
+        """Copy a buffer's array to the device, to memory of its own."""
+        address = self._rooms.of("buffer", n, array.nbytes)
+        self._device.upload(array, address)
+        self._bases[self._binder.slots[n]] = address
+
+    def _know(self, level: int, binding: Binding) -> None:
+        """Make memory and arguments of a level what they are with a binding."""
+        self._bases[1 + level] = self._rooms.of("arena", level, binding.arena_bytes)
+        for n, shape in binding.outputs.items():
+            if n not in self._residents:
+                self._residents[n] = self._output(n, shape)
+            self._bases[self._binder.slots[n]] = self._residents[n].address
+        self._bound[level] = binding
+        self.symbols = binding.symbols
+        self._fill()
+
+    def _fill(self) -> None:
+        """Make all arguments that are known what they are by now."""
+        for level, binding in zip(self._binder.levels, self._bound, strict=True):
+            if binding is not None:
+                self._args[level.words] = self._bases[level.bases] + binding.offsets
+        if self._checked:
+            self._args[self._status_words] = self._statuses() + 4 * np.arange(len(self._checked))
+
+    def _output(self, n: int, shape: tuple[int, ...]) -> Resident:
+        dtype = self._dtype(n)
+        if self._is_resident:
+            return self._device.empty(shape, dtype)
+        return Resident(self._rooms.of("buffer", n, prod(shape) * dtype.itemsize), shape, dtype, None)
+
+    # -- errors of kernels
+
+    def _statuses(self) -> int:
+        """The address of the words in which kernels say that they could not do their work; they are zero before."""
+        size = 4 * len(self._checked)
+        is_new = not self._rooms.has("status", 0)
+        address = self._rooms.of("status", 0, size)
+        if is_new:
+            self._device.clear(address, size)
+        return address
+
+    def _check(self) -> None:
+        """Raise ``ExecutionError`` where a kernel that ran could not do its work."""
+        if not self._checked:
+            return
+        found, address = np.empty(len(self._checked), np.int32), self._statuses()
+        self._device.download(address, found)
+        failed = np.flatnonzero(found)
+        if len(failed):
+            self._device.clear(address, found.nbytes)
+            at = self._checked[failed[0]]
+            step = self._layout.launches[at]
+            assert isinstance(step, Launch)
+            raise failure(step, at, int(found[failed[0]]))
+
+    # -- steps
+
+    def _prepared(self, at: int, step: Launch | Library, kernels: Sequence[Any]) -> Any:
+        first, end = self._layout.instructions[at][2], self._end_of(at)
+        if isinstance(step, Library):
+            return self._device.library(function_of(step), self._args[first:end])
+        end += 1 if step.messages else 0
+        args, grid = self._args[first:end], self._args[end : end + 3]
+        return self._device.kernel(kernels[step.kernel], step.block, step.shared, args, grid)
+
+    def _end_of(self, at: int) -> int:
+        """The number of the word after the arguments of a step."""
+        return self._layout.instructions[at][2] + len(self._layout.launches[at].args)
+
+    def _run(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            match stage:
+                case Native():
+                    self._stretch(stage)
+                case Pause(step=Host() as step):
+                    self._perform(step, stage.level)
+                case Pause(step=Bind() as step):
+                    self._bind(step, stage.level)
+                case Choice():
+                    self._run(stage.then if self._read(stage.step.condition).item() else stage.otherwise)
+                case Round():
+                    self._repeat(stage)
+
+    def _stretch(self, stage: Native) -> None:
+        if self._timing is not None:
+            for at in range(stage.begin, stage.end):
+                with self._timing.of(at):
+                    self._runs[at]()
+            return
+        found = self._stretches.get(stage.begin)
+        if found is None:
+            rows = self._layout.instructions
+            end = rows[stage.end][2] if stage.end < len(rows) else len(self._args)
+            found = Stretch(self._device, self._runs[stage.begin : stage.end], self._args[rows[stage.begin][2] : end])
+            self._stretches[stage.begin] = found
+        found.run()
+
+    def _repeat(self, stage: Round) -> None:
+        step, done = stage.step, 0
+        limit = None if step.count is None else self._limit(step.count)
+        while True:
+            self._write(step.counter, np.array(done, np.int64))
+            if limit is not None and done >= limit:
+                return
+            if step.condition is not None and not self._read(step.condition).item():
+                return
+            self._run(stage.body)
+            done += 1
+
+    def _limit(self, count: Any) -> int:
+        if not isinstance(count, Ref):
+            return evaluate(count, self.symbols)
+        whole = self._read(count.buffer).reshape(-1)
+        return int(whole[evaluate(count.offset, self.symbols) // whole.itemsize])
+
+    def _bind(self, step: Bind, level: int | None) -> None:
+        values = [int(v) for v in self._read(step.buffer).reshape(-1)[: len(step.symbols)]]
+        self._open(level, dict(zip(step.symbols, values, strict=True)))
+
+    def _open(self, level: int | None, found: Mapping[str, int]) -> None:
+        """Bind the symbols of a level."""
+        if level is None:
+            return
+        for symbol, value in found.items():
+            if value < 0:
+                raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
+        places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
+        for n in self._binder.levels[level].outputs:
+            self._residents.pop(n, None)
+        self._know(level, self._binder.bind(level, {**self.symbols, **found}, places))
+
+    def _perform(self, step: Host, level: int | None) -> None:
+        if self._timing is not None:
+            with self._timing.of(step):
+                self._call(step, level)
+        else:
+            self._call(step, level)
+
+    def _call(self, step: Host, level: int | None) -> None:
+        given = [None if n is None else self._read(n) for n in step.inputs]
+        filled = []
+        if step.fills:
+            filled = [np.empty(self._binder.shape(n, self.symbols), self._dtype(n)) for n in step.outputs]
+        results = perform(step, self._functions[step.function], given, filled)
+        if step.binds:
+            self._open(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
+        for n, result in zip(step.outputs, results, strict=True):
+            self._receive(step, n, result, given)
+
+    def _receive(self, step: Host, n: int, result: Any, given: Sequence[Any]) -> None:
+        """Put one result of a host step where it belongs."""
+        buffer = self._code.buffers[n]
+        if buffer.dtype == "object":
+            self._host[n] = result
+            return
+        shape = None if buffer.shape is None else self._binder.shape(n, self.symbols)
+        array = result_of(step, result, self._dtype(n), shape)
+        if buffer.place != "host":
+            self._write(n, array)
+            return
+        shared = any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
+        self._host[n] = array = array.copy(order="C") if shared or not array.flags.c_contiguous else array
+        if n in self._needed:
+            self._put(n, array)
+            self._fill()
+
+    # -- memory
+
+    def _dtype(self, n: int) -> np.dtype[Any]:
+        return self._dtypes[self._code.buffers[n].dtype]
+
+    def on_host(self, n: int) -> Any:
+        """What the host has of a buffer: its array, where it was the host that made it; else None."""
+        root = self._layout.roots[n]
+        buffer = self._code.buffers[root]
+        memory = self._code.constants[root] if buffer.place == "constant" else self._host.get(root)
+        if n == root or memory is None:
+            return memory
+        start = evaluate(self._layout.shifts[n], self.symbols)
+        return view_of(memory, start, self._binder.shape(n, self.symbols), self._dtype(n))
+
+    def on_device(self, n: int) -> Resident:
+        """Where a buffer is on the device, if it is there."""
+        root, address = self._layout.roots[n], evaluate(self._layout.shifts[n], self.symbols)
+        place = self._code.buffers[root].place
+        if place == "constant":
+            address += self._constants[root]
+        elif place == "arena":
+            level = self._layout.ages[root]
+            bound = self._bound[level]
+            assert bound is not None
+            address += int(self._bases[1 + level]) + bound.places[root]
+        else:
+            address += int(self._bases[self._binder.slots[root]])
+        shape = self.shape(n)
+        return Resident(address, shape, self._dtype(n), None)
+
+    def shape(self, n: int) -> tuple[int, ...]:
+        """The shape that a buffer has in this call."""
+        if self._code.buffers[n].shape is None:
+            shape: tuple[int, ...] = self._residents.get(n, self._host.get(n)).shape  # type: ignore[union-attr]
+            return shape
+        return self._binder.shape(n, self.symbols)
+
+    def given(self, n: int, taken: Iterable[Any]) -> Resident | None:
+        """The array that a buffer is in, where it was made for the caller and is not among those taken."""
+        found = self._residents.get(n) if self._code.buffers[n].place == "output" else None
+        is_free = found is not None and found.owner is not None and not any(found.owner is t for t in taken)
+        return found if is_free else None
+
+    def deliver(self, n: int, target: Array | Resident) -> None:
+        """Copy a buffer to a caller's array, unless that is where it is."""
+        found = self.on_host(n)
+        if isinstance(target, Resident):
+            if found is not None:
+                self._device.upload(np.ascontiguousarray(found), target.address)
+            elif (source := self.on_device(n)).address != target.address:
+                self._device.copy(source.address, target.address, source.nbytes)
+        elif found is not None or not is_row_major(target):
+            target[...] = self._read(n)
+        else:
+            self._device.download(self.on_device(n).address, target)
+
+    def _read(self, n: int) -> Any:
+        """A buffer's array on the host."""
+        found = self.on_host(n)
+        if found is not None or self._code.buffers[n].dtype in OBJECTS:
+            return found
+        self._check()
+        place = self.on_device(n)
+        array = np.empty(place.shape, place.dtype)
+        self._device.download(place.address, array)
+        return array
+
+    def _write(self, n: int, array: Array) -> None:
+        self._device.upload(np.ascontiguousarray(array), self.on_device(n).address)
