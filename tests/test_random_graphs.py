@@ -24,7 +24,8 @@ from graphopt.ir.types import TensorType, substitute
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.rule import Soundness
 from graphopt.target import TARGETS
-from tests.random_graphs import SPECIAL, random_graph
+from tests.random_graphs import random_graph
+from tests.recipes.maker import SPECIAL
 
 SEED = st.integers(0, 10**9)
 TARGET = st.sampled_from(sorted(name for name, t in TARGETS.items() if t.makes_models))
