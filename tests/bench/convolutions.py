@@ -5,8 +5,9 @@
 For each layer, of a model whose image has open sizes and of one whose sizes are known: what the convolution's kernel
 reaches of the multiply-adds that this machine does at most, measured in the same run, how many times as fast as ONNX
 Runtime the whole model is, and the largest error as a multiple of what is allowed; then, for known sizes, how many
-times as fast as OpenVINO it is, and what computes it. Minimal filtering (Winograd) counts the operations that it does,
-not those that it saves. The engines take turns, and the best of each counts.
+times as fast as OpenVINO it is, and what computes it (for open and for known sizes where the two differ). Minimal
+filtering (Winograd) counts the operations that it does, not those that it saves. All models take and give plain images,
+so that engines pay for bringing them into their layouts. The engines take turns, and the best of each counts.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from onnx import helper
 
 import graphopt
 from graphopt import ceilings
+from graphopt.runtime.profile import Row
 from graphopt.tolerance import error
 from tests.bench.models import model
 from tests.bench.turns import Table, arguments, burst, keep_to_cores, least, onnxruntime_call, openvino_call
 
-TABLE = Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:24")
+TABLE = Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,15 @@ LAYERS = (
 )
 
 
-def kernel_seconds(program: Any, feeds: dict[str, Any]) -> float:
-    """Seconds of the kernel that does most, in one call."""
-    return float(max(program.profile(feeds), key=lambda row: row.flops).seconds)
+def main_kernel(program: Any, feeds: dict[str, Any]) -> Row:
+    """The kernel that does most, in one call."""
+    return max(program.profile(feeds), key=lambda row: row.flops)
+
+
+def operation_seconds(program: Any, feeds: dict[str, Any]) -> float:
+    """Seconds that the kernel that does most takes for one of its operations."""
+    row = main_kernel(program, feeds)
+    return row.seconds / row.flops
 
 
 def measured(layer: Layer, threads: int) -> str:
@@ -95,18 +103,18 @@ def measured(layer: Layer, threads: int) -> str:
     theirs, want = onnxruntime_call(files[1], feeds, threads)
     outs = [program(feeds) for program in programs]
     errors = [float(error(want["y"], out["y"])) for out in outs]
-    main = max(programs[1].profile(feeds), key=lambda row: row.flops)
     calls = [partial(program, feeds, out=out) for program, out in zip(programs, outs, strict=True)]
     other = openvino_call(files[1], feeds, threads)
-    operation, *seconds = least(
+    peak, *seconds = least(
         lambda: 1 / ceilings.peak(threads),
-        *(partial(kernel_seconds, program, feeds) for program in programs),
+        *(partial(operation_seconds, program, feeds) for program in programs),
         *(partial(burst, call) for call in (*calls, theirs, other) if call is not None),
     )
-    kernels, spent, ort, rest = seconds[:2], seconds[2:4], seconds[4], seconds[5:]
-    shares = [main.flops * operation / s for s in kernels]
+    spent, ort, rest = seconds[2:4], seconds[4], seconds[5:]
+    shares = [peak / operation for operation in seconds[:2]]
     beside = [*(ort / s for s in spent), *errors, rest[0] / spent[1] if rest else nan]
-    return TABLE.line(layer.name, *shares, *beside, main.label.replace("graphopt::", "").rjust(24))
+    labels = dict.fromkeys(main_kernel(p, feeds).label.replace("graphopt::", "") for p in programs)
+    return TABLE.line(layer.name, *shares, *beside, "  " + ", ".join(labels))
 
 
 def main() -> None:
