@@ -21,11 +21,20 @@ import numpy as np
 from onnx import helper
 
 import graphopt
-from graphopt import ceilings
 from graphopt.runtime.profile import Row
 from graphopt.tolerance import error
 from tests.bench.models import model
-from tests.bench.turns import Table, arguments, burst, keep_to_cores, least, onnxruntime_call, openvino_call
+from tests.bench.turns import (
+    Table,
+    Timer,
+    arguments,
+    burst,
+    keep_to_cores,
+    least,
+    onnxruntime_call,
+    openvino_call,
+    operation_timer,
+)
 
 TABLE = Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
 
@@ -96,7 +105,7 @@ def operation_seconds(program: Any, feeds: dict[str, Any]) -> float:
     return row.seconds / row.flops
 
 
-def measured(layer: Layer, threads: int) -> str:
+def measured(layer: Layer, threads: int, limit: Timer) -> str:
     """A line of the table."""
     files, feeds = [layer.model(is_open) for is_open in (True, False)], layer.feeds
     programs = [graphopt.compile(file, threads=threads) for file in files]
@@ -106,7 +115,7 @@ def measured(layer: Layer, threads: int) -> str:
     calls = [partial(program, feeds, out=out) for program, out in zip(programs, outs, strict=True)]
     other = openvino_call(files[1], feeds, threads)
     peak, *seconds = least(
-        lambda: 1 / ceilings.peak(threads),
+        limit,
         *(partial(operation_seconds, program, feeds) for program in programs),
         *(partial(burst, call) for call in (*calls, theirs, other) if call is not None),
     )
@@ -122,9 +131,10 @@ def main() -> None:
     keep_to_cores(given.threads)
     print(f"{'':28}{'share of the peak':>18}{'times ORT':>18}{'error':>18}{'times':>10}")
     print(TABLE.heading)
+    limit = operation_timer(given.threads)
     for layer in LAYERS:
         if not given.names or any(part in layer.name for part in given.names):
-            print(measured(layer, given.threads), flush=True)
+            print(measured(layer, given.threads, limit), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,21 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt import ceilings
 from graphopt.runtime import libraries
 from graphopt.tolerance import error
 from tests.bench.models import single
-from tests.bench.turns import Call, Table, arguments, burst, keep_to_cores, least, onnxruntime_call, sides
+from tests.bench.turns import (
+    Call,
+    Table,
+    Timer,
+    arguments,
+    burst,
+    keep_to_cores,
+    least,
+    onnxruntime_call,
+    operation_timer,
+    sides,
+)
 
 CUBES = [(n, n, n) for n in (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)]
 BERT = [(m, k, n) for m in (8, 32, 128) for k, n in ((768, 768), (768, 3072), (3072, 768))]
@@ -39,12 +49,11 @@ def library(x: Any, w: Any, out: Any) -> Call:
     function = libraries.blas().scipy_cblas_sgemm64_
     word, real, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
     function.argtypes = [ctypes.c_int] * 3 + [word] * 3 + [real, place, word, place, word, real, place, word]
-    return lambda: function(
-        101, 111, 111, m, n, k, 1.0, x.ctypes.data, k, w.ctypes.data, n, 0.0, out.ctypes.data, n
-    )  # fmt: skip
+    at = [a.ctypes.data_as(place) for a in (x, w, out)]  # pointers that keep their arrays
+    return lambda: function(101, 111, 111, m, n, k, 1.0, at[0], k, at[1], n, 0.0, at[2], n)
 
 
-def row(m: int, k: int, n: int, threads: int) -> str:
+def row(m: int, k: int, n: int, threads: int, limit: Timer) -> str:
     """A line of the table."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
@@ -56,7 +65,7 @@ def row(m: int, k: int, n: int, threads: int) -> str:
         out = program(feeds)
         errors.append(float(error(exact, out["y"])))
         calls += [partial(program, feeds, out=out), onnxruntime_call(made, feeds, threads)[0]]
-    operation, *times = least(lambda: 1 / ceilings.peak(threads), *(partial(burst, call) for call in calls))
+    operation, *times = least(limit, *(partial(burst, call) for call in calls))
     blas, constant, its, given, theirs = (2 * m * k * n * operation / t for t in times)
     ours = (constant, its, constant / its, errors[0], given, theirs, given / theirs, errors[1])
     return TABLE.line(f"{m} x {k} x {n}", 1 / operation / 1e9, *ours, blas)
@@ -66,8 +75,9 @@ def main() -> None:
     given = arguments(__doc__, "rows x products of a sum x columns, as in 128x768x3072", "SIZES").parse_args()
     keep_to_cores(given.threads)
     print(TABLE.heading)
+    limit = operation_timer(given.threads)
     for m, k, n in [sides(s) for s in given.names] or CUBES + BERT + THIN:
-        print(row(m, k, n, given.threads), flush=True)
+        print(row(m, k, n, given.threads, limit), flush=True)
 
 
 if __name__ == "__main__":

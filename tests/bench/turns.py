@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import ceilings
+
 ROUNDS, SECONDS = 7, 0.02
 """How often each call has its turn, and how long a turn is."""
 
@@ -44,6 +46,19 @@ def least(*timers: Timer, rounds: int = ROUNDS) -> list[float]:
 def fastest(*calls: Call, rounds: int = ROUNDS) -> list[float]:
     """Seconds of the fastest call of each, of bursts that take turns."""
     return least(*(partial(burst, call) for call in calls), rounds=rounds)
+
+
+def operation_timer(threads: int) -> Timer:
+    """What says how many seconds a multiplication or an addition of float32 takes this machine at the least: of all
+    times that it was asked, so that a moment at which others were busy lowers no limit."""
+    best = math.inf
+
+    def timer() -> float:
+        nonlocal best
+        best = min(best, 1 / ceilings.peak(threads))
+        return best
+
+    return timer
 
 
 def raced(program: Any, feeds: Mapping[str, Any], out: Mapping[str, Any], other: Call) -> list[float]:

@@ -17,14 +17,23 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt import ceilings
 from graphopt.ir import onnx_io
 from graphopt.ir.blocked import blocked, packed, unblocked
 from graphopt.ir.winograd import transformed
 from graphopt.optimize import optimize_graph
 from graphopt.target import CPU
 from tests.bench.models import single
-from tests.bench.turns import Table, arguments, burst, keep_to_cores, least, onnxruntime_call, sides
+from tests.bench.turns import (
+    Table,
+    Timer,
+    arguments,
+    burst,
+    keep_to_cores,
+    least,
+    onnxruntime_call,
+    operation_timer,
+    sides,
+)
 
 LAYERS = (
     "224x64x64", "112x64x128", "112x128x128", "56x64x64", "56x128x256", "56x256x256", "56x64x192", "28x128x128",
@@ -43,11 +52,12 @@ def main() -> None:
     given = arguments(__doc__, "pixels along each side x channels in x channels out", "LAYER").parse_args()
     keep_to_cores(given.threads)
     print(TABLE.heading)
+    limit = operation_timer(given.threads)
     for layer in given.names or LAYERS:
-        print(row(layer, given.threads), flush=True)
+        print(row(layer, given.threads, limit), flush=True)
 
 
-def row(layer: str, threads: int) -> str:
+def row(layer: str, threads: int, limit: Timer) -> str:
     """A line of the table."""
     side, deep, wide = sides(layer)
     random = np.random.default_rng(0)
@@ -65,9 +75,7 @@ def row(layer: str, threads: int) -> str:
         out = program(feeds)
         errors.append((np.abs(unblocked(out["y"])[:, :wide] - want) / size).max() * 2**24)
         calls.append(partial(program, feeds, out=out))
-    operation, ort, *times = least(
-        lambda: 1 / ceilings.peak(threads), *(partial(burst, call) for call in (theirs, *calls))
-    )
+    operation, ort, *times = least(limit, *(partial(burst, call) for call in (theirs, *calls)))
     share = 2 * x.size * wide * 9 * operation / times[0]
     figures = [figure for t, e in zip(times, errors, strict=True) for figure in (ort / t, e)]
     return TABLE.line(layer, ort * 1e6, figures[0], share, *figures[1:], taken(plain).rjust(32))
