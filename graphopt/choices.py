@@ -202,10 +202,10 @@ def _of_nests(graph: Graph, model: CostModel) -> Iterator[Choice]:
     for found in group(graph, facts, lowered, needed(graph, lowered)):
         if len(found.members) > 1:
             yield _fusion(graph, found, facts, model)
-        yield from _product(graph, found, facts)
+        yield from _product(graph, found, facts, model.target)
 
 
-def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact]) -> Iterator[Choice]:
+def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target) -> Iterator[Choice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
     written = write(graph, facts, found)
     reads = zip(written.nest.buffers, written.inputs, strict=False)
@@ -215,9 +215,8 @@ def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact]) -> Iterato
     product = None if parts is None else called_product(parts, nest)
     if product is not None:
         what = "+".join(m.node.op for m in found.members)
-        first, *others = sorted(
-            (Alternative(what, name, seconds) for name, seconds in ways(product).items()), key=lambda w: w.seconds
-        )
+        seconds = ways(product, target.prices.products)
+        first, *others = sorted((Alternative(what, *way) for way in seconds.items()), key=lambda w: w.seconds)
         yield Choice("product", name_of(graph, found.sink.node, 0), first, tuple(others))
 
 

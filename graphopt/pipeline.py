@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
 from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.lowering.cuda.options import ON_DEVICE
+from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
@@ -98,7 +99,10 @@ def _options(settings: Settings) -> Options:
     """How the graph is lowered."""
     if settings.pipeline is not None:
         return settings.pipeline.options
-    return ON_DEVICE if settings.target.device == "cuda" else BY_RULE
+    if settings.target.device == "cuda":
+        return ON_DEVICE
+    prices = priced(settings.target, settings.costs).target.prices.products
+    return replace(BY_RULE, schedule=partial(scheduled, prices=prices))
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:

@@ -74,8 +74,9 @@ def place_of(model: Any, settings: Settings) -> Place | None:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
     dims = sorted((name, int(n)) for name, n in settings.dims.items())
-    prices = digest(settings.costs) if settings.optimize else ""
-    options = repr((settings.optimize, _in_order(settings.target), shapes, dims, prices, settings.policy))
+    options = repr(
+        (settings.optimize, _in_order(settings.target), shapes, dims, digest(settings.costs), settings.policy)
+    )
     name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
     return Place(cache.folder("programs") / name, model, stamp)
 

@@ -8,19 +8,20 @@ from dataclasses import replace
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.convolution_tiles import convolution_of
 from graphopt.lowering.expressions import Expr, Var
-from graphopt.lowering.library import called_product, pieces
+from graphopt.lowering.library import Functions, called_product, fastest, pieces
 from graphopt.lowering.loops import Range, Stmt, seq
 from graphopt.lowering.pieces import finished, in_pieces, loops_over
 from graphopt.lowering.scheduling import Scheduling
 
 
-def called(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
-    """A product by the library, in pieces that can be shared out, each followed by what is done to its elements."""
+def called(owner: Scheduling, found: Sequence[Chain], prices: Functions) -> Stmt | None:
+    """A product by the function that takes the least by its price, in pieces that can be shared out, each followed by
+    what is done to its elements; None where it is worth no call."""
     first, rest = found[0], found[1:]
     product = called_product(found, owner.nest)
     if product is None or convolution_of(first, rest) is not None:
         return None
-    made = first.stores[0].buffer
+    name, made = fastest(product, prices), first.stores[0].buffer
     target = made
     if rest:  # the library writes where the result will stand, if that is of the same kind
         store = rest[0].stores[0]
@@ -29,7 +30,7 @@ def called(owner: Scheduling, found: Sequence[Chain]) -> Stmt | None:
             owner.gone.add(made)
 
     def piece(values: Mapping[Var, Expr], rows: Range, columns: Range) -> Stmt:
-        call = product.call(target, rows, columns, values)
+        call = product.call(name, target, rows, columns, values)
         if not rest:
             return call
         loops, parts = loops_over(owner, rows, columns), {product.m: rows, product.n: columns}

@@ -42,6 +42,7 @@ from graphopt.lowering.element_loops import element_loops
 from graphopt.lowering.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.finishing import finished
 from graphopt.lowering.integer_schedules import multiplied
+from graphopt.lowering.library import Functions
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Nest,
@@ -52,26 +53,32 @@ from graphopt.lowering.loops import (
 from graphopt.lowering.register_tiles import dots, tiled
 from graphopt.lowering.scheduling import Scheduling
 from graphopt.lowering.sliding import Row, Sliding, sliding
+from graphopt.target import CPU
 
 ROW_BYTES: Final = 1 << 17
 """What may lie on the stack for a row."""
 
 
-def scheduled(nest: Nest) -> Nest:
-    """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row."""
+def scheduled(nest: Nest, prices: Functions = CPU.prices.products) -> Nest:
+    """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row.
+    ``prices`` say which function computes a product."""
     found = chains(nest)
     if found is None:
         return finished(nest)
     if any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
         return nest
-    return _Scheduler(nest).scheduled(found)
+    return _Scheduler(nest, prices).scheduled(found)
 
 
 class _Scheduler(Scheduling):
     """Schedules one nest by the first of the rules that fits."""
 
+    def __init__(self, nest: Nest, prices: Functions) -> None:
+        super().__init__(nest)
+        self.prices = prices
+
     def scheduled(self, found: Sequence[Chain]) -> Nest:
-        body = called(self, found) or multiplied(self, found) or self.tiles(found)
+        body = called(self, found, self.prices) or multiplied(self, found) or self.tiles(found)
         if body is None:
             found = self.merged(found)
             body = self.rows(found) or seq(*(self.alone(c) for c in found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels import host
@@ -15,7 +16,7 @@ from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops import Axis, Buffer, Invoke, Nest, Range, Region
 from graphopt.lowering.pieces import BY_LIBRARY, BY_PANELS, wanted
-from graphopt.target import CPU
+from graphopt.target import CPU, ProductPrices
 
 SMALLEST = 1 << 15
 """Multiplications below which a call of the library costs more than it gains."""
@@ -75,15 +76,15 @@ class Product:
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
 
-    def call(self, target: Buffer, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Invoke:
-        """The call that computes some rows and columns of ``target``."""
+    def call(self, name: str, target: Buffer, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Invoke:
+        """The call of a function (``ways``) that computes some rows and columns of ``target``."""
         values = {**rest, **{a.var: Const(0) for a in (self.m, self.n, self.k, *self.units)}}
         steps = Range(Const(0), self.k.extent)
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
         ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         sizes = (rows.extent, columns.extent, self.k.extent)
-        return Invoke(f"{fastest(self)}_{ways}_{target.dtype}", (c, a, b, *sizes))
+        return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
 
 
 def product_of(chain: Chain) -> Product | None:
@@ -190,29 +191,34 @@ def is_worth_a_call(product: Product) -> bool:
 # ------------------------------------------------------------------ ours or the library's
 
 
-def fastest(product: Product) -> str:
+Functions: TypeAlias = Mapping[str, ProductPrices]
+"""What functions that compute products take, by their names."""
+
+
+def fastest(product: Product, prices: Functions = CPU.prices.products) -> str:
     """The function that computes a product fastest: ``gemm`` of the library, or our own ``product``."""
-    seconds = ways(product)
+    seconds = ways(product, prices)
     return min(seconds, key=seconds.__getitem__)
 
 
-def ways(product: Product) -> dict[str, float]:
+def ways(product: Product, prices: Functions = CPU.prices.products) -> dict[str, float]:
     """Modelled seconds that one product of matrices takes, by function that can compute it; what is not known of its
-    sizes is taken to be moderate."""
+    sizes is taken to be moderate, and a price that is not among ``prices`` to be that of the target ``cpu``."""
+    prices = {**CPU.prices.products, **prices}
     m, n, k = (OPEN if (size := known(a)) is None else size for a in (product.m, product.n, product.k))
     if isinstance(product.b, Panels):
-        return {"product": _seconds("product", m, n, k, product.c.load.dtype, m * k)}
+        return {"product": _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
     own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
     others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n
     return {
-        "product": _seconds("product", m, n, k, product.c.load.dtype, own),
-        "gemm": _seconds("gemm", m, n, k, product.c.load.dtype, others),
+        "product": _seconds(prices["product"], m, n, k, product.c.load.dtype, own),
+        "gemm": _seconds(prices["gemm"], m, n, k, product.c.load.dtype, others),
     }
 
 
-def _seconds(name: str, m: int, n: int, k: int, dtype: str, moved: int) -> float:
+def _seconds(prices: ProductPrices, m: int, n: int, k: int, dtype: str, moved: int) -> float:
     """What a function takes that arranges so many elements of operands anew."""
-    prices, width = CPU.prices.products[name], BITS[dtype] / BITS["float32"]
+    width = BITS[dtype] / BITS["float32"]
     return prices.call + width * (prices.step * m * n * k + prices.moved[k * n > near(dtype)] * moved)
 
 

@@ -1,11 +1,14 @@
 """Products of matrices go to the function that takes the least by the target's prices, and that is said."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.choices import choices
+from graphopt.compilation import Settings
 from graphopt.lowering import compute as te
 from graphopt.lowering.chains import chains
 from graphopt.lowering.compute import compute, nest, placeholder
@@ -14,6 +17,8 @@ from graphopt.lowering.expressions import Const, Expr, Var
 from graphopt.lowering.library import Product, called_product, fastest, ways
 from graphopt.lowering.loops import Invoke, Nest, statements
 from graphopt.lowering.weights import laid_out
+from graphopt.pipeline import linked_for
+from graphopt.target import CPU, ProductPrices
 
 
 def nest_of(m: Expr, k: Expr, n: Expr, form: str = "nn", dtype: str = "float32") -> Nest:
@@ -56,6 +61,21 @@ def test_what_is_measured_decides():
     assert [chosen(n, n, n) for n in (32, 64, 128, 256, 1024)] == ["gemm", "gemm", "product", "product", "gemm"]
     assert chosen(64, 64, 64, "nt") == "product"  # the library arranges what is transposed, however small
     assert chosen(128, 64, 128, "nt") == "product"
+
+
+def test_prices_of_the_target_decide():
+    written = nest_of(Const(256), Const(256), Const(256))
+    dear = {name: ProductPrices(price.call, 2 * price.step, price.moved) for name, price in CPU.prices.products.items()}
+    for name, other in (("gemm", "product"), ("product", "gemm")):
+        prices = {other: dear[other]}
+        assert fastest(product_of(written), prices) == name
+        body = scheduled(written, prices).body
+        assert {s.intrinsic for s in statements(body) if isinstance(s, Invoke)} == {f"{name}_nn_float32"}
+        target = replace(CPU, prices=replace(CPU.prices, products=prices))
+        settings = Settings(target=target, optimize=False)
+        assert f"{name}_nn_float32" in str([p.nest for p in linked_for(model(constant=False), settings).parts])
+        (told,) = (c for c in choices(model(constant=False), target) if c.kind == "product")
+        assert told.chosen.how == name
 
 
 def test_more_work_takes_longer_and_wider_elements_too():
