@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from graphopt.progress import Listener
 from graphopt.target import CPU, Target
@@ -33,6 +33,8 @@ class Settings:
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
     costs: str | Path = "auto"
     """The prices to go by: ``graphopt.calibration.table.priced``."""
+    dispatch: Literal["auto", "library", "own"] = "auto"
+    """Who computes products on a device: ``graphopt.lowering.cuda.dispatch``."""
     policy: str = "reals"
     """The weakest class of rules that rewrite the model: ``graphopt.optimize.soundness``."""
 

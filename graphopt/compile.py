@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -59,9 +59,11 @@ def compile(
     pipeline: str | Pipeline | None = None,
     schedules: Mapping[str, ByHand] | None = None,
     costs: str | Path = "auto",
+    dispatch: Literal["auto", "library", "own"] = "auto",
     listener: Listener | None = None,
 ) -> CompiledModel:
-    """A function of the model's inputs that runs it on this machine's processor.
+    """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
+    GPU.
 
     ``model`` is a path, bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``Graph`` or a ``Module``; it is not
     changed. ``threads`` run it. A node that is left to the reference evaluator is a warning, and with ``strict`` a
@@ -75,7 +77,8 @@ def compile(
     ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled
     it (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
     prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
-    ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them.
+    ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them. ``dispatch`` says who
+    computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels.
     """
     place = target_named(target) if isinstance(target, str) else target
     if isinstance(pipeline, str):
@@ -96,6 +99,7 @@ def compile(
         pipeline,
         schedules or {},
         costs,
+        dispatch,
         policy,
     )
     is_kept = cache and pipeline is None and not schedules

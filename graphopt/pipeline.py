@@ -21,7 +21,8 @@ from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
 from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.kernels.compile import Compiling, native_driver
-from graphopt.lowering.cuda.options import ON_DEVICE
+from graphopt.lowering.cuda.card import CARD
+from graphopt.lowering.cuda.options import on
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, link
@@ -99,9 +100,9 @@ def _options(settings: Settings) -> Options:
     """How the graph is lowered."""
     if settings.pipeline is not None:
         return settings.pipeline.options
-    if settings.target.device == "cuda":
-        return ON_DEVICE
     prices = priced(settings.target, settings.costs).target.prices.products
+    if settings.target.device == "cuda":
+        return on(CARD, prices, settings.dispatch)
     return replace(BY_RULE, schedule=partial(scheduled, prices=prices))
 
 

@@ -436,6 +436,11 @@ CUDA = Target(
         cache=50e6,
         processors=132,
         free=ops("Reshape Flatten Squeeze Unsqueeze Identity"),
+        # the same data sheet: cuBLAS at 85 % of it, our own kernels at 60 % of that
+        products={
+            "gemm": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
+            "product": ProductPrices(call=2e-6, step=2 / (0.60 * 0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
+        },
     ),
     ops={"": None, "com.microsoft": CPU.ops["com.microsoft"], "graphopt": frozenset()},
     tags=frozenset({"cuda"}),

@@ -202,7 +202,7 @@ def show_model(
     if loops is not None and loops in linked.nests:
         print(f"# before it is scheduled\n{show(linked.nests[loops])}\n# as it runs")
     for part in found:
-        print(show(part.nest) if source is None else part.emitted.kernel.source)
+        print(show(part.nest) if source is None else part.source)
 
 
 def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
@@ -327,8 +327,8 @@ def show_parts(parts: Sequence[Part]) -> None:
     """A line for each call; nodes, of which there may be many, come last."""
     from graphopt.cli import printable
 
-    kernels: dict[Any, int] = {}
+    kernels: dict[str, int] = {}
     print("call  kernel  nodes")
     for number, part in enumerate(parts):
-        kernel = f"k{kernels.setdefault(part.emitted.kernel, len(kernels))}"
+        kernel = f"k{kernels.setdefault(part.source, len(kernels))}"
         print(f"{number:<4}  {kernel:<6}  {printable(', '.join(part.nodes))}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd, prod
 from typing import TypeAlias
 
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
@@ -143,6 +144,18 @@ def _polynomial(expr: Expr, bounds: _Bounds) -> Polynomial:
     return Polynomial({(atom,): 1})
 
 
+def multiple(product: Product, times: int) -> int:
+    """A number of which so many times a product is a multiple, whatever its variables are."""
+    return abs(times) * prod(map(_factor, product))
+
+
+def _factor(atom: Expr) -> int:
+    if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
+        terms = polynomial(atom.args[0]).terms
+        return gcd(int(atom.args[1].value), *(multiple(p, t) for p, t in terms.items()))
+    return 1
+
+
 def _floor(number: Expr, divisor: Expr, bounds: _Bounds) -> Expr:
     """The quotient as an atom: ``a // b // c`` is ``a // (b * c)``, where c is a number or a product of sizes."""
     terms = polynomial(divisor, bounds).terms
@@ -172,6 +185,12 @@ def _divided(fn: str, p: Polynomial, n: int, bounds: _Bounds) -> Polynomial:
     """``p // n`` or ``p % n``: what is a multiple of n comes out, and what is below it vanishes."""
     whole = Polynomial({product: t // n for product, t in p.terms.items() if t % n == 0})
     rest = Polynomial({product: t for product, t in p.terms.items() if t % n})
+    step = gcd(n, *(t for product, t in rest.terms.items() if product))
+    within = rest.terms.get((), 0)
+    if 0 < within < step:  # of numbers that are so far apart all have the same place between them
+        rest += Polynomial({(): -within})
+        found = _divided(fn, rest, n, bounds)
+        return found + (whole if fn == "floordiv" else Polynomial({(): within}))
     low, high = _range(rest, bounds)
     if low is not None and high is not None and low >= 0 and high < n:
         return whole if fn == "floordiv" else rest

@@ -51,6 +51,7 @@ from graphopt.lowering.loops import (
 )
 from graphopt.lowering.occurrences import eager, private
 from graphopt.lowering.places import Place
+from graphopt.lowering.script_print import show_expr
 from graphopt.lowering.spelling import Speller
 from graphopt.lowering.texts import ATOM, Lanes, Text
 from graphopt.lowering.vector_loops import VectorLoops
@@ -99,6 +100,32 @@ class Launchable:
     shared: int
 
 
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A call of a library's function: ``places`` are the addresses of operands, each a buffer and the number of the
+    element in it; then ``sizes``, expressions over the nest's sizes, in the order that the function takes them
+    (``runtime.library_calls``), and what else it is told."""
+
+    name: str
+    places: tuple[tuple[Buffer, Expr], ...]
+    sizes: tuple[Expr, ...]
+    attributes: tuple[tuple[str, bool | str], ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers that it reads and writes."""
+        return tuple(dict.fromkeys(buffer for buffer, _ in self.places))
+
+    @property
+    def source(self) -> str:
+        """The call as people write one."""
+        places = [b.name if at == Const(0) else f"{b.name}[{show_expr(at)}]" for b, at in self.places]
+        told = [f"{name}={value!r}" for name, value in self.attributes]
+        return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *told])})\n"
+
+
+Written: TypeAlias = Emitted | Launchable | LibraryCall
+"""What a part of a nest becomes."""
 Item: TypeAlias = tuple[Stmt, Place]
 
 

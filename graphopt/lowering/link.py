@@ -16,7 +16,7 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering import compute
 from graphopt.lowering.control import control
-from graphopt.lowering.emit import Emitted, Launchable
+from graphopt.lowering.emit import Launchable, LibraryCall, Written
 from graphopt.lowering.expressions import Var, const
 from graphopt.lowering.flops import flops
 from graphopt.lowering.given import Called, Placed, inputs_of
@@ -33,7 +33,7 @@ from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.lowering.weights import Laid
 from graphopt.runtime.sizes import Size
-from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Place, Port, Ref, Step
+from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Library, Place, Port, Ref, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,12 @@ class Part:
 
     nodes: tuple[str, ...]
     nest: Nest
-    emitted: Emitted | Launchable
+    emitted: Written
+
+    @property
+    def source(self) -> str:
+        """The kernel's source, or the call of a library as people write one."""
+        return self.emitted.source if isinstance(self.emitted, LibraryCall) else self.emitted.kernel.source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +140,7 @@ class Linker:
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Emitted | Launchable], ...]] = {}
+        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Written], ...]] = {}
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
@@ -182,12 +187,12 @@ class Linker:
             self.constants.update((self.ahead[key][b], a) for b, a in made.items())
         return self.ahead[key]
 
-    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Emitted | Launchable], ...]:
+    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Written], ...]:
         """The kernels of a nest, scheduled already or not, each with the nest that says how much it does; equal nests
         are scheduled and written once."""
         key = nest, is_ready
         if key not in self.emitted:
-            found: list[tuple[Nest, Nest, Emitted | Launchable]] = []
+            found: list[tuple[Nest, Nest, Written]] = []
             for part in (nest,) if is_ready else self.options.parts(nest):
                 made = self.options.emit(part if is_ready else self.options.schedule(part))
                 found += [(part if len(made) == 1 else n, n, kernel) for n, kernel in made]
@@ -202,32 +207,37 @@ class Linker:
         label: str,
         nodes: tuple[str, ...],
         is_ready: bool = False,
-    ) -> Iterator[Call | Launch]:
+    ) -> Iterator[Step]:
         """The calls that do what a nest says."""
         for counted, made, emitted in self.emit(nest, is_ready):
             yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
 
     def call(
         self,
-        emitted: Emitted | Launchable,
+        emitted: Written,
         buffers: dict[NestBuffer, int],
         sizes: Mapping[Var, Size],
         label: str,
         nodes: tuple[str, ...],
         made: Nest,
         counted: Nest,
-    ) -> Call | Launch:
+    ) -> Step:
         """One call of a kernel; buffers that are not known yet are scratch memory. Its operations are those of
         ``counted``, which says what is done as it was before it was scheduled."""
         for b in emitted.buffers:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
                 buffers[b] = self.add(Buffer(b.dtype, shape, "arena"))
+        self.parts.append(Part(nodes, made, emitted))
+        moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
+        if isinstance(emitted, LibraryCall):
+            places = (Ref(buffers[b], product(size_of(e, sizes), BITS[b.dtype] // 8)) for b, e in emitted.places)
+            numbers = (size_of(e, sizes) for e in emitted.sizes)
+            work = flops(counted, sizes), total(*moved)
+            return Library(emitted.name, (*places, *numbers), emitted.attributes, label, nodes, *work)
         if emitted.kernel not in self.kernels and self.begun is not None:
             self.begun(emitted.kernel)
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
-        self.parts.append(Part(nodes, made, emitted))
-        moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
         args = (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
         told = label, nodes, flops(counted, sizes), total(*moved), emitted.messages
         if isinstance(emitted, Launchable):

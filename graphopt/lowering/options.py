@@ -10,7 +10,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.divide import divided, separated
-from graphopt.lowering.emit import Emitted, Launchable, emit
+from graphopt.lowering.emit import Emitted, Written, emit
 from graphopt.lowering.groups import Decision, Group, Member, joins
 from graphopt.lowering.loops import Buffer, Nest
 from graphopt.lowering.prepared import Prepared, prepared
@@ -61,7 +61,7 @@ class Options:
     """A nest as nests that follow each other,"""
     schedule: Callable[[Nest], Nest] = scheduled
     """each of which is scheduled by itself."""
-    emit: Callable[[Nest], Sequence[tuple[Nest, Emitted | Launchable]]] = for_the_host
+    emit: Callable[[Nest], Sequence[tuple[Nest, Written]]] = for_the_host
     """The kernels of a nest that is scheduled, in order, each with the part of it that it does."""
     lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
     """Which constants are laid out anew for a nest that is scheduled by rule."""

@@ -23,6 +23,8 @@ class Card:
     shared: int = 48 << 10
     access: int = 16
     has_exchange: bool = True
+    has_epilogues: bool = False
+    """Whether the library adds a bias to a product, and clips it, itself (cuBLASLt)."""
 
 
 CARD: Final = Card()

@@ -1,4 +1,5 @@
-"""Nests as Python source that numba compiles for CUDA: each statement of a nest is a kernel, launched after the other.
+"""Nests as Python source that numba compiles for CUDA: each statement of a nest is a kernel, launched after the other,
+or a call of a library.
 
 A loop that is bound to an axis of blocks or threads becomes the number of the block or thread. What stands outside of
 the loops over threads is done by one thread, unless it only fills registers. Elements of a local buffer are each
@@ -13,9 +14,10 @@ from dataclasses import replace
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.addresses import Polynomial, Product
+from graphopt.lowering.addresses import Polynomial, Product, multiple
 from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
-from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, NeedsMemory, Writer
+from graphopt.lowering.cuda.multiplication import is_for_library, library_call
+from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, LibraryCall, NeedsMemory, Writer
 from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
 from graphopt.lowering.index_names import Key
 from graphopt.lowering.loops import (
@@ -47,13 +49,17 @@ ACCESS = 16
 """Bytes that may be."""
 
 
-def emit(nest: Nest) -> tuple[tuple[Nest, Launchable], ...]:
-    """The kernels that do what the nest says, in order, each with the part of the nest that it does.
+def emit(nest: Nest) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
+    """The kernels and calls that do what the nest says, in order, each with the part of the nest that it does.
 
     Raises EmitError where its schedule cannot be written down.
     """
     stmts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
-    return tuple((part, _emitted(part)) for part in (_part(nest, stmt) for stmt in stmts))
+    return tuple((part, _written(part)) for part in (_part(nest, stmt) for stmt in stmts))
+
+
+def _written(part: Nest) -> Launchable | LibraryCall:
+    return library_call(part.body) if is_for_library(part.body) else _emitted(part)
 
 
 def _part(nest: Nest, stmt: Stmt) -> Nest:
@@ -293,7 +299,9 @@ class DeviceWriter(Writer):
         for (buffer, rest), at in places.items():
             taken: set[int] = set()
             for count in WIDE:
-                if count * _bytes(buffer.dtype) > ACCESS or any(times % count for _, times in rest):
+                if count * _bytes(buffer.dtype) > ACCESS or any(
+                    multiple(product, times) % count for product, times in rest
+                ):
                     continue
                 for start in sorted(at):
                     those = range(start, start + count)

@@ -23,7 +23,7 @@ Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int
 RULES: Final[tuple[Rule, ...]] = (product,)
 
 
-def scheduled(nest: Nest, card: Card = CARD) -> Nest:
+def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:
     """The nest in loops over blocks and threads; its statements are launched one after another."""
     found = chains(nest)
     if found is None:
@@ -31,7 +31,7 @@ def scheduled(nest: Nest, card: Card = CARD) -> Nest:
     owner = DeviceScheduling(nest, card)
     kernels = []
     while found:
-        made = (rule(owner, found) for rule in RULES)
+        made = (rule(owner, found) for rule in rules)
         stmt, taken = next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)
         kernels.append(stmt)
         found = found[taken:]

@@ -1,0 +1,269 @@
+"""Products of matrices within nests for a device, as calls of its library.
+
+A statement of a nest that a library is to compute keeps its loops, which say what is meant; its outermost one has the
+note ``("library", "gemm")``. Which matrices these are is read off the addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from graphopt.lowering.addresses import Polynomial, gathered, polynomial
+from graphopt.lowering.emit import EmitError, LibraryCall
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var
+from graphopt.lowering.loops import Buffer, For, Note, Seq, Stmt, Store
+
+GEMM: Final[tuple[str, Note]] = ("library", "gemm")
+"""The note of a loop that a library's product of matrices is to take the place of."""
+DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+ONE: Final = Polynomial({(): 1})
+NONE: Final = Polynomial({})
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix: the element of its buffer with which it begins, and the distances between rows, and between the
+    matrices of several products."""
+
+    buffer: Buffer
+    offset: Expr
+    rows: Expr
+    step: Expr
+    is_transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``c = epilogue(a @ b + bias)`` for each of ``batch`` products; ``a`` is of ``m`` by ``k``, ``b`` of ``k`` by
+    ``n``."""
+
+    a: Operand
+    b: Operand
+    c: Operand
+    bias: Operand | None
+    epilogue: str
+    m: Expr
+    n: Expr
+    k: Expr
+    batch: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Loops that are one loop to every address: how often it runs, and how far each operand moves in a step."""
+
+    extent: Expr
+    strides: tuple[Polynomial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Loops around the sum of the products of two elements, what is stored of each sum, and where."""
+
+    loops: tuple[For, ...]
+    steps: tuple[For, ...]
+    sum: Load
+    factors: tuple[Load, Load]
+    stored: Store
+
+
+def gemm_of(stmt: Stmt) -> Gemm | None:
+    """The product that a statement is, where the library's function computes it; None where it does not."""
+    sums = _sums_of(stmt)
+    if sums is None:
+        return None
+    made = Load(sums.stored.buffer, sums.stored.indices)
+    if made.dtype != sums.factors[0].dtype:
+        return None
+    finish = _finish_of(sums.stored.value, sums.sum)
+    if finish is None:
+        return None
+    bias, epilogue = finish
+    for x, y in (sums.factors, sums.factors[::-1]):
+        found = _oriented(sums, made, x, y, bias)
+        if found is not None:
+            return replace(found, epilogue=epilogue)
+    return None
+
+
+def is_for_library(stmt: Stmt) -> bool:
+    """Whether a library is to do what a statement says."""
+    return isinstance(stmt, For) and GEMM in stmt.notes
+
+
+def library_call(stmt: Stmt) -> LibraryCall:
+    """The call that does what a statement says. EmitError where the library has no function for it."""
+    gemm = gemm_of(stmt)
+    if gemm is None:
+        name = stmt.var.name if isinstance(stmt, For) else "a statement"
+        raise EmitError(f"{name}: the library is to compute a product here, and it is none that it can: drop the note")
+    operands = (gemm.a, gemm.b, gemm.c)
+    places = [*operands, *([] if gemm.bias is None else [gemm.bias])]
+    sizes = (gemm.m, gemm.n, gemm.k, *(o.rows for o in operands), gemm.batch, *(o.step for o in operands))
+    attributes: dict[str, bool | str] = {
+        "dtype": gemm.a.buffer.dtype,
+        "transpose_a": gemm.a.is_transposed,
+        "transpose_b": gemm.b.is_transposed,
+        "has_bias": gemm.bias is not None,
+        "epilogue": gemm.epilogue,
+    }
+    told = tuple((name, value) for name, value in attributes.items() if value)
+    return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)
+
+
+def _sums_of(stmt: Stmt) -> _Sums | None:
+    loops, body = _peeled(stmt)
+    if not isinstance(body, Seq) or len(body.stmts) != 3:
+        return None
+    start, around, end = body.stmts
+    steps, step = _peeled(around)
+    if not (isinstance(start, Store) and isinstance(step, Store) and isinstance(end, Store)):
+        return None
+    own, value = Load(step.buffer, step.indices), step.value
+    if step.buffer.scope != "local" or step.indices or start.buffer != step.buffer or start.value != _zero(own):
+        return None
+    if not (isinstance(value, Apply) and value.fn == "add" and value.args[0] == own):
+        return None
+    product = value.args[1]
+    if not (isinstance(product, Apply) and product.fn == "mul"):
+        return None
+    x, y = map(_uncast, product.args)
+    if not (isinstance(x, Load) and isinstance(y, Load) and x.dtype == y.dtype and x.dtype in DTYPES):
+        return None
+    if own.dtype != ("float64" if x.dtype == "float64" else "float32"):
+        return None
+    return _Sums(loops, steps, own, (x, y), end)
+
+
+def _peeled(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
+    """The loops around a statement, those of one step left out, and the statement."""
+    loops = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return tuple(loops), stmt
+
+
+def _zero(load: Load) -> Expr:
+    return Const(0.0, load.dtype)
+
+
+def _uncast(expr: Expr) -> Expr:
+    """The expression without conversions between floats."""
+    while isinstance(expr, Apply) and expr.fn == "cast" and {expr.dtype, expr.args[0].dtype} <= DTYPES:
+        expr = expr.args[0]
+    return expr
+
+
+def _finish_of(value: Expr, own: Load) -> tuple[Load | None, str] | None:
+    """What is added to each sum, and what is done to it then; None where the library cannot."""
+    value, epilogue, bias = _uncast(value), "", None
+    if isinstance(value, Apply) and value.fn == "max" and _is_zero(value.args[1]):
+        value, epilogue = _uncast(value.args[0]), "relu"
+    if isinstance(value, Apply) and value.fn == "add":
+        left, right = map(_uncast, value.args)
+        left, right = (left, right) if left == own else (right, left)
+        if left != own or not isinstance(right, Load):
+            return None
+        value, bias = left, right
+    return (bias, epilogue) if value == own else None
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 0
+
+
+def _oriented(sums: _Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Gemm | None:
+    """The product with ``x`` as its first operand, where the result is row-major that way."""
+    loads = [made, x, y, *([] if bias is None else [bias])]
+    bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}
+    addresses = [_address(load, bounds) for load in loads]
+    spatial, steps = (_groups(loops, addresses) for loops in (sums.loops, sums.steps))
+    if spatial is None or steps is None or len(steps) > 1:
+        return None
+    kinds: dict[str, _Group] = {}
+    for group in reversed(spatial):  # of several that only one operand has, the outer ones are of matrices
+        _, in_x, in_y = (bool(s.terms) for s in group.strides[:3])
+        kind = "batch" if in_x == in_y else "m" if in_x else "n"
+        kind = "batch" if kind in kinds else kind
+        if kind in kinds:
+            return None
+        kinds[kind] = group
+    still = _Group(Const(1), (NONE,) * len(loads))
+    m, n, batch, k = *(kinds.get(kind, still) for kind in ("m", "n", "batch")), (steps or [still])[0]
+    if n is still or n.strides[0] != ONE or (bias is not None and not _is_row(m, n, batch)):
+        return None
+    if not (m is still or _is_distance(m.strides[0], n.extent)):
+        return None
+    a, b = _matrix(x, m.strides[1], k.strides[1], k, m), _matrix(y, k.strides[2], n.strides[2], n, k)
+    if a is None or b is None:
+        return None
+    offsets = [_rest(address, (*sums.loops, *sums.steps)) for address in addresses]
+    c = Operand(made.buffer, Const(0), (n.extent if m is still else m.strides[0].expr()), Const(0))
+    made_of = [
+        replace(side, offset=offset.expr(), step=batch.strides[at].expr())
+        for at, (side, offset) in enumerate(zip((c, a, b), offsets, strict=False))
+    ]
+    added = None if bias is None else Operand(bias.buffer, offsets[3].expr(), Const(0), Const(0))
+    c, a, b = made_of
+    return Gemm(a, b, c, added, "", m.extent, n.extent, k.extent, batch.extent)
+
+
+def _is_row(m: _Group, n: _Group, batch: _Group) -> bool:
+    """Whether a bias is one number for each column."""
+    return n.strides[3] == ONE and not m.strides[3].terms and not batch.strides[3].terms
+
+
+def _matrix(load: Load, outer: Polynomial, inner: Polynomial, columns: _Group, rows: _Group) -> Operand | None:
+    """An operand whose rows lie ``outer`` apart and whose columns ``inner``; None where neither are neighbours."""
+    for apart, near, along, is_transposed in ((outer, inner, columns, False), (inner, outer, rows, True)):
+        if near == ONE or not near.terms:
+            if not apart.terms:
+                return Operand(load.buffer, Const(0), along.extent, Const(0), is_transposed)
+            if _is_distance(apart, along.extent):
+                return Operand(load.buffer, Const(0), apart.expr(), Const(0), is_transposed)
+    return None
+
+
+def _is_distance(apart: Polynomial, extent: Expr) -> bool:
+    """Whether rows of so many elements lie so far apart that they do not overlap."""
+    least = polynomial(extent)
+    if apart.number is not None and least.number is not None:
+        return apart.number >= least.number
+    rest = [(product, times) for product, times in apart.terms.items() if product not in least.terms]
+    return all(apart.terms.get(p, 0) >= t for p, t in least.terms.items()) and all(times > 0 for _, times in rest)
+
+
+def _address(load: Load, bounds: Mapping[Var, int]) -> Polynomial:
+    total = NONE
+    for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
+        total += polynomial(index, bounds) * polynomial(stride, bounds)
+    return gathered(total, bounds)
+
+
+def _groups(loops: Sequence[For], addresses: Sequence[Polynomial]) -> list[_Group] | None:
+    """The loops, those that are one to every address together; None where an address is no sum over them."""
+    found: list[_Group] = []
+    for loop in loops:
+        if loop.extent == Const(1):
+            continue
+        parts = [address.split(loop.var) for address in addresses]
+        strides = tuple(part[0] for part in parts if part is not None)
+        if len(strides) < len(parts):
+            return None
+        here, extent = _Group(loop.extent, strides), polynomial(loop.extent)
+        if found and all(o.terms == (i * extent).terms for o, i in zip(found[-1].strides, strides, strict=True)):
+            here = _Group(found.pop().extent * loop.extent, strides)
+        found.append(here)
+    return found
+
+
+def _rest(address: Polynomial, loops: Sequence[For]) -> Polynomial:
+    """Where an operand begins: its address where every loop does."""
+    for loop in loops:
+        parts = address.split(loop.var)
+        if parts is not None:
+            address = parts[1]
+    return address
