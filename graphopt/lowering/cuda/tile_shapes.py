@@ -14,7 +14,11 @@ from graphopt.lowering.cuda.contraction import Contraction
 OPEN: Final = 512
 """What a size that is not known is taken to be."""
 TOGETHER: Final = 128
-"""Blocks that a card runs together, about: it is idle with fewer."""
+"""Multiprocessors of a card, about."""
+UNITS: Final = 128
+"""Multiplications that a multiprocessor begins in a cycle."""
+DELAY: Final = 32
+"""Cycles until a thread has what it reads from shared memory."""
 CHUNK: Final = 4
 """Neighbours that a thread reads from shared memory at once."""
 PAD: Final = 4
@@ -71,13 +75,15 @@ def _tiles(rows: int, columns: int, card: Card) -> Iterator[Tile]:
 
 
 def _cost(tile: Tile, rows: int, columns: int, batch: int) -> float:
-    """About how long a step takes on the card, in multiplications of a warp: the blocks that run together take as long
-    as one of them, and each reads its operands from memory that they share."""
+    """About how many cycles a step takes on the card: blocks that share a multiprocessor take turns at its units, and a
+    block that has one to itself waits for its own multiplications and accesses."""
     blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * batch
-    multiplied = tile.rows * tile.columns / WARP
-    read = tile.threads / WARP * (tile.down + tile.across) / CHUNK * 2
+    warps = tile.threads / WARP
+    multiplied = tile.rows * tile.columns / UNITS
+    read = warps * (tile.down + tile.across) / CHUNK * 2
     fetched = (tile.rows + tile.columns) / WARP * 4
-    return max(blocks / TOGETHER, 1.0) * (max(multiplied, read) + 0.3 * read + fetched)
+    busy = max(multiplied, read) + 0.3 * read + fetched
+    return max(-(-blocks // TOGETHER) * busy, tile.down * tile.across + DELAY)
 
 
 def _power(size: int) -> int:

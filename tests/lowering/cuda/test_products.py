@@ -1,44 +1,45 @@
-"""Contractions in tiles: the interpreter finds in the tiles' loops what it finds in the nest's own."""
+"""Contractions in tiles: as loops and as kernels they have the results of the nest, at every kind of edge."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
+from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.loops import Nest
-from graphopt.tolerance import error
 from tests.lowering.cuda.nests import CONTRACTIONS, OPEN
-from tests.lowering.native import random_arrays
+from tests.lowering.cuda.simulated import check
 
-CARDS = {"card": CARD, "simulated": SIMULATED}
-
-
-def check(nest: Nest, card: Card, sizes: list[int]) -> None:
-    """What the scheduled nest leaves in each buffer is what the nest itself leaves there."""
-    want = random_arrays(nest, sizes)
-    got = [a.copy() for a in want]
-    for buffer, array in zip(nest.buffers, got, strict=True):
-        if buffer in nest.outputs:
-            array[...] = 77
-    made = scheduled(nest, card)
-    assert emit(made)
-    known = {v.name: n for v, n in zip(nest.sizes, sizes, strict=True)}
-    interpret(nest, want, known)
-    interpret(made, got, known)
-    for a, b in zip(want, got, strict=True):
-        assert error(a, b) <= 1.0
+FOLDER = Path(__file__).parent / "goldens"
 
 
-@pytest.mark.parametrize("card", CARDS)
 @pytest.mark.parametrize("name", CONTRACTIONS)
-def test_tiles_have_the_results_of_the_nest(name: str, card: str) -> None:
-    check(CONTRACTIONS[name](), CARDS[card], [])
+def test_tiles_have_the_results_of_the_nest(name: str) -> None:
+    nest = CONTRACTIONS[name]()
+    check(nest, scheduled(nest, SIMULATED))
+
+
+@pytest.mark.parametrize("name", ["odd", "halves", "groups_of_windows"])
+def test_tiles_of_many_threads_have_them_too(name: str) -> None:
+    nest = CONTRACTIONS[name]()
+    check(nest, scheduled(nest, CARD), is_run=False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 17])
 @pytest.mark.parametrize("name", OPEN)
 def test_one_schedule_serves_every_size(name: str, size: int) -> None:
-    check(OPEN[name](), SIMULATED, [size])
+    nest = OPEN[name]()
+    check(nest, scheduled(nest, SIMULATED), [size], is_run=size > 1)
+
+
+@pytest.mark.parametrize("name", ["even", "halves", "long", "spread_windows", "open"])
+def test_the_source_is_as_it_was(name: str) -> None:
+    source = "\n".join(made.kernel.source for _, made in emit(scheduled((CONTRACTIONS | OPEN)[name](), CARD)))
+    path = FOLDER / f"{name}.py.txt"
+    if os.environ.get("GRAPHOPT_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+    assert source == path.read_text()
