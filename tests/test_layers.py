@@ -150,10 +150,13 @@ DOORS = {
     "egglog": {"rewrite.egraph"},
     "google": {"ir.onnx_io"},
     "cuda": {"kernels.cuda.machine"},
+    "cupy": {"kernels.cuda.driver"},
+    "cupy_backends": {"kernels.cuda.driver"},
     "lark": {"ir.text", "rewrite.parse"},
     "llvmlite": {"kernels"},
     "ml_dtypes": {"convert", "inputs", "ir", "lowering", "rewrite"},
     "networkx": {"ir.graph"},
+    "nvmath": {"kernels.cuda.cublas_lt"},
     "numba": {"kernels"},
     "numpy": {
         "arrays",

@@ -29,6 +29,7 @@ EXIT_CODES = {
     10: "a kernel does not compile",
     11: "a compiled program stopped at a step that could not do its work",
     12: "a step of a schedule is not allowed",
+    13: "a GPU is not there, cannot run what it is given, or has no memory left",
     INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
     UNREAD: "who read the output, a pager or `head`, went away",
 }

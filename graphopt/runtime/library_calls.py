@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from graphopt.runtime.steps import Attribute, Library
 
-Epilogue: TypeAlias = Literal["", "relu", "gelu", "gelu_tanh"]
+Epilogue: TypeAlias = Literal["", "relu", "gelu_tanh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Gemm:
     ``transpose_a``. The bias has ``n`` elements, one for each column. ``c`` is not read where ``beta`` is 0.
 
     Operands and results are of ``dtype``; sums are of float32 for float16 and bfloat16. float32 operands are rounded to
-    TF32 only where ``tf32``.
+    TF32 only where ``tf32``. ``gelu_tanh`` is the approximation of gelu by tanh.
     """
 
     dtype: str = "float32"

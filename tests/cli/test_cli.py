@@ -159,6 +159,8 @@ def test_explain_and_verbose(calls: Calls, model: Path, capsys: pytest.CaptureFi
         errors.VerificationError,
         errors.RuleError,
         errors.MissingDependencyError,
+        errors.DeviceError,
+        errors.DeviceMemoryError,
     ],
 )
 def test_each_error_has_its_exit_code_and_one_line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import erf, sqrt
+from math import sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -11,8 +11,6 @@ import numpy as np
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import Array
-
-_ERF: Final = np.vectorize(erf, otypes=[np.float64])
 
 
 def gemm(function: Gemm, args: Mapping[str, int], memory: Callable[[int, np.dtype[Any]], Array]) -> None:
@@ -63,11 +61,6 @@ def _to_bfloat(x: Array) -> Array:
     return rounded.astype(np.uint16)
 
 
-def _gelu(x: Array) -> Array:
-    found: Array = x * (1 + _ERF(x / sqrt(2))) / 2
-    return found.astype(x.dtype)
-
-
 def _gelu_tanh(x: Array) -> Array:
     found: Array = x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
     return found.astype(x.dtype)
@@ -76,6 +69,5 @@ def _gelu_tanh(x: Array) -> Array:
 _EPILOGUES: Final[Mapping[str, Callable[[Array], Array]]] = {
     "": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
-    "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
 }

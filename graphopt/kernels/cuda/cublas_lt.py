@@ -1,0 +1,123 @@
+"""Products by cuBLASLt, through nvmath-python: with a bias for each column, and a relu or gelu of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import ExecutionError, MissingDependencyError
+from graphopt.kernels.cuda.cublas import TYPES, compute_type, least_rows, scalar
+from graphopt.kernels.cuda.machine import EXTRA
+from graphopt.runtime.device import Memory, Run, Words
+from graphopt.runtime.library_calls import Gemm
+
+_WORKSPACE = 32 << 20
+"""Bytes that algorithms may use besides: what NVIDIA names for Hopper."""
+_TRANSPOSED, _PLAIN = 1, 0
+
+
+def is_installed() -> bool:
+    """Whether nvmath-python is there, which calls cuBLASLt."""
+    return find_spec("nvmath") is not None
+
+
+class BlasLt:
+    """cuBLASLt on a stream, with memory of its own."""
+
+    def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
+        if not is_installed():
+            raise MissingDependencyError(
+                f"nvmath-python is not installed, and computes products with a bias or activation: {EXTRA}"
+            )
+        from nvmath.bindings import cublasLt
+
+        self._lt, self._stream = cublasLt, stream
+        self._handle = cublasLt.create()
+        self._workspace = allocate(_WORKSPACE)
+        self._preference = cublasLt.matmul_preference_create()
+        most = np.array(_WORKSPACE, np.uint64)
+        attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
+        cublasLt.matmul_preference_set_attribute(self._preference, attribute, most.ctypes.data, most.nbytes)
+
+    def gemm(self, function: Gemm, args: Words) -> Run:
+        """What computes a product with the words in ``args``; the algorithm is chosen once for each sizes."""
+        plans: dict[tuple[int, ...], _Plan] = {}
+        alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)
+
+        def run() -> None:
+            a, b, c, *rest = args.tolist()
+            bias = rest.pop(0) if function.has_bias else 0
+            m, n, _, _, _, _, batch, *_ = rest
+            if not m * n * batch:
+                return
+            key = tuple(rest)
+            plan = plans.get(key)
+            if plan is None:
+                plan = plans[key] = _Plan(self._lt, self._handle, self._preference, function, key)
+            plan.set_bias(bias)
+            self._lt.matmul(
+                *(self._handle, plan.product, alpha.ctypes.data, b, plan.b, a, plan.a, beta.ctypes.data),
+                *(c, plan.c, c, plan.c, plan.algorithm, self._workspace.address, _WORKSPACE, self._stream),
+            )
+
+        return run
+
+
+class _Plan:
+    """What cuBLASLt wants to know of a product of given sizes, and the algorithm that it chose."""
+
+    def __init__(self, lt: Any, handle: int, preference: int, function: Gemm, sizes: tuple[int, ...]) -> None:
+        self._lt = lt
+        m, n, k, lda, ldb, ldc, batch, step_a, step_b, step_c = sizes
+        kind, attributes = TYPES[function.dtype], lt.MatmulDescAttribute
+        sums = TYPES["float64" if function.dtype == "float64" else "float32"]
+        self.product = lt.matmul_desc_create(compute_type(function), sums)
+        for attribute, transposed in (
+            (attributes.TRANSA, function.transpose_b),
+            (attributes.TRANSB, function.transpose_a),
+        ):
+            self._set(attribute, np.array(_TRANSPOSED if transposed else _PLAIN, np.int32))
+        self._set(attributes.EPILOGUE, np.array(_epilogue(lt, function), np.uint32))
+        least = least_rows(function, m, n, k)
+        shape_a, shape_b = ((m, k) if function.transpose_a else (k, m)), ((k, n) if function.transpose_b else (n, k))
+        self.a = self._layout(kind, shape_a, max(lda, least[0]), batch, step_a)
+        self.b = self._layout(kind, shape_b, max(ldb, least[1]), batch, step_b)
+        self.c = self._layout(kind, (n, m), max(ldc, least[2]), batch, step_c)
+        self._found = np.zeros(1, lt.matmul_heuristic_result_dtype)
+        many = np.zeros(1, np.int32)
+        lt.matmul_algo_get_heuristic(
+            *(handle, self.product, self.b, self.a, self.c, self.c, preference, 1),
+            *(self._found.ctypes.data, many.ctypes.data),
+        )
+        if not many[0]:
+            raise ExecutionError(f"cuBLASLt has no algorithm for a {function.dtype} product of {m} x {n} x {k}")
+        self.algorithm = self._found.ctypes.data  # what it found begins with the algorithm
+
+    def set_bias(self, address: int) -> None:
+        """Say where the bias is."""
+        if address:
+            self._set(self._lt.MatmulDescAttribute.BIAS_POINTER, np.array(address, np.int64))
+
+    def _set(self, attribute: int, value: Any) -> None:
+        self._lt.matmul_desc_set_attribute(self.product, attribute, value.ctypes.data, value.nbytes)
+
+    def _layout(self, kind: int, shape: tuple[int, int], apart: int, batch: int, step: int) -> int:
+        """A column-major matrix of so many rows and columns, ``batch`` of them."""
+        found: int = self._lt.matrix_layout_create(kind, *shape, apart)
+        attributes = self._lt.MatrixLayoutAttribute
+        for attribute, value in (
+            (attributes.BATCH_COUNT, np.array(batch, np.int32)),
+            (attributes.STRIDED_BATCH_OFFSET, np.array(step, np.int64)),
+        ):
+            self._lt.matrix_layout_set_attribute(found, attribute, value.ctypes.data, value.nbytes)
+        return found
+
+
+def _epilogue(lt: Any, function: Gemm) -> int:
+    named = {"": "DEFAULT", "relu": "RELU", "gelu_tanh": "GELU"}[function.epilogue]
+    if function.has_bias:
+        named = "BIAS" if named == "DEFAULT" else f"{named}_BIAS"
+    return int(lt.Epilogue[named])

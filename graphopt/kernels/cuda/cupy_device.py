@@ -1,0 +1,244 @@
+"""An NVIDIA GPU, driven through cupy: one stream, on which all that is asked for is done in order.
+
+The caller's own work on the GPU lies in cupy's current stream: each call waits for it first, and it waits for each
+call. Memory comes from cupy's allocator, so that what programs and their callers give back serves both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import DeviceError, DeviceMemoryError, InputError
+from graphopt.kernels.cuda.compile import ENTRY
+from graphopt.kernels.cuda.cublas import Blas
+from graphopt.kernels.cuda.cublas_lt import BlasLt
+from graphopt.kernels.cuda.driver import count, cupy, driver, errors, runtime
+from graphopt.runtime.device import Resident, Run, Words
+from graphopt.runtime.library_calls import Function
+from graphopt.runtime.steps import Array
+
+_CUDA = 2, 13
+"""DLPack's numbers for memory of a GPU, and for memory that the driver moves to it."""
+_USUAL_SHARED = 48 << 10
+"""Bytes that the threads of a block may share without being asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Allocated memory."""
+
+    address: int
+    owner: Any
+
+
+class CudaDevice:
+    """The GPU of this number; raises ``DeviceError`` where there is none, or no driver that can be used."""
+
+    def __init__(self, number: int = 0) -> None:
+        found = count()
+        if not 0 <= number < found:
+            raise DeviceError(f"there is no GPU {number}: there are {found}, from 0 on")
+        self.number = number
+        with errors("opening the GPU"):
+            self._device = cupy.cuda.Device(number)
+            with self._device:
+                self.name: str = runtime.getDeviceProperties(number)["name"].decode()
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+                self._ours, self._theirs = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+        self._most_shared = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, number)
+        self._lock = threading.RLock()
+        self._modules: dict[bytes, Any] = {}
+        self._blas: Blas | None = None
+        self._blas_lt: BlasLt | None = None
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, major and minor."""
+        major, minor = divmod(int(self._device.compute_capability), 10)
+        return major, minor
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """One thread at a time, between what the caller's stream has and will have to do."""
+        with self._lock, errors("running on the GPU"), self._device:
+            theirs = cupy.cuda.get_current_stream()
+            self._theirs.record(theirs)
+            self._stream.wait_event(self._theirs)
+            try:
+                yield
+            finally:
+                self._ours.record(self._stream)
+                theirs.wait_event(self._ours)
+
+    def load(self, objects: Sequence[bytes]) -> Sequence[Any]:
+        """The kernels in PTX or cubins, which have one each."""
+        return [self._loaded(code) for code in objects]
+
+    def _loaded(self, code: bytes) -> Any:
+        module = self._modules.get(code)
+        if module is None:
+            module = cupy.cuda.function.Module()
+            with errors("loading a kernel"):
+                module.load(code)
+            self._modules[code] = module
+        return module.get_function(ENTRY)
+
+    # -- memory
+
+    def allocate(self, size: int) -> Room:
+        """So many bytes of cupy's allocator."""
+        try:
+            with self._stream:
+                memory = cupy.cuda.alloc(size)
+        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+            raise self._no_room(size, error) from None
+        return Room(memory.ptr, memory)
+
+    def _no_room(self, size: int, error: Exception) -> Exception:
+        if getattr(error, "status", 2) != 2:
+            return error
+        free, total = runtime.memGetInfo()
+        free += cupy.get_default_memory_pool().free_bytes()
+        return DeviceMemoryError(
+            f"the program wants {size} bytes ({size / 2**30:.1f} GiB) of the GPU's memory, and {free} of {total} are "
+            f"free: smaller inputs, or fewer programs at once, need less"
+        )
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Resident:
+        """An array of cupy's; one of unsigned integers where cupy does not know the dtype."""
+        try:
+            try:
+                array = cupy.empty(shape, dtype)
+            except (TypeError, ValueError):
+                array = cupy.empty(shape, f"u{dtype.itemsize}")
+        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+            raise self._no_room(prod(shape) * dtype.itemsize, error) from None
+        return Resident(array.data.ptr, shape, dtype, array)
+
+    def adopt(self, value: Any) -> Resident | None:
+        """Arrays of cupy, torch and all that has DLPack or ``__cuda_array_interface__``."""
+        array = self._array(value)
+        if array is None:
+            return None
+        if array.device.id != self.number:
+            raise InputError(f"the array is on GPU {array.device.id}, and the program on GPU {self.number}")
+        is_copy = not array.flags.c_contiguous
+        array = cupy.ascontiguousarray(array)
+        return Resident(array.data.ptr, array.shape, array.dtype, array, is_copy)
+
+    @staticmethod
+    def _array(value: Any) -> Any:
+        """The value as cupy's array without a copy; None for what is not on a GPU."""
+        if isinstance(value, cupy.ndarray):
+            return value
+        try:
+            if hasattr(value, "__dlpack_device__"):
+                return cupy.from_dlpack(value) if value.__dlpack_device__()[0] in _CUDA else None
+            return cupy.asarray(value) if hasattr(value, "__cuda_array_interface__") else None
+        except Exception as error:  # of whatever library the array is
+            said = " ".join(str(error).split())
+            raise InputError(f"cupy cannot take this {type(value).__name__} as it is on the GPU: {said}") from None
+
+    def upload(self, array: Array, address: int) -> None:
+        """Copy an array to an address; one in pinned memory is waited for, others have been read by then."""
+        if not array.nbytes:
+            return
+        place = array.ctypes.data
+        runtime.memcpyAsync(address, place, array.nbytes, runtime.memcpyHostToDevice, self._stream.ptr)
+        if runtime.pointerGetAttributes(place).type == runtime.memoryTypeHost:
+            self._stream.synchronize()
+
+    def download(self, address: int, array: Array) -> None:
+        """Copy what is at an address into an array."""
+        if array.nbytes:
+            place = array.ctypes.data
+            runtime.memcpyAsync(place, address, array.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr)
+        self._stream.synchronize()
+
+    def copy(self, source: int, target: int, size: int) -> None:
+        """Copy bytes on the GPU."""
+        if size:
+            runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, self._stream.ptr)
+
+    def clear(self, address: int, size: int) -> None:
+        """Make bytes zero."""
+        if size:
+            runtime.memsetAsync(address, 0, size, self._stream.ptr)
+
+    # -- work
+
+    def kernel(self, function: Any, block: tuple[int, int, int], shared: int, args: Words, grid: Words) -> Run:
+        """What launches a kernel with the words in ``args`` and ``grid``."""
+        self._check(function.ptr, prod(block), shared)
+        # the driver takes the addresses of the arguments, which lie in words that stay where they are
+        places = np.array(args.ctypes.data + 8 * np.arange(max(len(args), 1)), np.int64)
+        launch, where, pointers, stream = driver.launchKernel, function.ptr, places.ctypes.data, self._stream.ptr
+
+        def run(keep: Any = (places, function)) -> None:
+            x, y, z = grid.tolist()
+            if x and y and z:
+                launch(where, x, y, z, *block, shared, stream, pointers, 0)
+
+        return run
+
+    def _check(self, function: int, threads: int, shared: int) -> None:
+        """Raise ``DeviceError`` for a block that wants more than there is, and allow what has to be allowed."""
+        most = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function)
+        if threads > most:
+            registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
+            raise DeviceError(
+                f"a kernel with {registers} registers for each thread runs in blocks of at most {most} threads on "
+                f"{self.name}, and {threads} are asked for: use smaller blocks"
+            )
+        own = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+        if own + shared > self._most_shared:
+            raise DeviceError(
+                f"a kernel wants {own + shared} bytes of shared memory for each block, and {self.name} has "
+                f"{self._most_shared}: use smaller tiles"
+            )
+        if own + shared > _USUAL_SHARED:
+            driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+
+    def library(self, function: Function, args: Words) -> Run:
+        """What calls cuBLAS, or cuBLASLt where something is done to the product."""
+        if function.has_bias or function.epilogue:
+            self._blas_lt = self._blas_lt or BlasLt(self._stream.ptr, self.allocate)
+            return self._blas_lt.gemm(function, args)
+        self._blas = self._blas or Blas(self._stream.ptr)
+        return self._blas.gemm(function, args)
+
+    def capture(self, run: Run) -> Run | None:
+        """A CUDA graph of what ``run`` asks for; None where some of it cannot be part of one."""
+        stream = self._stream
+        stream.begin_capture()
+        try:
+            run()
+            graph = stream.end_capture()
+        except RuntimeError:  # as those of CUDA's libraries are
+            with suppress(RuntimeError):
+                stream.end_capture()
+            return None
+        return lambda: graph.launch(stream)
+
+    # -- time
+
+    def mark(self) -> Any:
+        """An event on the stream."""
+        return self._stream.record()
+
+    def between(self, begin: Any, end: Any) -> float:
+        """The seconds between two events."""
+        end.synchronize()
+        return float(cupy.cuda.get_elapsed_time(begin, end)) / 1e3
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        with errors("running on the GPU"):
+            self._stream.synchronize()

@@ -1,0 +1,102 @@
+"""The one door to cupy: the CUDA driver and runtime, streams and arrays, and what their errors mean.
+
+Nothing imports this module until a program is to run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, MissingDependencyError
+from graphopt.kernels.cuda.machine import EXTRA
+
+if find_spec("cupy") is None:
+    raise MissingDependencyError(f"cupy is not installed, and runs programs on GPUs: {EXTRA}")
+
+import cupy
+from cupy_backends.cuda.api import driver, runtime
+
+NO_MEMORY = 2
+"""What runtime and driver call it when no memory is left."""
+_NO_DRIVER, _NO_DEVICE = 35, 100
+_TOO_NEW = {209, 222}
+"""Code for another GPU, and PTX of a later version than the driver knows."""
+_TOO_MUCH = {1, 701}
+"""A launch of more threads, blocks, registers or shared memory than there are."""
+_BROKEN = {700, 702, 710, 714, 715, 716, 717, 718, 719}
+"""A kernel went wrong so that nothing runs on the GPU any more until the process ends."""
+
+
+def cublas() -> Any:
+    """cupy's module of cuBLAS's functions; raises ``MissingDependencyError``."""
+    try:
+        from cupy_backends.cuda.libs import cublas as found
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"cuBLAS is not installed, and computes products on GPUs: {EXTRA} ({str(error).splitlines()[0]})"
+        ) from None
+    return found
+
+
+def count() -> int:
+    """How many GPUs there are; raises ``DeviceError`` where there is none, or no driver that is new enough."""
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError as error:
+        raise DeviceError(_absent(error.status, runtime.driverGetVersion(), runtime.runtimeGetVersion())) from None
+
+
+def _absent(status: int, has: int, wants: int) -> str:
+    """Why no GPU can be used: the versions are those of CUDA that the driver has, and that cupy wants."""
+    if status == _NO_DRIVER and has:
+        return (
+            f"the NVIDIA driver is too old: it knows CUDA {_version(has)}, and cupy is made for {_version(wants)}; "
+            f"update the driver, or install the extra for an earlier CUDA (graphopt[cuda12])"
+        )
+    if status == _NO_DRIVER:
+        return "there is no NVIDIA driver: programs for CUDA run where one is installed (target='cpu' runs here)"
+    if status == _NO_DEVICE:
+        return "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?): target='cpu' runs here"
+    return f"the GPU cannot be used: {_one_line(runtime.CUDARuntimeError(status))}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+@contextmanager
+def errors(doing: str) -> Iterator[None]:
+    """Within it what CUDA's libraries raise is raised as ``DeviceError``, ``DeviceMemoryError`` or ``ExecutionError``,
+    saying what was being done."""
+    try:
+        yield
+    except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
+        raise _meaning(doing, error.status, _one_line(error)) from None
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise _meaning(doing, NO_MEMORY, _one_line(error)) from None
+    except RuntimeError as error:
+        if type(error).__name__ != "CUBLASError":
+            raise
+        raise ExecutionError(f"{doing}: cuBLAS failed: {_one_line(error)}") from None
+
+
+def _meaning(doing: str, status: int, said: str) -> Exception:
+    if status == NO_MEMORY:
+        return DeviceMemoryError(f"{doing}: the GPU has no memory left ({said}); smaller inputs need less")
+    if status in _TOO_NEW:
+        return DeviceError(f"{doing}: the driver is too old for this code, or it is for another GPU ({said})")
+    if status in _TOO_MUCH:
+        return DeviceError(f"{doing}: more threads, registers or shared memory are wanted than there are ({said})")
+    if status in _BROKEN:
+        return ExecutionError(f"{doing}: a kernel went wrong, and this process cannot use the GPU any more ({said})")
+    return ExecutionError(f"{doing}: {said}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+__all__ = ["count", "cublas", "cupy", "driver", "errors", "runtime"]

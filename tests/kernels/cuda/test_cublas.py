@@ -1,0 +1,196 @@
+"""Calls of cuBLAS and cuBLASLt: stand-ins compute what these would, column-major, on memory of the host."""
+
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy")
+from graphopt.errors import MissingDependencyError
+from graphopt.kernels.cuda import cublas_lt, driver
+from graphopt.kernels.cuda.cublas import TYPES, Blas
+from graphopt.kernels.cuda.cublas_lt import BlasLt
+from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+from graphopt.runtime.library_calls import Gemm
+from graphopt.runtime.team import address
+
+DTYPES = {TYPES[name]: np.dtype(name) for name in ("float32", "float64", "float16")}
+
+
+def matrix(place: int, kind: int, rows: int, columns: int, apart: int) -> np.ndarray[Any, Any]:
+    """A column-major matrix in memory."""
+    assert apart >= max(rows, 1)
+    dtype = DTYPES[kind]
+    memory = (ctypes.c_uint8 * (((columns - 1) * apart + rows) * dtype.itemsize)).from_address(place)
+    strides = dtype.itemsize, apart * dtype.itemsize
+    return np.lib.stride_tricks.as_strided(np.ctypeslib.as_array(memory).view(dtype), (rows, columns), strides)
+
+
+def multiply(ways: Any, m: int, n: int, k: int, alpha: int, a: Any, b: Any, beta: int, c: Any, compute: int) -> Any:
+    """The product of operands that are (address, type, leading dimension); gives C, and the sums before rounding."""
+    assert (compute == 70) == (DTYPES[c[1]] == np.float64)
+    kind = np.float64 if compute == 70 else np.float32
+    factors = [np.frombuffer((ctypes.c_char * np.dtype(kind).itemsize).from_address(p), kind)[0] for p in (alpha, beta)]
+    left = matrix(*a[:2], k, m, a[2]).T if ways[0] else matrix(*a[:2], m, k, a[2])
+    right = matrix(*b[:2], n, k, b[2]).T if ways[1] else matrix(*b[:2], k, n, b[2])
+    result = matrix(*c[:2], m, n, c[2])
+    return result, factors[0] * (left.astype(kind) @ right.astype(kind)) + factors[1] * result.astype(kind)
+
+
+class StandIn(ModuleType):
+    """cuBLAS."""
+
+    CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_GEMM_DEFAULT = 0, 1, -1
+    calls: list[str]
+
+    def create(self) -> int:
+        self.calls = []
+        return 7
+
+    def setStream(self, handle: int, stream: int) -> None:  # noqa: N802
+        assert (handle, stream) == (7, 3)
+
+    def gemmEx(self, handle: int, *args: Any) -> None:  # noqa: N802
+        self.calls.append("gemmEx")
+        ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute, _ = args
+        result, sums = multiply((ta, tb), m, n, k, alpha, (a, at, lda), (b, bt, ldb), beta, (c, ct, ldc), compute)
+        result[...] = sums
+
+    def gemmStridedBatchedEx(self, handle: int, *args: Any) -> None:  # noqa: N802
+        self.calls.append("gemmStridedBatchedEx")
+        ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, batch, compute, _ = args
+        for p in range(batch):
+            places = [x + p * step * DTYPES[at].itemsize for x, step in ((a, sa), (b, sb), (c, sc))]
+            abc = (places[0], at, lda), (places[1], bt, ldb), (places[2], ct, ldc)
+            result, sums = multiply((ta, tb), m, n, k, alpha, *abc[:2], beta, abc[2], compute)
+            result[...] = sums
+
+
+class StandInLt(ModuleType):
+    """nvmath's cuBLASLt: what is described is kept in dicts by handle."""
+
+    MatmulPreferenceAttribute = SimpleNamespace(MAX_WORKSPACE_BYTES=1)
+    MatmulDescAttribute = SimpleNamespace(TRANSA=3, TRANSB=4, EPILOGUE=7, BIAS_POINTER=8)
+    MatrixLayoutAttribute = SimpleNamespace(BATCH_COUNT=5, STRIDED_BATCH_OFFSET=6)
+    Epilogue = {"DEFAULT": 1, "RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36}  # noqa: RUF012
+    matmul_heuristic_result_dtype = np.dtype([("algo", "<u8", (8,)), ("rest", "<u8", (4,))])
+
+    def __init__(self) -> None:
+        super().__init__("cublasLt")
+        self.made: list[dict[Any, Any]] = []
+        self.searches = 0
+
+    def _new(self, **what: Any) -> int:
+        self.made.append(what)
+        return len(self.made) - 1
+
+    def create(self) -> int:
+        return self._new()
+
+    def matmul_preference_create(self) -> int:
+        return self._new()
+
+    def matmul_desc_create(self, compute: int, scale: int) -> int:
+        return self._new(compute=compute, scale=scale)
+
+    def matrix_layout_create(self, kind: int, rows: int, columns: int, apart: int) -> int:
+        return self._new(kind=kind, rows=rows, columns=columns, apart=apart)
+
+    def matmul_desc_set_attribute(self, handle: int, attribute: int, place: int, size: int) -> None:
+        dtype = {4: np.int32, 8: np.int64}[size]
+        self.made[handle][attribute] = int(np.frombuffer((ctypes.c_char * size).from_address(place), dtype)[0])
+
+    matrix_layout_set_attribute = matmul_preference_set_attribute = matmul_desc_set_attribute
+
+    def matmul_algo_get_heuristic(self, *args: Any) -> None:
+        self.searches += 1
+        ctypes.c_uint64.from_address(args[-2]).value = 42
+        ctypes.c_int32.from_address(args[-1]).value = 1
+
+    def matmul(
+        self, handle: int, product: int, alpha: int, a: int, la: int, b: int, lb: int, beta: int, *rest: Any
+    ) -> None:
+        c, lc, d, ld, algorithm, _, _, stream = rest
+        assert (c, lc, stream, ctypes.c_uint64.from_address(algorithm).value) == (d, ld, 3, 42)
+        how, (wa, wb, wc) = self.made[product], (self.made[x] for x in (la, lb, lc))
+        m, n, k = wc["rows"], wc["columns"], wa["rows"] if how[3] else wa["columns"]
+        assert (wb["columns"] if how[4] else wb["rows"]) == k
+        for p in range(wc[5]):
+            places = [
+                (x + p * w[6] * DTYPES[w["kind"]].itemsize, w["kind"], w["apart"])
+                for x, w in ((a, wa), (b, wb), (c, wc))
+            ]
+            result, sums = multiply((how[3], how[4]), m, n, k, alpha, *places[:2], beta, places[2], how["compute"])
+            if how[7] & 4:
+                sums = sums + matrix(how[8], wc["kind"], m, 1, m)
+            if how[7] & 2:
+                sums = np.maximum(sums, 0)
+            if how[7] & 32:
+                sums = sums / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (sums + 0.044715 * sums**3)))
+            result[...] = sums
+
+
+def run(function: Gemm, batch: int, shared: bool, make: Any, rows: int = 4) -> None:
+    """Compare a library's product with the simulated device's, on the same memory."""
+    draw = np.random.default_rng(2).standard_normal
+    m, n, k, more = rows, 5, 6, 3
+    shapes = [((k, m) if function.transpose_a else (m, k)), ((n, k) if function.transpose_b else (k, n)), (m, n)]
+    apart = [shape[1] + more for shape in shapes]
+    steps = [shape[0] * a for shape, a in zip(shapes, apart, strict=True)]
+    device, dtype = SimulatedDevice(), np.dtype(function.dtype)
+    sizes = [steps[0] * batch, steps[1] * (1 if shared else batch), steps[2] * batch, n]
+    given = [draw(size).astype(dtype) for size in sizes[: 4 if function.has_bias else 3]]
+    rest = [m, n, k, *apart, batch, steps[0], 0 if shared else steps[1], steps[2]]
+    there = [device.array(x) for x in given]
+    device.library(function, np.array([*(x.address for x in there), *rest], np.int64))()
+    words = np.array([*map(address, given), *rest], np.int64)
+    make().gemm(function, words)()
+    close = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-12}[function.dtype]
+    np.testing.assert_allclose(given[2].astype(np.float64), there[2].get().astype(np.float64), rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_by_cublas(monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: tuple[bool, bool]) -> None:
+    module = StandIn("cublas")
+    monkeypatch.setattr(driver, "cublas", lambda: module)
+    for batch, shared, beta, name in ((1, False, 0.0, "gemmEx"), (3, True, 2.0, "gemmStridedBatchedEx")):
+        run(Gemm(dtype, *transposed, 0.5, beta, tf32=True), batch, shared, lambda: Blas(3))
+        assert module.calls == [name]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_by_cublas_lt(monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: tuple[bool, bool]) -> None:
+    found = StandInLt()
+    for name, module in (("nvmath", ModuleType("nvmath")), ("nvmath.bindings", SimpleNamespace(cublasLt=found))):
+        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    monkeypatch.setattr(cublas_lt, "is_installed", lambda: True)
+    for batch, epilogue, bias in ((1, "relu", True), (3, "gelu_tanh", True), (2, "gelu_tanh", False), (1, "", True)):
+        function = Gemm(dtype, *transposed, has_bias=bias, epilogue=epilogue)  # type: ignore[arg-type]
+        run(function, batch, batch == 3, lambda: BlasLt(3, SimulatedDevice().allocate))
+
+
+def test_an_algorithm_is_chosen_once_for_each_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = StandInLt()
+    monkeypatch.setitem(sys.modules, "nvmath.bindings", SimpleNamespace(cublasLt=found))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "nvmath", ModuleType("nvmath"))
+    monkeypatch.setattr(cublas_lt, "is_installed", lambda: True)
+    lt = BlasLt(3, SimulatedDevice().allocate)
+    a, b, c, bias = (np.ones(36, np.float32) for _ in range(4))
+    words = np.array([*map(address, (a, b, c, bias)), 2, 3, 4, 4, 3, 3, 1, 0, 0, 0], np.int64)
+    call = lt.gemm(Gemm(has_bias=True), words)
+    for rows, searches in ((2, 1), (2, 1), (3, 2), (2, 2), (0, 2)):
+        words[4] = rows
+        call()
+        assert found.searches == searches
+
+
+def test_without_nvmath_it_is_said() -> None:
+    if cublas_lt.is_installed():
+        pytest.skip("nvmath-python is installed")
+    with pytest.raises(MissingDependencyError, match="nvmath-python is not installed"):
+        BlasLt(3, SimulatedDevice().allocate)
