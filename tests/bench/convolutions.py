@@ -18,25 +18,15 @@ from math import nan
 from typing import Any
 
 import numpy as np
+import turns
+from models import model
 from onnx import helper
 
 import graphopt
 from graphopt.runtime.profile import Row
 from graphopt.tolerance import error
-from tests.bench.models import model
-from tests.bench.turns import (
-    Table,
-    Timer,
-    arguments,
-    burst,
-    keep_to_cores,
-    least,
-    onnxruntime_call,
-    openvino_call,
-    operation_timer,
-)
 
-TABLE = Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
+TABLE = turns.Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +95,19 @@ def operation_seconds(program: Any, feeds: dict[str, Any]) -> float:
     return row.seconds / row.flops
 
 
-def measured(layer: Layer, threads: int, limit: Timer) -> str:
+def measured(layer: Layer, threads: int, limit: turns.Timer) -> str:
     """A line of the table."""
     files, feeds = [layer.model(is_open) for is_open in (True, False)], layer.feeds
     programs = [graphopt.compile(file, threads=threads) for file in files]
-    theirs, want = onnxruntime_call(files[1], feeds, threads)
+    theirs, want = turns.onnxruntime_call(files[1], feeds, threads)
     outs = [program(feeds) for program in programs]
     errors = [float(error(want["y"], out["y"])) for out in outs]
     calls = [partial(program, feeds, out=out) for program, out in zip(programs, outs, strict=True)]
-    other = openvino_call(files[1], feeds, threads)
-    peak, *seconds = least(
+    other = turns.openvino_call(files[1], feeds, threads)
+    peak, *seconds = turns.least(
         limit,
         *(partial(operation_seconds, program, feeds) for program in programs),
-        *(partial(burst, call) for call in (*calls, theirs, other) if call is not None),
+        *(partial(turns.burst, call) for call in (*calls, theirs, other) if call is not None),
     )
     spent, ort, rest = seconds[2:4], seconds[4], seconds[5:]
     shares = [peak / operation for operation in seconds[:2]]
@@ -127,11 +117,11 @@ def measured(layer: Layer, threads: int, limit: Timer) -> str:
 
 
 def main() -> None:
-    given = arguments(__doc__, "parts of the names of layers", "PART").parse_args()
-    keep_to_cores(given.threads)
+    given = turns.arguments(__doc__, "parts of the names of layers", "PART").parse_args()
+    turns.keep_to_cores(given.threads)
     print(f"{'':28}{'share of the peak':>18}{'times ORT':>18}{'error':>18}{'times':>10}")
     print(TABLE.heading)
-    limit = operation_timer(given.threads)
+    limit = turns.operation_timer(given.threads)
     for layer in LAYERS:
         if not given.names or any(part in layer.name for part in given.names):
             print(measured(layer, given.threads, limit), flush=True)

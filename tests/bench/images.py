@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from turns import ROUNDS, Table, arguments, fastest, keep_to_cores, onnxruntime_call
 
 import graphopt
 from graphopt.ir import onnx_io
 from graphopt.runtime.profile import best_rows
-from tests.bench.turns import ROUNDS, Table, arguments, fastest, keep_to_cores, onnxruntime_call
 
 TABLE = Table("", 26, "us:10.1f ort:10.1f ratio:7.2f compile:8.1f")
 Layer = Callable[[graphopt.GraphBuilder, Any, int], Any]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scipy.stats import spearmanr
+from turns import burst
 
 from graphopt.calibration.fit import quality, rows
 from graphopt.calibration.store import Store
@@ -32,7 +33,6 @@ from graphopt.ir.onnx_io import load, save
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.cost import graph_cost, stated_sizes
 from graphopt.target import ORT, Target
-from tests.bench.turns import burst
 
 TURNS, BURST = 9, 0.1
 

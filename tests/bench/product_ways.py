@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from turns import arguments, keep_to_cores, least, sides
+
 from graphopt.lowering.chains import chains
 from graphopt.lowering.compute import Reduction, compute, nest, placeholder, reduce_axis
 from graphopt.lowering.compute import sum as total
@@ -19,7 +21,6 @@ from graphopt.lowering.library import SMALLEST, called_product, fastest
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import read
 from graphopt.lowering.timing import nest_time
-from tests.bench.turns import arguments, keep_to_cores, least, sides
 
 SIZES = [(n, n, n) for n in (32, 64, 96, 128, 256, 512, 1024)]
 SIZES += [(32, 64, 64), (32, 256, 256), (32, 768, 768), (128, 768, 768), (128, 64, 128), (1024, 256, 32)]

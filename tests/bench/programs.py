@@ -18,12 +18,13 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+from turns import burst, least
+
 import graphopt
 from graphopt.bench import ENGINES, accepted_feeds, random_feeds
 from graphopt.cli.values import dims
 from graphopt.compile import compile
 from graphopt.tolerance import error
-from tests.bench.turns import burst, least
 
 SECONDS = 0.4
 

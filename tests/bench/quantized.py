@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from models import single
+from turns import Table, arguments, fastest, keep_to_cores, onnxruntime_call
 
 import graphopt
-from tests.bench.models import single
-from tests.bench.turns import Table, arguments, fastest, keep_to_cores, onnxruntime_call
 
 SIZES = [(n, n, n) for n in (32, 64, 128, 256, 512, 1024)] + [(m, 1024, 1024) for m in (1, 4, 16)] + [(128, 768, 3072)]
 LAYERS = [  # channels in, out, height and width, kernel, stride, groups

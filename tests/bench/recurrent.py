@@ -10,12 +10,12 @@ multiple of what is allowed.
 from __future__ import annotations
 
 import numpy as np
+from models import model
 from onnx import helper
+from turns import Table, arguments, fastest, keep_to_cores, onnxruntime_call, sides
 
 import graphopt
 from graphopt.tolerance import error
-from tests.bench.models import model
-from tests.bench.turns import Table, arguments, fastest, keep_to_cores, onnxruntime_call, sides
 
 SIZES = [(h, s, b) for h in (64, 128, 256, 512) for s in (1, 10, 100) for b in (1, 8)]
 GATES = {"LSTM": 4, "GRU": 3}

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import burst, session
 
 import graphopt
 from graphopt.cli.values import shapes
 from graphopt.inputs import draw, ranges, sizes
 from graphopt.ir.onnx_io import load
-from tests.bench.turns import burst, session
 
 TARGETS = ("portable", "ort")
 ROUNDS, BURSTS, SECONDS = 3, 5, 0.15

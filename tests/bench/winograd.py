@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import turns
+from models import single
 
 import graphopt
 from graphopt.ir import onnx_io
@@ -22,18 +24,6 @@ from graphopt.ir.blocked import blocked, packed, unblocked
 from graphopt.ir.winograd import transformed
 from graphopt.optimize import optimize_graph
 from graphopt.target import CPU
-from tests.bench.models import single
-from tests.bench.turns import (
-    Table,
-    Timer,
-    arguments,
-    burst,
-    keep_to_cores,
-    least,
-    onnxruntime_call,
-    operation_timer,
-    sides,
-)
 
 LAYERS = (
     "224x64x64", "112x64x128", "112x128x128", "56x64x64", "56x128x256", "56x256x256", "56x64x192", "28x128x128",
@@ -41,7 +31,7 @@ LAYERS = (
     "7x512x512", "7x160x320",
 )  # fmt: skip
 """Of VGG-19, ResNet-50, GoogLeNet, SqueezeNet and DenseNet-121."""
-TABLE = Table(
+TABLE = turns.Table(
     "layer", 12, "ORT:10.1f direct:8.2f share:6.2f error:6.2f 2x2:6.2f error:6.2f 4x4:6.2f error:6.2f chosen:32"
 )
 FORMS = (("BlockedConv", {}), ("BlockedWinogradConv", {"tile": 2}), ("BlockedWinogradConv", {"tile": 4}))
@@ -49,22 +39,22 @@ FORMS = (("BlockedConv", {}), ("BlockedWinogradConv", {"tile": 2}), ("BlockedWin
 
 def main() -> None:
     """Measure the layers that the command line names."""
-    given = arguments(__doc__, "pixels along each side x channels in x channels out", "LAYER").parse_args()
-    keep_to_cores(given.threads)
+    given = turns.arguments(__doc__, "pixels along each side x channels in x channels out", "LAYER").parse_args()
+    turns.keep_to_cores(given.threads)
     print(TABLE.heading)
-    limit = operation_timer(given.threads)
+    limit = turns.operation_timer(given.threads)
     for layer in given.names or LAYERS:
         print(row(layer, given.threads, limit), flush=True)
 
 
-def row(layer: str, threads: int, limit: Timer) -> str:
+def row(layer: str, threads: int, limit: turns.Timer) -> str:
     """A line of the table."""
-    side, deep, wide = sides(layer)
+    side, deep, wide = turns.sides(layer)
     random = np.random.default_rng(0)
     x = np.maximum(random.standard_normal((1, deep, side, side)), 0).astype(np.float32)
     w = random.standard_normal((wide, deep, 3, 3)).astype(np.float32) * np.float32((2 / (9 * deep)) ** 0.5)
     plain = single("Conv", {"x": x}, {"w": w}, "x w", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    theirs, _ = onnxruntime_call(plain, {"x": x}, threads)
+    theirs, _ = turns.onnxruntime_call(plain, {"x": x}, threads)
     feeds, weights = {"x": blocked(x, 16)}, packed(w, 16, "blocked")
     want, size = exact(x, w), exact(np.abs(x), np.abs(w))
     errors, calls = [], []
@@ -75,7 +65,7 @@ def row(layer: str, threads: int, limit: Timer) -> str:
         out = program(feeds)
         errors.append((np.abs(unblocked(out["y"])[:, :wide] - want) / size).max() * 2**24)
         calls.append(partial(program, feeds, out=out))
-    operation, ort, *times = least(limit, *(partial(burst, call) for call in (theirs, *calls)))
+    operation, ort, *times = turns.least(limit, *(partial(turns.burst, call) for call in (theirs, *calls)))
     share = 2 * x.size * wide * 9 * operation / times[0]
     figures = [figure for t, e in zip(times, errors, strict=True) for figure in (ort / t, e)]
     return TABLE.line(layer, ort * 1e6, figures[0], share, *figures[1:], taken(plain).rjust(32))
