@@ -45,7 +45,7 @@ def ptx(kernel: Kernel, capability: Capability = (9, 0)) -> str:
     except Exception as error:  # whatever is wrong with the source, numba and NVVM have exceptions for it
         raise CompilationError(
             f"kernel {title(kernel)!r} does not compile for {architecture(capability)}: "
-            f"{type(error).__name__}: {_one_line(error)}; its source is kept in {source}"
+            f"{_one_line(error)}; its source is kept in {source}"
         ) from None
     cache.store(place, text.encode())
     return text
@@ -88,9 +88,11 @@ def _named(text: str) -> str:
 
 
 def _one_line(error: Exception) -> str:
+    """What a message says is wrong, without colors."""
     text = re.sub(r"\x1b\[\d*m", "", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
-    return "; ".join([line for line in lines if not line.startswith(("Failed in", "During:", "There are"))][:3])
+    if told := re.findall(r"^\s*(\w+Error: .*?)\s*$", text, re.MULTILINE):
+        return str(told[-1])
+    return f"{type(error).__name__}: {'; '.join(filter(None, map(str.strip, text.splitlines())))}"
 
 
 @memoized

@@ -34,7 +34,10 @@ def machine_code(ptx: str, capability: Capability) -> MachineCode:
     """The machine code of PTX with one kernel. Raises ``CompilationError`` where there is no such code, with what
     the assembler says of it."""
     linker = _linker()
-    handle = linker.create(2, [f"-arch={architecture(capability)}", "-Xptxas=-v"])
+    try:
+        handle = linker.create(2, [f"-arch={architecture(capability)}", "-Xptxas=-v"])
+    except linker.nvJitLinkError as error:
+        raise CompilationError(f"nvJitLink makes no code for {architecture(capability)}: {error}") from None
     try:
         text = ptx.encode()
         linker.add_data(handle, linker.InputType.PTX, text, len(text), "kernel")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,13 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``; of float32 rounded once, or as good as."""
+    """``a * b + c``; of floats rounded once, or as good as: a product of float32 is exact in float64."""
     a, b, c = _same(a, b, c)
-    return np.float32(np.float64(a) * b + c) if isinstance(a, np.float32) else a * b + c
+    if isinstance(a, np.float32):
+        return np.float32(np.float64(a) * b + c)
+    plain = a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c) if isinstance(a, np.float64) and np.isfinite(plain) else 0
+    return np.float64(float(exact)) if exact else plain  # the sign of a zero is that of the plain one
 
 
 def quotient(a: Any, b: Any) -> Any:

@@ -1,0 +1,102 @@
+"""PTX and machine code of kernels for GPUs, made without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.errors import CompilationError
+from graphopt.kernels import cache
+from graphopt.kernels.cuda import compile as compiling
+from graphopt.kernels.cuda.compile import ptx
+from graphopt.kernels.cuda.machine import machine_code
+from graphopt.kernels.kernel import Kernel
+
+REASON = "numba-cuda is not installed: pip install 'graphopt[cuda13]'"
+pytest.importorskip("numba_cuda", reason=REASON)
+
+SOURCE = '''"""twice"""
+
+from graphopt.kernels.cuda.target import float32
+from graphopt.kernels.cuda.functions import barrier, shared, thread_x
+
+def kernel(X, Y, n):
+    S = shared(32, float32)
+    S[thread_x()] = X[thread_x()]
+    barrier()
+    if thread_x() < n:
+        Y[thread_x()] = S[31 - thread_x()] * float32(2.0)
+'''
+KERNEL = Kernel(SOURCE, ("float32", "float32", "size"))
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_a_kernel_is_one_entry(own_cache: Path) -> None:
+    text = ptx(KERNEL)
+    assert text.count(".entry") == 1
+    assert ".visible .entry kernel(" in text
+    assert [line.split()[-1].strip(",") for line in text.splitlines() if line.strip().startswith(".param")] == [
+        f"kernel_param_{n}" for n in range(3)
+    ]
+    assert ".target sm_90" in text
+    assert ".target sm_80" in ptx(KERNEL, (8, 0))
+
+
+def test_ptx_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ptx(KERNEL)
+    monkeypatch.setattr(compiling, "translated", None)
+    assert ptx(KERNEL) == text
+    with pytest.raises(CompilationError):
+        ptx(KERNEL, (8, 6))
+
+
+def test_the_same_kernel_is_the_same_ptx(own_cache: Path) -> None:
+    made = [compiling.translated(KERNEL, own_cache / name, (9, 0)) for name in ("one.py", "two.py")]
+    assert made[0] == made[1]
+    program = "from tests.kernels.cuda.test_compile import KERNEL, ptx; print(ptx(KERNEL), end='')"
+    command = [sys.executable, "-c", program]
+    root = Path(__file__).parents[3]
+    other = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert other == made[0]
+
+
+def test_what_does_not_compile_is_kept_and_told(own_cache: Path) -> None:
+    wrong = Kernel(SOURCE.replace("S[31", "T[31"), KERNEL.params)
+    with pytest.raises(CompilationError, match=r"kernel 'twice' does not compile for sm_90: .*'T' is not defined") as e:
+        ptx(wrong)
+    kept = Path(str(e.value).rpartition("its source is kept in ")[2])
+    assert kept.read_text() == wrong.source
+    with pytest.raises(CompilationError, match="SyntaxError"):
+        ptx(Kernel("def kernel(:", ()))
+
+
+def test_machine_code_says_what_it_takes(own_cache: Path) -> None:
+    code = machine_code(ptx(KERNEL), (9, 0))
+    assert code.code.startswith(b"\x7fELF")
+    assert (code.shared, code.spilled, code.local) == (128, 0, 0)
+    assert 4 <= code.registers <= 32
+    assert machine_code(ptx(KERNEL), (9, 0)) == code
+
+
+def test_memory_of_a_threads_own_is_reported(own_cache: Path) -> None:
+    source = SOURCE.replace("float32(2.0)", "R[n]").replace(
+        "    S[thread", "    R = local(40, float32)\n    S[thread", 1
+    )
+    source = source.replace("    barrier()", "    for k in range(n):\n        R[k] = X[k]\n    barrier()")
+    kernel = Kernel(source.replace("import barrier", "import local, barrier"), KERNEL.params)
+    assert machine_code(ptx(kernel), (9, 0)).local == 160
+
+
+def test_ptx_that_is_none_is_an_error() -> None:
+    with pytest.raises(CompilationError, match="PTX does not become code for sm_90: "):
+        machine_code("nothing of the kind", (9, 0))
+    with pytest.raises(CompilationError, match="no code for sm_11"):
+        machine_code(".version 8.0", (1, 1))
