@@ -39,11 +39,11 @@ T = TypeVar("T")
 BLOCK, UNBLOCK = "graphopt::Block", "graphopt::Unblock"
 
 WEIGHTY = ops(
-    "Conv ConvTranspose Gemm MatMul com.microsoft::FusedMatMul graphopt::BlockedConv graphopt::BlockedConvTranspose "
-    "graphopt::BlockedWinogradConv MaxPool AveragePool graphopt::BlockedMaxPool graphopt::BlockedAveragePool "
-    "GlobalAveragePool ReduceMean Resize Concat Softmax LayerNormalization BatchNormalization InstanceNormalization "
-    "LRN Transpose LSTM GRU RNN Attention Gelu com.microsoft::Gelu com.microsoft::SkipLayerNormalization HardSwish "
-    "Swish com.microsoft::QuickGelu"
+    "Conv ConvTranspose Gemm MatMul com.microsoft::FusedMatMul graphopt::BfloatMatMul graphopt::BlockedConv "
+    "graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv MaxPool AveragePool graphopt::BlockedMaxPool "
+    "graphopt::BlockedAveragePool GlobalAveragePool ReduceMean Resize Concat Softmax LayerNormalization "
+    "BatchNormalization InstanceNormalization LRN Transpose LSTM GRU RNN Attention Gelu com.microsoft::Gelu "
+    "com.microsoft::SkipLayerNormalization HardSwish Swish com.microsoft::QuickGelu"
 )
 """Ops that are worth telling of: what elementwise arithmetic becomes is in the report of rewrites."""
 

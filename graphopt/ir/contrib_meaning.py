@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.ir import blocked, contrib_quantized, winograd
+from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
@@ -124,6 +124,7 @@ MEANINGS: dict[str, Meaning] = {
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),
     **contrib_quantized.MEANINGS,
+    **bfloat.MEANINGS,
     **blocked.MEANINGS,
     **winograd.MEANINGS,
 }

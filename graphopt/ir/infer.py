@@ -20,6 +20,7 @@ from onnx import checker, defs, helper, numpy_helper, shape_inference
 from graphopt.errors import InvalidModelError
 from graphopt.ir import ops
 from graphopt.ir.added import Outputs, added, output_types
+from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import Call
 from graphopt.ir.constants import BITS, SMALL, Constant
@@ -51,7 +52,7 @@ from graphopt.ir.winograd import WINOGRAD
 
 Functions: TypeAlias = Mapping[tuple[str, str], Function]
 
-INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BLOCKED, **WINOGRAD, **NESTS}
+INFERENCES = {**ELEMENTWISE, **PRODUCTS, **VIEWS, **INDEXING, **SEQUENCES, **BFLOAT, **BLOCKED, **WINOGRAD, **NESTS}
 """How to infer the types of an op's outputs."""
 
 BODIED: dict[str, InferBodied] = {"If": infer_if, "Loop": infer_loop, "Scan": infer_scan}

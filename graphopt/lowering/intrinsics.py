@@ -15,6 +15,7 @@ from functools import lru_cache
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import panel
+from graphopt.lowering import bfloat_intrinsics as bfloats
 from graphopt.lowering import integer_intrinsics as integers
 from graphopt.lowering import tile_intrinsics as tiles
 from graphopt.lowering.contractions import contraction
@@ -232,6 +233,7 @@ FAMILIES: Mapping[str, Family] = {
     integers.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
         integers.windows(right, left), f"integer_products.integer_windows_{right}"
     ),
+    bfloats.PRODUCT: lambda: _by_function(bfloats.product(), "bfloat_products.bfloat_product"),
     tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
     tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),
     tiles.BACK.format("(2|4)"): lambda n: _by_function(tiles.tile_out(n), f"winograd.output_{n}"),

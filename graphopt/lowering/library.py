@@ -9,8 +9,11 @@ from typing import TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels import host
+from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
+from graphopt.kernels.bfloat_form import PAIR, SUMS
 from graphopt.kernels.product_form import height, near, panel, rows
 from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.bfloat_intrinsics import PRODUCT
 from graphopt.lowering.chain_facts import is_follower, is_longer, known_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
@@ -64,6 +67,20 @@ class Panels:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """A second operand in bfloat16 ``[ceil(n / w), ceil(k / 2), w, 2]``, neighbouring columns of which lie together, by
+    two elements each."""
+
+    load: Load
+
+    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
+        """Some columns of the matrix, of which the first starts a panel."""
+        _, deep, width, pair = self.load.buffer.shape
+        panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
+        return Region(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, pair))))
+
+
+@dataclass(frozen=True)
 class Product:
     """``C = A @ B`` for each point of the other axes: the axes of its rows, columns and steps."""
 
@@ -71,7 +88,7 @@ class Product:
     n: Axis
     k: Axis
     a: Matrix
-    b: Matrix | Panels
+    b: Matrix | Panels | Pairs
     c: Matrix
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
@@ -82,8 +99,10 @@ class Product:
         steps = Range(Const(0), self.k.extent)
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
-        ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         sizes = (rows.extent, columns.extent, self.k.extent)
+        if isinstance(self.b, Pairs):
+            return Invoke(name, (c, a, b, *sizes))
+        ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
 
 
@@ -93,7 +112,14 @@ def product_of(chain: Chain) -> Product | None:
     if found is None:
         return None
     own, x, y, steps = found
+    x, y = (_widened(e) if own.dtype == SUMS else e for e in (x, y))
     return _oriented(chain, own, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
+
+
+def _widened(factor: Expr) -> Expr:
+    """The weight in bfloat16 that becomes a factor; the factor, where it is none."""
+    is_weight = isinstance(factor, Apply) and factor.fn == "cast" and factor.args[0].dtype == BFLOAT
+    return factor.args[0] if isinstance(factor, Apply) and is_weight else factor
 
 
 def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr, Axis] | None:
@@ -117,11 +143,18 @@ def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr,
 def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:
     """The product with its operands in the order in which the result is row-major."""
     for a, b in ((x, y), (y, x)):
+        if a.dtype != own.dtype:
+            continue
+        is_bfloat = b.dtype != own.dtype
         for m in axes_of(chain, a, b):
-            plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
-            for n, second in plain or [(n, Panels(b)) for n in _panelled(chain, b, k)]:
+            plain: list[tuple[Axis, Matrix | Panels | Pairs | None]]
+            plain = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
+            laid = [(n, Pairs(b) if is_bfloat else Panels(b)) for n in _panelled(chain, b, k)]
+            for n, second in plain or laid:
                 first, result = matrix(a, m, k), matrix(own, m, n)
                 if first is None or second is None or result is None or result.is_transposed:
+                    continue
+                if is_bfloat and first.is_transposed:
                     continue
                 units = tuple(a for a in chain.reduced if a is not k)
                 return Product(m, n, k, first, second, result, units)
@@ -135,9 +168,25 @@ def axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
 
 
 def _panelled(chain: Chain, load: Load, k: Axis) -> list[Axis]:
-    """The axis of the columns of an operand in panels."""
-    width = load.buffer.shape[-1] if load.buffer.shape else Const(1)
-    return [n for n in chain.spatial if load.indices == (n.var // width, k.var, n.var % width)]
+    """The axis of the columns of an operand in panels, or in pairs."""
+    return [n for n in chain.spatial if load.indices == place_of(load.buffer, k.var, n.var)]
+
+
+def panels_of(k: int, n: int, dtype: str) -> tuple[Expr, ...]:
+    """The shape of a matrix of so many rows and columns in panels, of bfloat16 in pairs."""
+    if dtype == BFLOAT:
+        return tuple(map(Const, (-(-n // panel(SUMS)), -(-k // PAIR), panel(SUMS), PAIR)))
+    return Const(-(-n // panel(dtype))), Const(k), Const(panel(dtype))
+
+
+def place_of(buffer: Buffer, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    """Where an element of a matrix lies in panels, of bfloat16 in pairs; nowhere in what is neither."""
+    if len(buffer.shape) != (4 if buffer.dtype == BFLOAT else 3):
+        return ()
+    width = buffer.shape[2]
+    if buffer.dtype == BFLOAT:
+        return column // width, row // PAIR, column % width, row % PAIR
+    return column // width, row, column % width
 
 
 def known(axis: Axis) -> int | None:
@@ -182,8 +231,10 @@ def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> Pr
 
 def is_worth_a_call(product: Product) -> bool:
     """Whether a call is faster than a loop of our own; where a size is not known, it is taken to be large."""
-    if isinstance(product.b, Panels):
+    if not isinstance(product.b, Matrix):
         return True
+    if product.b.load.dtype != product.c.load.dtype:  # such weights are read in pairs alone
+        return False
     sizes = [_extent(a) for a in (product.m, product.n, product.k)]
     return prod(sizes) >= SMALLEST and min(sizes[2], sizes[1]) >= THIN and sizes[0] > FEW
 
@@ -206,8 +257,9 @@ def ways(product: Product, prices: Functions = CPU.prices.products) -> dict[str,
     sizes is taken to be moderate, and a price that is not among ``prices`` to be that of the target ``cpu``."""
     prices = {**CPU.prices.products, **prices}
     m, n, k = (OPEN if (size := known(a)) is None else size for a in (product.m, product.n, product.k))
-    if isinstance(product.b, Panels):
-        return {"product": _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
+    if not isinstance(product.b, Matrix):
+        name = PRODUCT if isinstance(product.b, Pairs) else "product"
+        return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
     own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
     others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n
     return {
@@ -240,7 +292,7 @@ LIBRARY_STEP = 16
 
 def pieces(product: Product) -> dict[Axis, int]:
     """How many rows and columns of a product are computed at once."""
-    if isinstance(product.b, Panels):
+    if not isinstance(product.b, Matrix):
         return _panel_pieces(product)
     split = product.n if is_longer(product.n, product.m) else product.m
     extent = known(split)

@@ -6,12 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from graphopt.ir.constants import Array
+from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
+from graphopt.kernels.bfloat_form import in_pairs
 from graphopt.kernels.integer_form import DTYPES, in_quads
-from graphopt.kernels.product_form import in_panels, panel
+from graphopt.kernels.product_form import in_panels
 from graphopt.lowering.chains import chains
-from graphopt.lowering.expressions import Const, Expr, Load
+from graphopt.lowering.expressions import Expr, Load
 from graphopt.lowering.integer_products import in_quad, integer_product_in, quads_of
-from graphopt.lowering.library import THIN, Matrix, called_product, known
+from graphopt.lowering.library import THIN, Matrix, called_product, known, panels_of, place_of
 from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
 from graphopt.lowering.stacks import with_rows_stacked
 
@@ -29,7 +31,7 @@ class Laid:
 
     def array(self, plain: Array) -> Array:
         """The operand as the nest reads it."""
-        lay = in_quads if plain.dtype.name in DTYPES else in_panels
+        lay = in_quads if plain.dtype.name in DTYPES else in_pairs if plain.dtype.name == BFLOAT else in_panels
         return lay(plain.T if self.is_transposed else plain)
 
 
@@ -48,15 +50,14 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     k, n = (size or 0 for size in sizes)
     if integers is None and (min(k, n) < THIN or k * n < SMALLEST):
         return None
-    nest, width = with_rows_stacked(nest), panel(plain.dtype)
-    panels = (Const(-(-n // width)), Const(k), Const(width))
-    laid = replace(plain, shape=panels if integers is None else quads_of(k, n))
+    nest = with_rows_stacked(nest)
+    laid = replace(plain, shape=panels_of(k, n, plain.dtype) if integers is None else quads_of(k, n))
 
     def load(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != plain:
             return None
         row, column = e.indices[::-1] if is_transposed else e.indices
-        return Load(laid, (column // width, row, column % width) if integers is None else in_quad(row, column))
+        return Load(laid, place_of(laid, row, column) if integers is None else in_quad(row, column))
 
     def block(s: Stmt) -> Stmt | None:
         if not isinstance(s, Block):

@@ -31,7 +31,7 @@ from graphopt.rewrite.match import matches
 from graphopt.rewrite.rule import Rule, Soundness, Stage
 from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.workspace import Workspace
-from graphopt.tolerance import error
+from graphopt.tolerance import RELATIVE, error
 
 TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""
@@ -309,11 +309,18 @@ def difference(
     for a, b in zip(want, got, strict=True):
         off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
+        if off is not None and 1 < off < inf and soundness is Soundness.APPROX and not steps:
+            off = min(off, error(a, b, _coarsest(other)))
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
             off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want))
         if off is not None and off > found[0]:
             found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return found if seen else None
+
+
+def _coarsest(graph: Graph) -> float:
+    """The largest share of tolerance among the dtypes of what the graph computes."""
+    return max(RELATIVE.get(fact.dtype or "", 0.0) for fact in infer.infer(graph).values())
 
 
 def _sensitivity(graph: Graph, inputs: Mapping[str, Array], want: list[Array]) -> float:

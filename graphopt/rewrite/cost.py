@@ -37,7 +37,7 @@ PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
 PRODUCTS = ops(
     "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
     "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
-    "graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
+    "graphopt::BfloatMatMul graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
     "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
 )
 """Ops that multiply and add along an axis."""
@@ -47,6 +47,8 @@ SECOND = dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"),
 
 BYTES = 0.4
 """How long a product of bytes takes, as a share of one of floats."""
+WIDENED = 1.08
+"""The same of one by weights in bfloat16, which become floats in registers: ``tests/bench/bfloat.py`` on large ones."""
 
 ATTENTIONS = ops(
     "Attention com.microsoft::MultiHeadAttention com.microsoft::Attention com.microsoft::GroupQueryAttention"
@@ -284,7 +286,7 @@ class CostModel:
             return prices.run * product(out) / _run(a, out, attrs.get("perm") if op == "Transpose" else None)
         if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
             return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
-        if op in ("MatMul", "com.microsoft::FusedMatMul"):
+        if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
             return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
         return 0.0
 
@@ -376,6 +378,8 @@ class CostModel:
     def _width(self, op: str, operands: Sequence[Fact | None]) -> float:
         """How long products of operands of this width take, as a share of those of floats."""
         second = operands[1]
+        if op == "graphopt::BfloatMatMul":
+            return WIDENED
         is_narrow = second is not None and second.dtype in ("int8", "uint8") and op != "com.microsoft::MatMulNBits"
         return BYTES if is_narrow else 1.0
 

@@ -29,6 +29,7 @@ MODULES = (
     "regions",
     "folding",
     "products",
+    "bfloat",
     "einsum",
     "blocked",
     "winograd",

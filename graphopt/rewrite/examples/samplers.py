@@ -71,7 +71,7 @@ def sampler_of(op: str, kind: str) -> Sampler:
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul,
+    "Attention": attention, "MatMul": matmul, "FusedMatMul": matmul, "MatMulInteger": matmul, "BfloatMatMul": matmul,
     "Gemm": gemm, "FusedGemm": gemm, "Conv": conv, "FusedConv": conv,
     "ConvTranspose": conv_transpose,
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": pool, "GlobalMaxPool": pool, "LpPool": pool,
