@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from graphopt.progress import Listener
 from graphopt.target import CPU, Target
 
+Dispatch = Literal["auto", "library", "own"]
+"""Whoever is faster, the library wherever it can, or our own kernels."""
+
 if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
     from graphopt.lowering.passes import Pipeline
@@ -33,7 +36,7 @@ class Settings:
     schedules: Mapping[str, ByHand] = field(default_factory=dict)
     costs: str | Path = "auto"
     """The prices to go by: ``graphopt.calibration.table.priced``."""
-    dispatch: Literal["auto", "library", "own"] = "auto"
+    dispatch: Dispatch = "auto"
     """Who computes products on a device: ``graphopt.lowering.cuda.dispatch``."""
     policy: str = "reals"
     """The weakest class of rules that rewrite the model: ``graphopt.optimize.soundness``."""

@@ -10,14 +10,15 @@ import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from graphopt import stored
-from graphopt.compilation import CompileReport, Settings
+from graphopt.compilation import CompileReport, Dispatch, Settings
 from graphopt.errors import InputError, ReadError, UsageError
 from graphopt.progress import Listener
+from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
 from graphopt.runtime.program import Program
 from graphopt.runtime.saved import save
@@ -59,7 +60,7 @@ def compile(
     pipeline: str | Pipeline | None = None,
     schedules: Mapping[str, ByHand] | None = None,
     costs: str | Path = "auto",
-    dispatch: Literal["auto", "library", "own"] = "auto",
+    dispatch: Dispatch = "auto",
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
@@ -102,7 +103,7 @@ def compile(
         dispatch,
         policy,
     )
-    is_kept = cache and pipeline is None and not schedules
+    is_kept = cache and pipeline is None and not schedules and place.device == "cpu"
     return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)
 
 
@@ -122,7 +123,7 @@ class CompiledModel:
         self._needed: frozenset[str] = frozenset()
         """The inputs whose elements programs are compiled for."""
         self._unranked: tuple[str, ...] = ()
-        self._only: tuple[Program, CompileReport] | None = None
+        self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
         """The program for all that may come, where there is one."""
         if place is not None:
             self._only = stored.load(place, settings.threads)
@@ -151,7 +152,10 @@ class CompiledModel:
 
     def save(self, folder: str | Path) -> None:
         """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
-        save(self.compiled.program if self._only is None else self._only[0], folder)
+        program = self.compiled.program if self._only is None else self._only[0]
+        if not isinstance(program, Program):
+            raise UsageError("programs for a GPU are not saved: compile the model where it runs, kernels are kept there")
+        save(program, folder)
 
     def close(self) -> None:
         """Give back memory and threads; the model cannot be called any more."""
@@ -228,8 +232,8 @@ class CompiledModel:
                     compiled = self._programs[()] = self._compiled(graph)
                     if self._only is None:
                         self._only = compiled.program, compiled.report
-                        if self._place is not None and may_be_kept:
-                            stored.store(self._place, *self._only)
+                        if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
+                            stored.store(self._place, compiled.program, compiled.report)
                 except NeedsValues as needs:
                     self._needed = frozenset(graph.names[v] for v in needs.inputs)
             self._graph = graph
@@ -257,7 +261,7 @@ class CompiledModel:
     def _listed(self) -> str:
         return ", ".join(map(repr, self.input_names)) or "none"
 
-    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:
+    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program | DeviceProgram, Mapping[str, Any]]:
         """The program for these inputs, and what it is called with."""
         from graphopt.lowering.lower import NeedsValues
         from graphopt.pipeline import specialized

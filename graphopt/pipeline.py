@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,18 @@ from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.infer import infer
-from graphopt.ir.onnx_io.tensors import data_files, numpy_dtype
+from graphopt.ir.onnx_io.tensors import data_files
 from graphopt.ir.types import TensorType, fresh_symbol
-from graphopt.kernels.compile import Compiling, native_driver
-from graphopt.lowering.cuda.card import CARD
-from graphopt.lowering.cuda.options import on
-from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expand import expanded
 from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
-from graphopt.lowering.options import BY_RULE, Options
+from graphopt.lowering.options import Options
 from graphopt.optimize import optimize_graph, soundness
+from graphopt.platforms import platform_of
 from graphopt.rewrite.simplify import simplify
-from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import Code
 from graphopt.steps import Steps
 
 
@@ -41,7 +36,7 @@ from graphopt.steps import Steps
 class Compiled:
     """A program with what it was made from."""
 
-    program: Program
+    program: Program | DeviceProgram
     linked: Linked
     graph: Graph
     report: CompileReport
@@ -71,14 +66,14 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     options = replace(_options(settings), by_hand=settings.schedules)
     facts = step("infer types", infer, graph)
     lowered = step("lower", lower, graph, facts, takes=options.takes)
-    with Compiling(settings.jobs) as compiling:
-        compiling.begin(native_driver())
+    platform = platform_of(settings.target.device)
+    with platform.compiling(settings.jobs) as compiling:
         linked = step("link", link, graph, facts, lowered, options, compiling.begin)
         if settings.strict and linked.reference:
             name, op, why = linked.reference[0]
             raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
-        objects = step("compile", compiling.objects, (native_driver(), *linked.kernels))
-    program = step("load", load_program, linked, objects, settings.threads)
+        objects = step("compile", compiling.objects, linked.kernels)
+    program = step("load", platform.program, linked, objects, settings.threads)
     calls = len(linked.parts)
     return Compiled(
         program, linked, graph, CompileReport(tuple(step.done), len(linked.kernels), calls, linked.reference)
@@ -101,9 +96,7 @@ def _options(settings: Settings) -> Options:
     if settings.pipeline is not None:
         return settings.pipeline.options
     prices = priced(settings.target, settings.costs).target.prices.products
-    if settings.target.device == "cuda":
-        return on(CARD, prices, settings.dispatch)
-    return replace(BY_RULE, schedule=partial(scheduled, prices=prices))
+    return platform_of(settings.target.device).options(prices, settings.dispatch)
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:
@@ -139,25 +132,3 @@ def _is_unranked(type: object) -> bool:
 def _tidied(graph: Graph) -> Graph:
     """The graph with its local functions expanded and its constants computed, and no rules applied."""
     return simplify(graph)
-
-
-def load_program(linked: Linked, objects: Sequence[bytes], threads: int) -> Program:
-    """The program that runs compiled kernels; the first object is the driver."""
-    driver, *kernels = objects
-    code = Code(
-        linked.inputs,
-        linked.outputs,
-        linked.buffers,
-        linked.steps,
-        tuple(kernels),
-        driver,
-        linked.constants,
-        linked.conditions,
-    )
-    return Program(code, linked.functions, numpy_dtypes(), threads)
-
-
-@cache
-def numpy_dtypes() -> dict[str, np.dtype[Any]]:
-    """The numpy types of elements that numpy itself does not know."""
-    return {name: numpy_dtype(name) for name, dtype in STORAGE.items() if numpy_dtype(name) != dtype}

@@ -142,7 +142,7 @@ def _is_foreign(dtype: str) -> bool:
 
 
 def _foreign() -> Any:
-    from graphopt.pipeline import numpy_dtypes
+    from graphopt.platforms import numpy_dtypes
 
     return numpy_dtypes()
 

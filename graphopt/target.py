@@ -134,7 +134,7 @@ class Target:
     """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
     """The engine (``engines``) in which its prices can be measured, where there is one."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda", "simulated"] = "cpu"
     """What programs for it run on."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
@@ -449,6 +449,14 @@ CUDA = Target(
 )
 """Our own programs on a GPU."""
 
+SIMULATED = replace(
+    CUDA,
+    name="simulated",
+    summary="as cuda, on a GPU that Python simulates: to find faults without one, on small inputs",
+    device="simulated",
+)
+"""Our own programs on a GPU that is simulated."""
+
 LACKING: Mapping[str, frozenset[str]] = {
     "float64": ops(
         "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "
@@ -467,7 +475,7 @@ LACKING: Mapping[str, frozenset[str]] = {
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""
 
-TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, CUDA, T4)}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, CUDA, SIMULATED, T4)}
 """The targets that come with graphopt, by name."""
 
 

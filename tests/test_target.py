@@ -37,7 +37,7 @@ def test_a_target_of_ones_own() -> None:
 
 
 def test_only_programs_have_ops_of_ours() -> None:
-    assert [name for name, t in TARGETS.items() if not t.makes_models] == ["cpu", "cuda"]
+    assert [name for name, t in TARGETS.items() if not t.makes_models] == ["cpu", "cuda", "simulated"]
     assert CPU.allows("graphopt::BlockedConv")
     assert not PORTABLE.allows("graphopt::BlockedConv")
     with pytest.raises(UsageError, match="the target cpu makes programs, no ONNX models"):
