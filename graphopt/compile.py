@@ -154,7 +154,7 @@ class CompiledModel:
         """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
         program = self.compiled.program if self._only is None else self._only[0]
         if not isinstance(program, Program):
-            raise UsageError("programs for a GPU are not saved: compile the model where it runs, kernels are kept there")
+            raise UsageError("programs for a GPU are not saved: compile the model where it runs; its kernels are kept")
         save(program, folder)
 
     def close(self) -> None:
