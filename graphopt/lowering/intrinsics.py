@@ -217,8 +217,35 @@ def _by_function(description: Nest, function: str) -> TensorIntrin:
 NOTHING = Nest("barrier", (), Seq(()))
 """What threads that wait for each other compute."""
 
+
+@lru_cache(maxsize=64)
+def warp_combination(fn: str, dtype: str) -> TensorIntrin:
+    """What the threads of each warp have (32 neighbours of ``n``), combined: all of them have the whole then."""
+    step = "{0} + {1}" if fn == "add" else fn + "({0}, {1})"
+    name = f"warp_{fn}_{dtype}"
+    description = read(f"""\
+@program
+def {name}(A: Buffer[(n,), "{dtype}"], n: size):
+    T = alloc((n // 32,), "{dtype}")
+    for i in serial(n // 32):
+        with block("first"):
+            vi = axis.spatial(n // 32, i)
+            T[vi] = A[vi * 32]
+    for i, j in grid(n // 32, 31):
+        with block("others"):
+            vi, vj = axis.remap("SR", [i, j])
+            T[vi] = {step.format("T[vi]", "A[vi * 32 + vj + 1]")}
+    for i in serial(n):
+        with block("all"):
+            vi = axis.spatial(n, i)
+            A[vi] = T[vi // 32]
+""")
+    return TensorIntrin(name, description, description, f"graphopt.kernels.cuda.functions.warp_{fn}")
+
+
 FAMILIES: Mapping[str, Family] = {
     "barrier": lambda: TensorIntrin("barrier", NOTHING, NOTHING, "graphopt.kernels.cuda.functions.barrier"),
+    r"warp_(add|max|min)_([a-z]+\d*)": warp_combination,
     r"product_([1-9]\d*)x([1-9]\d*)_(float32|float64)": product_tile,
     r"transpose_([1-9]\d*)x([1-9]\d*)_([a-z]+\d*)": transpose_tile,
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,

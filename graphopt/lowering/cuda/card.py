@@ -16,18 +16,19 @@ class Card:
 
     ``threads`` is how many a block has at most, ``shared`` the bytes that they share, ``access`` the bytes that a
     thread reads or writes at once, ``has_exchange`` whether threads of a warp may hand each other values (numba's
-    simulator cannot).
+    simulator cannot), ``blocks`` how many blocks keep the whole card busy.
     """
 
     threads: int = 256
     shared: int = 48 << 10
     access: int = 16
     has_exchange: bool = True
+    blocks: int = 256
     has_epilogues: bool = False
     """Whether the library adds a bias to a product, and clips it, itself (cuBLASLt)."""
 
 
 CARD: Final = Card()
 """Any card."""
-SIMULATED: Final = Card(threads=64, has_exchange=False)
+SIMULATED: Final = Card(threads=64, has_exchange=False, blocks=4)
 """What numba's simulator runs within a bearable time."""

@@ -253,6 +253,19 @@ class DeviceWriter(Writer):
         self.line(f"    {STATUS}[0] = {self.messages.index(stmt.message) + 1}")
         self.line("    return")
 
+    def call(self, stmt: Invoke, place: Place) -> None:
+        """A call of a function; of one for warps, by each thread on its own element."""
+        function, region = stmt.intrinsic.rpartition("_")[0], stmt.args[0] if stmt.args else None
+        if not function.startswith("warp_") or not isinstance(region, Region):
+            super().call(stmt, place)
+            return
+        lane = Var("lane")
+        self.threads[lane] = "x"
+        starts = tuple(place.of(side.start) for side in region.ranges)
+        own = self.spell.value(Load(region.buffer, (*starts[:-1], lane))).text
+        self.threads.pop(lane)
+        self.line(f"{own} = {self.spell.use(function)}({own})")
+
     # ------------------------------------------------------------------ straight stretches
 
     def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:

@@ -13,6 +13,7 @@ from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.emit import LibraryCall
 from graphopt.lowering.expressions import Expr, Var
 from graphopt.lowering.interpret import interpret
+from graphopt.lowering.intrinsics import descriptions
 from graphopt.lowering.loops import Buffer, Nest
 from graphopt.tolerance import error
 from tests.lowering.native import number, numpy_dtype, random_arrays
@@ -70,7 +71,7 @@ def check(plain: Nest, scheduled: Nest, sizes: Sequence[int] = (), is_run: bool 
             if buffer in outputs:
                 array[...] = 77
     interpret(plain, want)
-    interpret(scheduled, found[0])
+    interpret(scheduled, found[0], intrinsics=descriptions(scheduled))
     if is_run:
         launch(scheduled, found[1], sizes)
     for arrays in found:

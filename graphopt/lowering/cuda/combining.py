@@ -1,0 +1,82 @@
+"""What the threads of a row have each, combined, so that all of them have the whole: by exchange within warps where
+the card has that, and by way of what a block shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.lowering.cuda.card import WARP
+from graphopt.lowering.cuda.teams import Teams
+from graphopt.lowering.expressions import Const, Expr, Load, apply, equal
+from graphopt.lowering.loops import Buffer, If, Invoke, Range, Region, Stmt, Store
+
+EXCHANGED: Final = ("add", "max", "min")
+"""By what the threads of a warp can combine what they have."""
+FEW: Final = 8
+"""How many values one thread combines one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What each thread has of a row's result, an element of a local buffer, and the function that combines two."""
+
+    buffer: Buffer
+    fn: str
+
+
+def combined(teams: Teams, parts: Sequence[Part]) -> list[Stmt]:
+    """Statements after which every thread has its row's whole result in place of its part."""
+    made: list[Stmt] = []
+    for part in parts:
+        left = teams.lanes
+        if teams.exchanges and left % WARP == 0 and part.fn in EXCHANGED and "float16" not in part.buffer.dtype:
+            made.append(_in_warps(teams, part))
+            left //= WARP
+        if left > 1:
+            made += _shared(teams, part, left)
+    return made
+
+
+def _in_warps(teams: Teams, part: Part) -> Stmt:
+    def call(row: Expr) -> Stmt:
+        own = Region(part.buffer, (Range(row), Range(Const(0), Const(teams.width))))
+        return Invoke(f"warp_{part.fn}_{part.buffer.dtype}", (own, Const(teams.width)))
+
+    return teams.by_rows(call)
+
+
+def _shared(teams: Teams, part: Part, left: int) -> list[Stmt]:
+    """The threads' parts, or those of their warps, ``left`` of them, combined in memory that the block shares."""
+    board = teams.owner.shared(part.buffer.name, teams.arranged(Const(teams.rows), Const(left)), part.buffer.dtype)
+    step = teams.lanes // left
+
+    def at(row: Expr, place: Expr) -> Load:
+        return Load(board, tuple(teams.arranged(row, place)))
+
+    def put(row: Expr, lane: Expr) -> Stmt:
+        target = at(row, lane // step)
+        store = Store(board, target.indices, Load(part.buffer, teams.arranged(row, lane)))
+        return store if step == 1 else If(equal(lane % step, 0), store)
+
+    made = [teams.phase(put)]
+    while left > FEW:
+        count = left // FEW
+
+        def gather(row: Expr, lane: Expr, count: int = count) -> Stmt:
+            total: Expr = at(row, lane)
+            for k in range(1, FEW):
+                total = apply(part.fn, total, at(row, lane + k * count))
+            return If(lane < count, Store(board, at(row, lane).indices, total))
+
+        made.append(teams.phase(gather))
+        left = count
+
+    def take(row: Expr, lane: Expr) -> Stmt:
+        total: Expr = at(row, Const(0))
+        for k in range(1, left):
+            total = apply(part.fn, total, at(row, Const(k)))
+        return Store(part.buffer, teams.arranged(row, lane), total)
+
+    return [*made, teams.phase(take)]

@@ -1,0 +1,286 @@
+"""Rows on CUDA: reductions and what goes with them (softmax, normalization) as one kernel, each row some threads'.
+
+Every thread takes elements of its row in turn, combines what it has with the others of the row, and goes on with the
+whole result. It holds what it has of the row where that fits into its registers; else it reads again, and computes
+again what lies between. Few long rows are shared out to several blocks of threads: those leave what they have in
+memory, and a second kernel reduces that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from graphopt.lowering.accumulation import accumulated, identity
+from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
+from graphopt.lowering.chains import Chain, exchange
+from graphopt.lowering.cuda.combining import Part, combined
+from graphopt.lowering.cuda.row_passing import Passing
+from graphopt.lowering.cuda.row_plans import Plan, planned
+from graphopt.lowering.cuda.rows import Member, Rows, rows_of
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.expressions import Const, Expr, Load, Var, apply, equal, substitute
+from graphopt.lowering.loops import (
+    Axis,
+    Block,
+    Buffer,
+    For,
+    If,
+    Seq,
+    Stmt,
+    Store,
+    accesses,
+    seq,
+)
+
+
+def row_wise(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+    """The kernels of the first blocks that work on the same rows, and how many those are; None where the first block is
+    none of rows."""
+    for count in range(len(found), 0, -1):
+        rows = rows_of(found[:count])
+        if rows is None:
+            continue
+        plan = planned(owner, rows)
+        if plan.blocks == 1:
+            return RowKernel(owner, rows, plan, _read_later(owner, found[count:])).kernel(), count
+        if count == 1:
+            return _in_two(owner, rows, plan, found)
+    return None
+
+
+def _read_later(owner: DeviceScheduling, rest: Sequence[Chain]) -> set[Buffer]:
+    """The buffers that have to be in memory when the kernel has ended."""
+    return {*owner.nest.buffers, *(a.buffer for chain in rest for a in chain.accesses)}
+
+
+def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Chain]) -> tuple[Stmt, int]:
+    """A reduction in two kernels: the second reduces what the blocks of the first have left."""
+    (member,) = rows.members
+    count, block = total_size(rows.extents), Axis(owner.var("s"), Const(plan.blocks), "reduce")
+    number: Expr = Const(0)
+    for axis in member.rows:
+        number = number * axis.extent + axis.var
+    places = {s.buffer: (block.var, number) for s in member.chain.stores}
+    made = {b: owner.memory(b.name, (Const(plan.blocks), count), b.dtype) for b in places}
+    first = RowKernel(owner, rows, plan, set(made), made).kernel()
+    steps = []
+    for store in member.chain.stores:
+        fn, _ = accumulated(Load(store.buffer, store.indices), store.value)
+        part = Load(made[store.buffer], places[store.buffer])
+        steps.append(Store(store.buffer, store.indices, apply(str(fn), Load(store.buffer, store.indices), part)))
+    own = member.chain.spatial
+    axes = (*own, block)
+    second = replace(member.chain.block, axes=axes, values=tuple(a.var for a in axes), body=seq(*steps))
+    chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), _described(second))
+    rest = row_wise(owner, [chain, *found[1:]])
+    assert rest is not None
+    return seq(first, rest[0]), rest[1]
+
+
+def _described(block: Block) -> Block:
+    read, written = accesses(block)
+    return replace(block, reads=read, writes=written)
+
+
+class RowKernel:
+    """Writes one kernel. ``needed`` are the buffers that have to be in memory behind it.
+
+    Where each row is shared out to several blocks, ``parts`` are what those leave instead of the results.
+    """
+
+    def __init__(
+        self,
+        owner: DeviceScheduling,
+        rows: Rows,
+        plan: Plan,
+        needed: set[Buffer],
+        parts: dict[Buffer, Buffer] | None = None,
+    ) -> None:
+        self.owner, self.rows, self.plan, self.teams, self.parts = owner, rows, plan, plan.teams, parts
+        self.passing = Passing(owner, rows, plan, needed)
+        self.count, self.length = total_size(rows.extents), total_size(rows.length)
+        self.block: Expr = Const(0)
+        """The number of the kernel's block of threads."""
+
+    def kernel(self) -> Stmt:
+        """The whole."""
+        groups = (self.count + (self.teams.rows - 1)) // self.teams.rows
+
+        def body(block: Expr) -> Stmt:
+            self.block = block
+            made: list[Stmt] = []
+            for member in self.rows.members:
+                if not self.passing.is_inlined(member):
+                    made += self.of(member)
+            return seq(*made)
+
+        return self.owner.over_blocks(groups * self.plan.blocks, body)
+
+    def of(self, member: Member) -> list[Stmt]:
+        """What one block does."""
+        made = [self.read_ahead(load, m) for load, m in self.passing.to_read(member)]
+        if member.reduces:
+            return made + self.reduction(member)
+        if member.elements:
+            return [*made, self.teams.phase(lambda row, lane: self.each(row, lane, self.element(member, row, lane)))]
+        return [*made, self.teams.phase(lambda row, lane: self.of_row(member, row, lane))]
+
+    # ------------------------------------------------------------------ places
+
+    def row(self, row: Expr) -> Expr:
+        """The number of a row, of its number within the block of threads."""
+        group = self.block if self.plan.blocks == 1 else self.block // self.plan.blocks
+        return group * self.teams.rows + row
+
+    def guarded(self, row: Expr, body: Stmt) -> Stmt:
+        """The body, where there is such a row."""
+        return self.owner.within(self.row(row), self.count, self.teams.rows, lambda _: body)
+
+    def values(self, member: Member, row: Expr, element: Expr | None) -> dict[Var, Expr]:
+        """What a block's axes are at an element of a row."""
+        found: dict[Var, Expr] = {a.var: Const(0) for a in member.chain.axes}
+        found.update(taken_apart(self.row(row), member.rows))
+        if element is not None:
+            found.update(taken_apart(element, member.elements))
+        return found
+
+    def each(self, row: Expr, lane: Expr, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """The body for each element that a thread takes, by its number in the row and in what the thread holds."""
+        access, steps, lanes = self.plan.access, self.plan.steps, self.teams.lanes
+        blocks = self.plan.blocks
+        first = lane if blocks == 1 else self.block % blocks * lanes + lane
+        together = lanes * blocks
+
+        def several(step: Expr) -> Stmt:
+            unit = step * together + first
+            if access == 1:
+                return body(unit, step)
+            one = self.owner.var("u")
+            return For(one, Const(access), body(unit * access + one, step * access + one), "vectorized")
+
+        step = self.owner.var("k")
+        units = self.length // access
+        if steps is None:
+            return self.guarded(row, For(step, (units - first + (together - 1)) // together, several(step)))
+        known = known_size([units])
+        assert known is not None
+        whole = known // lanes
+        made: list[Stmt] = [For(step, Const(whole), several(step), "unrolled")] if whole else []
+        if whole < steps:
+            made.append(If(first + whole * lanes < units, several(Const(whole))))
+        return self.guarded(row, seq(*made))
+
+    # ------------------------------------------------------------------ kinds of blocks
+
+    def read_ahead(self, load: Load, member: Member) -> Stmt:
+        """Reads what several blocks need of a row."""
+
+        def one(row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
+            def at(element: Expr, slot: Expr) -> Stmt:
+                values = self.values(member, row, element)
+                place = tuple(substitute(i, values) for i in load.indices)
+                held = self.passing.held[self.passing.key(member, load)]
+                return Store(held, (*self.teams.arranged(row, lane), slot), Load(load.buffer, place))
+
+            return at
+
+        return self.teams.phase(lambda row, lane: self.each(row, lane, one(row, lane)))
+
+    def element(self, member: Member, row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
+        """What a block does to one element."""
+
+        def at(element: Expr, slot: Expr) -> Stmt:
+            values = self.values(member, row, element)
+            body = self.passing.body(member, member.chain.block.body, row, lane, slot)
+            block = replace(member.chain.block, body=body)
+            return _described(replace(block, values=tuple(values[a.var] for a in block.axes)))
+
+        return at
+
+    def of_row(self, member: Member, row: Expr, lane: Expr) -> Stmt:
+        """What a block does to each row, by every thread of the row."""
+        values = self.values(member, row, None)
+        body = self.passing.body(member, member.chain.block.body, row, lane, None)
+        block = replace(member.chain.block, body=body, values=tuple(values[a.var] for a in member.chain.axes))
+        return self.guarded(row, seq(_described(block), *self.written(member, row, lane)))
+
+    def written(self, member: Member, row: Expr, lane: Expr) -> list[Stmt]:
+        """A row's results as they have to be in memory, written by one of its threads."""
+        values = self.values(member, row, None)
+        made: list[Stmt] = []
+        for store in member.chain.stores:
+            if store.buffer in self.passing.needed:
+                own = Load(self.passing.results[store.buffer], self.teams.arranged(row, lane))
+                made.append(Store(store.buffer, tuple(substitute(i, values) for i in store.indices), own))
+        if not made or self.teams.lanes == 1:
+            return made
+        return [If(equal(lane, 0), seq(*made))]
+
+    def reduction(self, member: Member) -> list[Stmt]:
+        """One result of each row, which every thread of the row has then."""
+        teams, block = self.teams, member.chain.block
+        is_alone = teams.lanes == 1 and self.parts is None
+        results = {b: self.passing.results[b] for b in (s.buffer for s in member.chain.stores)}
+        needed = self.passing.needed & results.keys()
+        parts = results if is_alone else {b: teams.local(b.name, (), b.dtype) for b in results}
+        folds = [] if is_alone else [_fold(s) for s in member.chain.stores]
+
+        def into(stmt: Stmt, where: dict[Buffer, Buffer], row: Expr, lane: Expr) -> Stmt:
+            return exchange(stmt, {b: (own, teams.arranged(row, lane)) for b, own in where.items()})
+
+        def start(row: Expr, lane: Expr) -> Stmt:
+            if is_alone:
+                return self.guarded(row, self.started(member, into, results, row, lane))
+            stores = [Store(parts[b], teams.arranged(row, lane), identity(fn, b.dtype)) for b, fn in folds]
+            return seq(*stores)
+
+        def step(row: Expr, lane: Expr) -> Callable[[Expr, Expr], Stmt]:
+            def at(element: Expr, slot: Expr) -> Stmt:
+                values = self.values(member, row, element)
+                body = into(self.passing.body(member, block.body, row, lane, slot, set(results)), parts, row, lane)
+                made = replace(block, init=None, body=body, values=tuple(values[a.var] for a in block.axes))
+                return _described(made)
+
+            return at
+
+        def finish(row: Expr, lane: Expr) -> Stmt:
+            made = [self.started(member, into, results, row, lane)] if not is_alone else []
+            for buffer, fn in folds:
+                own = [Load(b, teams.arranged(row, lane)) for b in (results[buffer], parts[buffer])]
+                made.append(Store(own[0].buffer, own[0].indices, apply(fn, *own)))
+            return self.guarded(row, seq(*made, *self.written(member, row, lane)))
+
+        def left(row: Expr, lane: Expr) -> Stmt:
+            assert self.parts is not None
+            place = (self.block % self.plan.blocks, self.row(row))
+            made = [Store(self.parts[b], place, Load(parts[b], teams.arranged(row, lane))) for b in parts]
+            last: Stmt = seq(*made)
+            return self.guarded(row, last if teams.lanes == 1 else If(equal(lane, 0), last))
+
+        loops = [teams.phase(start), teams.phase(lambda row, lane: self.each(row, lane, step(row, lane)))]
+        loops += combined(teams, [Part(parts[b], fn) for b, fn in folds])
+        if is_alone and not needed:
+            return loops
+        return [*loops, teams.phase(finish if self.parts is None else left)]
+
+    def started(
+        self,
+        member: Member,
+        into: Callable[[Stmt, dict[Buffer, Buffer], Expr, Expr], Stmt],
+        results: dict[Buffer, Buffer],
+        row: Expr,
+        lane: Expr,
+    ) -> Stmt:
+        """A reduction's results before its first step."""
+        chain, values = member.chain, self.values(member, row, None)
+        assert chain.block.init is not None
+        init = into(self.passing.body(member, chain.block.init, row, lane, None, set(results)), results, row, lane)
+        at = tuple(values[a.var] for a in chain.spatial)
+        return _described(Block(f"{chain.block.name}_init", chain.spatial, at, init))
+
+
+def _fold(store: Store) -> tuple[Buffer, str]:
+    fn, _ = accumulated(Load(store.buffer, store.indices), store.value)
+    assert fn is not None
+    return store.buffer, fn

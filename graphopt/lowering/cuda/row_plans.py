@@ -1,0 +1,118 @@
+"""How rows are shared out: how many threads each has, how many neighbouring elements a thread takes at once, and
+whether it can hold all that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from graphopt.ir.constants import BITS
+from graphopt.lowering.chain_facts import is_step, known_size
+from graphopt.lowering.chains import Access
+from graphopt.lowering.cuda.card import WARP
+from graphopt.lowering.cuda.rows import Member, Rows
+from graphopt.lowering.cuda.teams import Teams
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.expressions import Const, Expr
+
+HELD: Final = 32
+"""Elements of a row that one thread holds in registers. A row that is no longer than that it takes alone."""
+ENOUGH: Final = 4
+"""Accesses that a thread has to make before another one is worth its while."""
+FEW: Final = 16
+"""By how much a card has to be idle before blocks that pass on whole rows are kernels of their own."""
+MANY: Final = 64
+"""What a size that is not known is taken to be, but for the outermost one, which may be a batch of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Threads for rows: each takes ``access`` neighbouring elements at once, ``steps`` times where that is known and
+    they fit into its registers. Each row is shared out to ``blocks`` blocks."""
+
+    teams: Teams
+    access: int
+    steps: int | None
+    blocks: int
+
+
+def planned(owner: DeviceScheduling, rows: Rows) -> Plan:
+    """How rows are shared out to threads."""
+    length, access = known_size(rows.length), _access(owner, rows)
+    units = None if length is None else length // access
+    teams = _teams(owner, rows, length, units)
+    blocks = _blocks(teams, rows, units)
+    steps = None if units is None else -(-units // teams.lanes)
+    is_held = blocks == 1 and steps is not None and steps * access <= HELD
+    return Plan(teams, access, steps if is_held else None, blocks)
+
+
+def _teams(owner: DeviceScheduling, rows: Rows, length: int | None, units: int | None) -> Teams:
+    """As many threads for each row as it keeps busy, for as many rows as fill a block."""
+    card, count = owner.card, at_least(rows.extents)
+    all_busy, along, lanes = card.blocks * card.threads, _goes_along(rows), 1
+    if not _is_shared(rows):
+        along = False
+    elif not along:
+        while lanes * WARP < card.threads and (
+            units is None or (units > 2 * ENOUGH * lanes and count * lanes < all_busy)
+        ):
+            lanes *= 2
+    elif length is None or length > HELD:
+        lanes = WARP
+        while lanes < card.threads and (lanes * 2 < card.threads if units is None else units > ENOUGH * lanes):
+            lanes *= 2
+    along = along and lanes > 1
+    together, known = card.threads // lanes if along or count * lanes >= all_busy else WARP, known_size(rows.extents)
+    while known is not None and together // 2 >= max(known, 1):
+        together //= 2
+    return Teams(owner, together, lanes, along)
+
+
+def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
+    """To how many blocks each row is shared out: several, where rows are long and would keep few blocks busy."""
+    card, busy = teams.owner.card, -(-at_least(rows.extents) // teams.rows)
+    is_few = sum(bool(m.elements) for m in rows.members) == 1 or busy * FEW <= card.blocks
+    if not (_is_shared(rows) and is_few and (units is None or units > ENOUGH * card.threads)):
+        return 1
+    blocks = max(card.blocks // busy, 1)
+    return blocks if units is None else min(blocks, units // (ENOUGH * teams.lanes))
+
+
+def _is_shared(rows: Rows) -> bool:
+    """Whether several threads may reduce a row."""
+    return all(m.is_shared for m in rows.members if m.reduces)
+
+
+def at_least(extents: Sequence[Expr]) -> int:
+    """How many points there are, at a guess where sizes are not known."""
+    return prod(int(e.value) if isinstance(e, Const) else MANY if k else 1 for k, e in enumerate(extents))
+
+
+def _goes_along(rows: Rows) -> bool:
+    """Whether neighbours within a row lie side by side, rather than the same elements of neighbouring rows."""
+    apart = {True: 0, False: 0}
+    for member, access in _far(rows):
+        apart[True] += not is_step(access, member.elements[-1])
+        apart[False] += any(access.varies(a.var) and not is_step(access, a) for a in member.rows[-1:])
+    return apart[True] <= apart[False]
+
+
+def _access(owner: DeviceScheduling, rows: Rows) -> int:
+    """How many neighbouring elements of a row can be read or written at once."""
+    side = known_size(rows.length[-1:])
+    found = [a for m, a in _far(rows) if m.elements and is_step(a, m.elements[-1])]
+    if side is None or not found:
+        return 1
+    width = owner.card.access * 8 // max(BITS[a.buffer.dtype] for a in found)
+    return next(n for n in (width, width // 2, width // 4, 1) if n and side % n == 0)
+
+
+def _far(rows: Rows) -> Iterator[tuple[Member, Access]]:
+    """What blocks read or write of whole rows."""
+    for member in rows.members:
+        for access in member.chain.accesses:
+            if any(access.varies(a.var) for a in member.elements):
+                yield member, access

@@ -1,0 +1,118 @@
+"""Blocks that work on rows: reductions along them, what is done to each of their elements, and to each row.
+
+A row is what a reduction reduces: along which axes its elements lie is the block's affair, inner or outer ones. Blocks
+that pass elements and results of the same rows to each other can be one kernel, in which each row is some threads'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.expressions import Const, Expr, Var
+from graphopt.lowering.loops import Axis, Buffer, Check, Invoke, is_accumulation, statements
+
+
+@dataclass(frozen=True)
+class Member:
+    """A block with the axes that say which row, in the order of the rows' axes, and those that say where in it."""
+
+    chain: Chain
+    rows: tuple[Axis, ...]
+    elements: tuple[Axis, ...]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it makes one result of each row."""
+        return self.chain.block.init is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several threads can reduce one row: in any order, each element of the row being one step."""
+        return all(map(is_accumulation, self.chain.stores))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Blocks on the same rows, in order: so many along each axis, and the extents of the axes within them."""
+
+    extents: tuple[Expr, ...]
+    length: tuple[Expr, ...]
+    members: tuple[Member, ...]
+
+
+def rows_of(found: Sequence[Chain]) -> Rows | None:
+    """The blocks as one set of rows; None where they are none."""
+    if not any(c.block.init is not None for c in found) or not all(map(_is_plain, found)):
+        return None
+    places = [_wide(found[0].spatial)] if len(found) == 1 else _shared(found)
+    members = []
+    for chain, own in zip(found, places, strict=True):
+        members.append(Member(chain, own, tuple(a for a in _wide(chain.axes) if a not in own)))
+    lengths = {tuple(a.extent for a in m.elements) for m in members if m.elements or m.reduces}
+    if len(lengths) != 1 or any(m.reduces and not set(m.elements) <= set(m.chain.reduced) for m in members):
+        return None
+    rows = Rows(tuple(a.extent for a in members[0].rows), lengths.pop(), tuple(members))
+    made = {s.buffer for c in found for s in c.stores}
+    return rows if len(found) == 1 or all(_keeps_to_rows(m, made) for m in members) else None
+
+
+def _is_plain(chain: Chain) -> bool:
+    """Whether a block only stores."""
+    return bool(chain.stores) and not any(isinstance(s, Check | Invoke) for s in statements(chain.block))
+
+
+def _wide(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes with more than one point."""
+    return tuple(a for a in axes if a.extent != Const(1))
+
+
+Side: TypeAlias = tuple[int, Var] | tuple[Buffer, int]
+"""An axis of a block, by the block's number, or an axis of a buffer."""
+
+
+def _shared(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
+    """Of each block the spatial axes that all have in common, in the order of the first block: the same elements of all
+    that passes between blocks lie along them."""
+    made = {s.buffer for c in found for s in c.stores}
+    same: dict[Side, Side] = {}
+    broken: list[Side] = []
+
+    def root(side: Side) -> Side:
+        while side in same:
+            side = same[side]
+        return side
+
+    for number, chain in enumerate(found):
+        own = {a.var for a in chain.spatial}
+        for access in chain.accesses:
+            for k, index in enumerate(access.indices if access.buffer in made else ()):
+                if index in own:
+                    one, other = root((number, index)), root((access.buffer, k))
+                    if one != other:
+                        same[one] = other
+                else:
+                    broken.append((access.buffer, k))
+    lost = {root(side) for side in broken}
+    groups = []
+    for axis in _wide(found[0].spatial):
+        home = root((0, axis.var))
+        each = [[a for a in c.axes if root((k, a.var)) == home] for k, c in enumerate(found)]
+        if home not in lost and all(len(axes) == 1 and axes[0].extent == axis.extent for axes in each):
+            groups.append([axes[0] for axes in each])
+    return [tuple(group[k] for group in groups) for k in range(len(found))]
+
+
+def _keeps_to_rows(member: Member, made: Container[Buffer]) -> bool:
+    """Whether a block reaches what blocks make only in its own row, and there only at its own element."""
+    ways, along = {a.var for a in member.rows}, [a.var for a in member.elements]
+    for access in member.chain.accesses:
+        if access.buffer in made:
+            sides = zip(access.indices, access.buffer.shape, strict=True)
+            here = [index for index, extent in sides if extent != Const(1)]
+            rest = [index for index in here if index not in ways]
+            if (rest and rest != along) or len(here) - len(rest) != len(ways):
+                return False
+    return True
