@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
-from graphopt.lowering.dataflow import accesses_in, reindexed
-from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.dataflow import Access, accesses_in, reindexed
+from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.loops import (
     Buffer,
     For,
@@ -49,10 +49,14 @@ def _compacted(nest: Nest, buffer: Buffer) -> Nest:
             lives_within(nest, buffer, site.stmt, around)
         except ScheduleError:
             continue
-        found = box((a for a in accesses_in(site.stmt.body) if a.buffer == buffer), around)
+        used = [a for a in accesses_in(site.stmt.body) if a.buffer == buffer]
+        found = box(used, around)
         assert found is not None
         region = within(found)
         shape = tuple(_smaller(side, n) for side, n in zip(region.ranges, buffer.shape, strict=True))
+        slots = _slots([s.var for s in (*site.above, site.stmt) if isinstance(s, For)], used)
+        if slots is not None:
+            shape = (slots, *shape[1:])
         if shape == buffer.shape:
             continue
         starts = [
@@ -69,13 +73,32 @@ def _around_all(nest: Nest, buffer: Buffer) -> list[LoopSite]:
     above: tuple[Stmt, ...] = ()
     while True:
         if isinstance(stmt, For):
-            if stmt.kind == "vectorized" or (stmt.kind in ("parallel", "bound") and buffer.scope != "local"):
+            if stmt.kind == "vectorized" or (
+                stmt.kind in ("parallel", "bound") and not _has_each_its_own(stmt, buffer)
+            ):
                 return found
             found.append(LoopSite(stmt, above))
         using = [s for s in inner(stmt) if any(a.buffer == buffer for a in accesses_in(s))]
         if len(using) != 1:
             return found
         stmt, above = using[0], (*above, stmt)
+
+
+def _slots(loops: Sequence[Var], used: Sequence[Access]) -> Expr | None:
+    """How many slots a buffer has that steps of a loop take in turn, so that one need not wait for the one before."""
+    turns = {a.indices[0] if a.indices else Const(0) for a in used}
+    turn, *others = turns
+    if others or not isinstance(turn, Apply) or turn.fn != "mod" or turn.args[0] not in loops:
+        return None
+    return turn.args[1]
+
+
+def _has_each_its_own(loop: For, buffer: Buffer) -> bool:
+    """Whether each of a loop's steps, which run at once, has such a buffer of its own."""
+    if loop.kind == "vectorized":
+        return False
+    is_of_blocks = loop.thread is not None and loop.thread.startswith("blockIdx")
+    return buffer.scope == "local" or (buffer.scope == "shared" and is_of_blocks)
 
 
 def _smaller(side: Range, size: Expr) -> Expr:

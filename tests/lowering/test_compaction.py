@@ -115,3 +115,18 @@ def test_random_schedules(name):
         interpret(small, second)
         for key in first:
             assert (first[key] == second[key]).all(), small
+
+
+def test_slots_that_steps_take_in_turn_are_kept() -> None:
+    s = Schedule(read(MATMUL_RELU.format(n=8, m=32, k=6)))
+    i, _, k = s.get_loops("Y")
+    ko, ki = s.split(k, [None, 3])
+    s.reorder(i, ko, ki)
+    s.decompose_reduction("Y", ko)
+    copy = s.cache_read("Y", 0, "shared")
+    s.compute_at(copy, ko)
+    s.double_buffer(copy, ko)
+    s.bind(i, "blockIdx.x")
+    small = compacted(s.nest)
+    assert [shape for name, shape in shapes(small).items() if "shared" in name] == ["2 1 3"]
+    same_results(s.nest, small)

@@ -2,7 +2,8 @@
 
 The loops over ``threadIdx`` of a kernel are its *phases*: each is done by all threads, and means that all of it is done
 before the next one begins. Threads only have to wait for that where one of them needs what another one did: before a
-phase that reads, or writes over, what an earlier one wrote, or writes over what it read.
+phase that reads, or writes over, what an earlier one wrote, or writes over what it read. Of a buffer whose slots the
+steps of a loop take in turn, a step does not meet what the step before did to it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphopt.lowering.expressions import Load, walk
+from graphopt.lowering.dataflow import accesses_in
+from graphopt.lowering.expressions import Expr, Load, walk
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -23,6 +25,7 @@ from graphopt.lowering.loops import (
     Stmt,
     Store,
     expressions,
+    inner,
     seq,
     statements,
 )
@@ -45,6 +48,10 @@ class _Pending:
 
     def __or__(self, other: _Pending) -> _Pending:
         return _Pending(self.read | other.read, self.written | other.written)
+
+    def without(self, buffers: frozenset[Buffer]) -> _Pending:
+        """What is pending apart from what was done to some buffers."""
+        return _Pending(self.read - buffers, self.written - buffers)
 
     def meets(self, later: _Pending) -> bool:
         """Whether what comes later has to wait."""
@@ -80,7 +87,9 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
             return seq(*done), before
         case For(thread=None):
             # what the first round has to wait for is what came before the loop, or the round before
-            _, around = _with_barriers(stmt.body, before)
+            first, around = _with_barriers(stmt.body, before)
+            if _waits(first):  # so no thread is two rounds ahead of another
+                around = around.without(_taken_in_turn(stmt))
             body, after = _with_barriers(stmt.body, before | around)
             return replace(stmt, body=body), before | after
         case For() | Block():
@@ -91,6 +100,20 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
             otherwise, other = (None, before) if stmt.otherwise is None else _with_barriers(stmt.otherwise, before)
             return replace(stmt, then=then, otherwise=otherwise), after | other
     return stmt, before
+
+
+def _waits(stmt: Stmt) -> bool:
+    """Whether threads wait for each other within a statement, whatever is chosen."""
+    return stmt == BARRIER or (isinstance(stmt, Seq | Block) and any(map(_waits, inner(stmt))))
+
+
+def _taken_in_turn(loop: For) -> frozenset[Buffer]:
+    """The shared buffers of which the steps of a loop use one half each, in turn."""
+    turn, indices = loop.var % 2, dict[Buffer, list[Expr]]()
+    for access in accesses_in(loop.body):
+        if access.buffer.scope == "shared" and access.indices:
+            indices.setdefault(access.buffer, []).append(access.indices[0])
+    return frozenset(b for b, found in indices.items() if all(i == turn for i in found))
 
 
 def _read(stmt: Stmt) -> Iterator[Buffer]:

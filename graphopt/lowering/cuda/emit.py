@@ -15,6 +15,7 @@ from dataclasses import replace
 from graphopt.ir.constants import BITS
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.addresses import Polynomial, Product, multiple
+from graphopt.lowering.compaction import compacted
 from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
 from graphopt.lowering.cuda.multiplication import is_for_library, library_call
 from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, LibraryCall, NeedsMemory, Writer
@@ -54,8 +55,9 @@ def emit(nest: Nest) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
 
     Raises EmitError where its schedule cannot be written down.
     """
-    stmts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
-    return tuple((part, _written(part)) for part in (_part(nest, stmt) for stmt in stmts))
+    small = compacted(nest)
+    stmts = small.body.stmts if isinstance(small.body, Seq) else (small.body,)
+    return tuple((part, _written(part)) for part in (_part(small, stmt) for stmt in stmts))
 
 
 def _written(part: Nest) -> Launchable | LibraryCall:

@@ -103,3 +103,33 @@ def test_branches_are_waited_for_on_both_sides() -> None:
             t[m] = 1.0
 """)
     assert shape(synchronized(found.body)) == "pp|p|p"
+
+
+def test_slots_that_rounds_take_in_turn_are_not_waited_for_twice() -> None:
+    found = read("""
+@program
+def slots(x: Buffer[(8, 16), "float32"], y: Buffer[(8, 16), "float32"]):
+    s = alloc((2, 16), "float32", scope="shared")
+    for b in bind("blockIdx.x", 8):
+        for n in serial(4):
+            for i in bind("threadIdx.x", 16):
+                s[n % 2, i] = x[b, i]
+            for j in bind("threadIdx.x", 16):
+                y[b, j] = s[n % 2, 15 - j]
+""")
+    assert shape(synchronized(found.body)) == "[p|p]"
+
+
+def test_slots_that_a_round_takes_from_the_one_before_are_waited_for() -> None:
+    found = read("""
+@program
+def slots(x: Buffer[(8, 16), "float32"], y: Buffer[(8, 16), "float32"]):
+    s = alloc((2, 16), "float32", scope="shared")
+    for b in bind("blockIdx.x", 8):
+        for n in serial(4):
+            for i in bind("threadIdx.x", 16):
+                s[n % 2, i] = x[b, i]
+            for j in bind("threadIdx.x", 16):
+                y[b, j] = s[(n + 1) % 2, 15 - j]
+""")
+    assert shape(synchronized(found.body)) == "[|p|p]"
