@@ -25,6 +25,7 @@ from graphopt.kernels.cuda.arithmetic import (
     to_half,
     trunc,
 )
+from graphopt.kernels.cuda.copies import copy_async, copy_commit, copy_wait
 from graphopt.kernels.cuda.libdevice import (
     acos,
     acosh,
@@ -58,6 +59,17 @@ from graphopt.kernels.cuda.memory import (
     store4,
     store8,
 )
+from graphopt.kernels.cuda.tensor_cores import (
+    ldmatrix2,
+    ldmatrix2_turned,
+    ldmatrix4,
+    ldmatrix4_turned,
+    mma_bf16,
+    mma_f16,
+    mma_tf32,
+    pair,
+    to_tf32,
+)
 from graphopt.kernels.cuda.threads import (
     barrier,
     block_x,
@@ -86,6 +98,9 @@ __all__ = [
     "block_z",
     "cast",
     "ceil",
+    "copy_async",
+    "copy_commit",
+    "copy_wait",
     "copysign",
     "cos",
     "cosh",
@@ -99,6 +114,10 @@ __all__ = [
     "from_half",
     "isinf",
     "isnan",
+    "ldmatrix2",
+    "ldmatrix2_turned",
+    "ldmatrix4",
+    "ldmatrix4_turned",
     "load2",
     "load4",
     "load8",
@@ -107,7 +126,11 @@ __all__ = [
     "log1p",
     "maximum",
     "minimum",
+    "mma_bf16",
+    "mma_f16",
+    "mma_tf32",
     "offset",
+    "pair",
     "pow",
     "quotient",
     "remainder",
@@ -130,6 +153,7 @@ __all__ = [
     "thread_z",
     "to_bfloat",
     "to_half",
+    "to_tf32",
     "trunc",
     "warp_add",
     "warp_max",

@@ -13,8 +13,8 @@ from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, cast, element, width
 from graphopt.kernels.vector_type import literal
 
-SHARED_SPACE = 3
-"""The address space in which the threads of a block share memory."""
+GLOBAL_SPACE, SHARED_SPACE = 1, 3
+"""The address spaces of the GPU's memory, and of what the threads of a block share."""
 WIDE = 16
 """Bytes that one access reads or writes at most, and to which it has to be aligned."""
 

@@ -19,23 +19,18 @@ from numpy.typing import NDArray
 
 from graphopt.errors import ExecutionError
 from graphopt.kernels.cuda.simulated import DTYPES, FUNCTIONS
+from graphopt.kernels.cuda.simulated_warps import TOGETHER, WARP
 from graphopt.kernels.kernel import SIZE, Kernel
 
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
-Request: TypeAlias = tuple[str, tuple[Any, ...]]
+Request: TypeAlias = tuple[str, Any]
+"""What a thread waits for, and what it gives."""
 
-WARP = 32
 MOST_THREADS, MOST_SHARED = 1024, 48 << 10
 """What a block has at most: threads, and bytes that its source declares to be shared."""
 STORED = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
 """How elements lie in memory that kernels do not compute with."""
-_TOGETHER: dict[str, Callable[[Any, Any], Any]] = {
-    "warp_add": lambda a, b: a + b,
-    "warp_max": FUNCTIONS["maximum"],
-    "warp_min": FUNCTIONS["minimum"],
-}
-"""What the threads of a warp do with what each of them has."""
 
 
 def run(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | int]) -> None:
@@ -93,8 +88,8 @@ class _Turns(ast.NodeTransformer):
         if node.func.id == "shared":
             self._sites += 1
             node.args.append(ast.Constant(self._sites))
-        if node.func.id == "barrier" or node.func.id in _TOGETHER:
-            return ast.Yield(ast.Tuple([ast.Constant(node.func.id), ast.Tuple(node.args, ast.Load())], ast.Load()))
+        if node.func.id == "barrier" or node.func.id in TOGETHER:
+            return ast.Yield(ast.Tuple([ast.Constant(node.func.id), node], ast.Load()))
         return node
 
 
@@ -168,6 +163,10 @@ def _garbage(count: int, dtype: Any) -> Array:
     return np.full(count, np.nan if issubclass(scalar, np.floating) else dtype(0x5A5A5A5A5A5A5A5A), scalar)
 
 
+Copy: TypeAlias = tuple[Elements, int, Elements, int, int, int]
+"""A copy that is under way: to where, from where, of how many elements, and how many of them are there."""
+
+
 @dataclass
 class _Block:
     """A block of threads that is running, and which thread's turn it is."""
@@ -177,6 +176,7 @@ class _Block:
     thread: Triple = (0, 0, 0)
     number: int = 0
     shared: dict[int, SharedElements] = field(default_factory=dict)
+    copies: dict[int, list[list[Copy]]] = field(default_factory=dict)
 
     def run(self, code: CodeType, args: Sequence[Any]) -> None:
         """Runs all threads to their end."""
@@ -213,7 +213,7 @@ class _Block:
                 continue
             if len(requests) < WARP or len({name for name, _ in requests}) > 1:
                 raise ExecutionError(f"{requests[0][0]} is not called by all threads of a warp in block {self.place}")
-            for n, answer in zip(warp, _together(requests), strict=True):
+            for n, answer in zip(warp, TOGETHER[requests[0][0]]([given for _, given in requests]), strict=True):
                 answers[n] = answer
             found += warp
         if found:
@@ -241,7 +241,39 @@ class _Block:
             "shared": self._shared,
             "local": lambda count, dtype: Elements("local memory", _garbage(count, dtype)),
             "offset": lambda p, index: p.offset(index),
+            "barrier": lambda: None,
+            **{name: (lambda *args: args) for name in TOGETHER if name.startswith("mma")},
+            **{name: (lambda x: x) for name in TOGETHER if name.startswith("warp")},
+            **{name: self._row for name in TOGETHER if name.startswith("ldmatrix")},
+            "copy_async": self._copy,
+            "copy_commit": lambda: self._groups().append([]),
+            "copy_wait": self._wait,
         }
+
+    def _row(self, p: Elements, index: int) -> Array:
+        """The 16 bytes that a thread says are a row of a matrix."""
+        count = 16 // p.array.itemsize
+        p.check_aligned(index, count)
+        return np.array([p[index + k] for k in range(count)])
+
+    def _groups(self) -> list[list[Copy]]:
+        """The groups of copies that a thread has under way; the last is not committed."""
+        return self.copies.setdefault(self.number, [[]])
+
+    def _copy(self, p: Elements, i: int, q: Elements, j: int, lanes: int, valid: int) -> None:
+        for pointer, index in ((p, i), (q, j)):
+            pointer.check_aligned(index, lanes)
+        if not isinstance(p, SharedElements) or not 0 <= valid <= lanes:
+            raise ValueError(f"copy_async of {valid} of {lanes} elements to {p.name}: expected shared memory")
+        self._groups()[-1].append((p, i, q, j, lanes, valid))
+
+    def _wait(self, left: int) -> None:
+        """Nothing has come before it has to: a wait that is missing is seen."""
+        groups = self._groups()
+        while len(groups) > left + 1:
+            for p, i, q, j, lanes, valid in groups.pop(0):
+                for k in range(lanes):
+                    p[i + k] = q[j + k] if k < valid else 0
 
     def _shared(self, count: int, dtype: Any, site: int) -> SharedElements:
         if site not in self.shared:
@@ -250,17 +282,6 @@ class _Block:
             if total > MOST_SHARED:
                 raise MemoryError(f"{total} bytes of shared memory: expected at most {MOST_SHARED}")
         return self.shared[site]
-
-
-def _together(requests: Sequence[Request]) -> list[Any]:
-    """What each thread of a warp gets: values meet in pairs, as on a GPU."""
-    combine = _TOGETHER[requests[0][0]]
-    found = [args[0] for _, args in requests]
-    distance = WARP // 2
-    while distance:
-        found = [combine(x, found[n ^ distance]) for n, x in enumerate(found)]
-        distance //= 2
-    return found
 
 
 def _loader(count: int) -> Callable[[Elements, int], tuple[Any, ...]]:

@@ -201,11 +201,22 @@ def to_bfloat(x: Any) -> Any:
     return np.uint16(rounded & 0xFFFF)
 
 
+def to_tf32(x: Any) -> Any:
+    """The nearest float32 of which tensor cores see all bits; of two, the one away from zero."""
+    x = np.float32(x)
+    return x if x != x else np.uint32((int(x.view(np.uint32)) + 0x1000) & 0xFFFFE000).view(np.float32)
+
+
+def pair(low: Any, high: Any) -> Any:
+    """Two uint16 as one uint32."""
+    return np.uint32(int(DTYPES["uint16"](low)) | int(DTYPES["uint16"](high)) << 16)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         *(minimum, maximum, fma, quotient, remainder, pow, cast, saturate, select, sign, isnan, isinf, bits, from_bits),
-        *(from_half, to_half, from_bfloat, to_bfloat),
+        *(from_half, to_half, from_bfloat, to_bfloat, to_tf32, pair),
     )
 }
 """The functions by the names that source calls them by."""

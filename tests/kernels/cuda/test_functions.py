@@ -25,6 +25,10 @@ OF_THREADS = {
 }
 OF_MEMORY = {*(f"{how}{n}" for how in ("load", "store") for n in (2, 4, 8)), "shared", "local", "offset"}
 OF_HALVES = {f"{way}_{kind}" for way in ("from", "to") for kind in ("half", "bfloat")}
+OF_TENSOR_CORES = {
+    *(f"ldmatrix{n}{how}" for n in (2, 4) for how in ("", "_turned")),
+    *("mma_tf32", "mma_f16", "mma_bf16", "to_tf32", "pair", "copy_async", "copy_commit", "copy_wait"),
+}
 SPECIAL = {"cast", "saturate", "select", "fma", "bits", "from_bits", "isnan", "isinf", *OF_HALVES}
 
 
@@ -38,12 +42,11 @@ def translated(body: list[str], **params: str) -> str:
 
 def test_functions_have_twins() -> None:
     block = simulate._Block((0, 0, 0), (1, 1, 1))
-    twins = {*simulated.FUNCTIONS, *block._names()} - {*simulated.DTYPES} | {"barrier", *simulate._TOGETHER}
-    assert set(functions.__all__) == twins
+    assert set(functions.__all__) == {*block._names()} - {*simulated.DTYPES}
 
 
 def of_floats(dtype: str) -> str:
-    one = {*functions.__all__} - {*OF_TWO, *OF_THREADS, *OF_MEMORY, *SPECIAL}
+    one = {*functions.__all__} - {*OF_TWO, *OF_THREADS, *OF_MEMORY, *OF_TENSOR_CORES, *SPECIAL}
     body = ["i = thread_x()"]
     body += [f"Y[i + {100 * n}] = {name}(X[i + {n}])" for n, name in enumerate(sorted(one))]
     body += [f"Z[i + {100 * n}] = {name}(X[i], X[i + {n}])" for n, name in enumerate(OF_TWO)]
