@@ -8,10 +8,10 @@ there are, it holds code for each number.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import llvmlite.ir as llvm
@@ -22,7 +22,7 @@ from numba.core.errors import TypingError
 from graphopt.kernels import host, memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, broadcast, constant, fma, select
-from graphopt.kernels.vector_type import function, literal
+from graphopt.kernels.vector_type import literal, procedure
 
 AXES = 3
 """Axes of space that images have at most."""
@@ -68,28 +68,18 @@ PATTERN = r"graphopt_convolve_(float32|float64)_(\d+)x(\d+)_(\d+)x(\d+)_(\d+)_(\
 # ------------------------------------------------------------------ the call
 
 
-def _convolve(rank: int, is_blocked: bool) -> Callable[..., Any]:
+def _convolve(rank: int, is_blocked: bool) -> Any:
     """The function for images with so many axes, in blocks of channels or plain."""
-    names = _parameters(rank, is_blocked)
 
-    def define(*args: Any) -> Any:
-        given = dict(zip(names, args, strict=True))
-        dtype = given["c"].dtype
-        if not all(isinstance(given[p], types.CPointer) and given[p].dtype == dtype for p in POINTERS):
-            raise TypingError(f"a convolution of {given['a']} and {given['b']}: expected pointers to one dtype")
-        numbers = [literal(given[n], n) if n in given else 1 for n in LITERALS]
-        form = Form(str(dtype), *numbers)
+    def define(kinds: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
+        dtype = kinds["c"].dtype
+        if not all(isinstance(kinds[p], types.CPointer) and kinds[p].dtype == dtype for p in POINTERS):
+            raise TypingError(f"a convolution of {kinds['a']} and {kinds['b']}: expected pointers to one dtype")
+        numbers = [literal(kinds[n], n) if n in kinds else 1 for n in LITERALS]
+        return partial(_call, Form(str(dtype), *numbers), rank)
 
-        def trace(*operands: Any) -> None:
-            _call(form, rank, dict(zip(names, operands, strict=True)))
-
-        return types.none, trace
-
-    define.__name__ = f"_convolve_{'blocked' if is_blocked else 'plain'}_{rank}d"
-    define.__doc__ = f"``{define.__name__[1:]}({', '.join(names)})``"
-    own = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
-    define.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    return define
+    name = f"convolve_{'blocked' if is_blocked else 'plain'}_{rank}d"
+    return procedure(name, _parameters(rank, is_blocked), define)
 
 
 def _parameters(rank: int, is_blocked: bool) -> Sequence[str]:
@@ -127,9 +117,9 @@ def _call(form: Form, rank: int, given: Mapping[str, Any]) -> None:
     values.call(builder, form.name, llvm.VoidType(), [*pointers, *words])
 
 
-convolve_blocked_1d, convolve_plain_1d = function(_convolve(1, True)), function(_convolve(1, False))
-convolve_blocked_2d, convolve_plain_2d = function(_convolve(2, True)), function(_convolve(2, False))
-convolve_blocked_3d, convolve_plain_3d = function(_convolve(3, True)), function(_convolve(3, False))
+convolve_blocked_1d, convolve_plain_1d = _convolve(1, True), _convolve(1, False)
+convolve_blocked_2d, convolve_plain_2d = _convolve(2, True), _convolve(2, False)
+convolve_blocked_3d, convolve_plain_3d = _convolve(3, True), _convolve(3, False)
 
 
 # ------------------------------------------------------------------ the code

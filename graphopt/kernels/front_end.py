@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from llvmlite import binding, ir
 from numba.core import compiler, registry, transforms, types
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
@@ -152,3 +153,20 @@ def lowered(function: Any, args: tuple[Any, ...]) -> tuple[Library, Any, Any]:
     if not library._finalized:
         library.finalize()
     return library, found.fndesc, target
+
+
+def exported(name: str, source: str, args: tuple[Any, ...]) -> Any:
+    """The module of LLVM that has the function ``kernel`` of a source under a name that other modules call it by, of
+    such arguments and with no result. Raises whatever numba raises."""
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(source, name, "exec", dont_inherit=True), names)
+    library, described, context = lowered(names["kernel"], args)
+    module = context.codegen()._create_empty_module(name)
+    kinds = [context.get_value_type(kind) for kind in args]
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    builder = ir.IRBuilder(made.append_basic_block())
+    callee = context.declare_function(module, described)
+    context.call_conv.call_function(builder, callee, described.restype, described.argtypes, made.args)
+    builder.ret_void()
+    library._final_module.link_in(binding.parse_assembly(str(module)))
+    return library._final_module

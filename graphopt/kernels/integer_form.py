@@ -8,13 +8,11 @@ where both are of one.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.kernels import host
+from graphopt.kernels import blocking, host
 from graphopt.runtime import cpu
 
 DTYPES = ("uint8", "int8")
@@ -23,16 +21,15 @@ QUAD = 4
 QUADS, ROWS, COLUMNS, WINDOWS = 0, 1, 2, 3
 """How the second operand lies: in panels of quads, by rows, by columns, or as an image of quads of channels, over which
 windows slide."""
+_EVEN = 16
+"""Quads of a sum are done so many at a time, but for the last."""
+_LINE = 64
+"""Bytes of a line of a cache."""
 
 
 def panel() -> int:
     """How many columns lie side by side in a panel: two vectors of sums."""
     return 2 * host.lanes("int32")
-
-
-def rows() -> int:
-    """How many rows a tile has at most: its sums take three quarters of the registers."""
-    return host.registers() * 3 // 8
 
 
 def instruction() -> str:
@@ -44,7 +41,7 @@ def instruction() -> str:
 
 def name(right: str) -> str:
     """What the product is called by kernels of this processor, whose second operand is of that dtype."""
-    return f"graphopt_integer_product_{right}_{rows()}x{host.lanes('int32')}_{instruction()}"
+    return f"graphopt_integer_product_{right}_{blocking.rows()}x{host.lanes('int32')}_{instruction()}"
 
 
 def shift(left: str, right: str) -> int:
@@ -73,9 +70,9 @@ def in_quads(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def source(right: str, rows: int, lanes: int, instruction: str) -> str:
     """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
-    depth = cpu.cache_bytes(1) * 3 // 4 // (2 * lanes * QUAD) // 16 * 16  # a panel stays in the first cache
-    height = max(cpu.cache_bytes(2) // 4 // (depth * QUAD) // rows, 1) * rows
-    stride = (depth * QUAD // 64 + 1 | 1) * 64  # an odd number of lines of a cache, in which rows do not meet then
+    depth = blocking.depth(2 * lanes * QUAD) // _EVEN * _EVEN
+    height = blocking.height(depth * QUAD, rows)
+    stride = (depth * QUAD // _LINE + 1 | 1) * _LINE  # an odd number of lines, so that rows do not meet in the caches
     numbers = {
         "LANES": lanes,
         "BYTES": QUAD * lanes,
@@ -90,7 +87,4 @@ def source(right: str, rows: int, lanes: int, instruction: str) -> str:
         "OTHER": int(right != "int8"),
         "DOT": int(instruction == "dot"),
     }
-    text = (Path(__file__).parent / "integer_loops.py").read_text(encoding="utf-8")
-    for word, number in numbers.items():
-        text = re.sub(rf"^{word} = .*$", f"{word} = {number}", text, flags=re.MULTILINE)
-    return text
+    return blocking.loops("integer_loops.py", numbers)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import llvmlite.binding as binding
 import llvmlite.ir as llvm
 from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels import integer_form, values
-from graphopt.kernels.front_end import lowered
+from graphopt.kernels.front_end import exported
 from graphopt.kernels.integer_form import COLUMNS, DTYPES, QUADS, ROWS, WINDOWS
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value
-from graphopt.kernels.vector_type import function
+from graphopt.kernels.vector_type import procedure
 
-_WORD = llvm.IntType(64)
 _POINTERS = ("c", "a", "b", "za", "zb")
 _MATRIX = ("ldc", "lda", "ldb", "na", "nb", "shift", "m", "n", "k", "form")
 _WINDOWS = ("line", "pixel", "kernel_0", "kernel_1", "wide", "step_0", "step_1", "dilation_0", "dilation_1")
@@ -29,22 +26,13 @@ are multiplied."""
 
 def product(right: str, rows: int, lanes: int, instruction: str) -> Any:
     """The module of LLVM that has the product."""
-    name = f"graphopt_integer_product_{right}_{rows}x{lanes}_{instruction}"
-    names: dict[str, Any] = {"__name__": name}
-    source = integer_form.source(right, rows, lanes, instruction)
-    exec(compile(source, name, "exec", dont_inherit=True), names)
-    kinds = [types.CPointer(t) for t in (types.int32, types.uint8, types.uint8, types.int32, types.int32)]  # type: ignore[no-untyped-call]
-    n_words = len(_MATRIX) + len(_WINDOWS)
-    library, described, context = lowered(names["kernel"], (*kinds, *[types.int64] * n_words))
-    module = context.codegen()._create_empty_module("product")
-    pointers = [context.get_value_type(k) for k in kinds]
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [*pointers, *[_WORD] * n_words]), name)
-    builder = llvm.IRBuilder(made.append_basic_block())
-    callee = context.declare_function(module, described)
-    context.call_conv.call_function(builder, callee, described.restype, described.argtypes, made.args)
-    builder.ret_void()
-    library._final_module.link_in(binding.parse_assembly(str(module)))
-    return library._final_module
+    dtypes = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
+    words = (types.int64,) * (len(_MATRIX) + len(_WINDOWS))
+    return exported(
+        f"graphopt_integer_product_{right}_{rows}x{lanes}_{instruction}",
+        integer_form.source(right, rows, lanes, instruction),
+        (*(types.CPointer(t) for t in dtypes), *words),  # type: ignore[no-untyped-call]
+    )
 
 
 # ------------------------------------------------------------------ calls
@@ -58,32 +46,21 @@ NO_WINDOWS: Mapping[str, int] = {
 }
 
 
-def _product(
-    name: str, form: int, strides: Sequence[str], windows: Sequence[str] = (), right: str = ""
-) -> Callable[..., Any]:
+def _product(name: str, form: int, strides: Sequence[str], windows: Sequence[str] = (), right: str = "") -> Any:
     """The function of that name: C, A, B and the zero points of A and B as pointers, each with the element where it
     starts and how far apart its sides but the last lie (of the second operand as named); then sizes. The bytes of the
     second operand are of dtype ``right`` where it holds quads of them."""
     places = ("c", "start_c", "ldc", "a", "start_a", "lda", "b", "start_b", *strides)
-    names = (*places, "za", "start_za", "zb", "start_zb", *SIZES, *windows)
+    are_bytes = [False, True, not right, False, False]
 
-    wanted = [False, True, not right, False, False]
-
-    def define(*args: Any) -> Any:
-        kinds = [getattr(dict(zip(names, args, strict=True))[p], "dtype", None) for p in _POINTERS]
-        others = {k for k, is_byte in zip(kinds, wanted, strict=True) if not is_byte}
-        if [str(k) in DTYPES for k in kinds] != wanted or others != {types.int32}:
+    def define(given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
+        kinds = [getattr(given[p], "dtype", None) for p in _POINTERS]
+        others = {k for k, is_byte in zip(kinds, are_bytes, strict=True) if not is_byte}
+        if [str(k) in DTYPES for k in kinds] != are_bytes or others != {types.int32}:
             raise TypingError(f"a product of {kinds[1]} and {kinds[2]} into {kinds[0]}: expected bytes, and int32")
+        return lambda operands: _call(operands, form, right or str(kinds[2]))
 
-        def trace(*operands: Any) -> None:
-            _call(dict(zip(names, operands, strict=True)), form, right or str(kinds[2]))
-
-        return types.none, trace
-
-    define.__name__ = f"_{name}"
-    own = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
-    define.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    return define
+    return procedure(name, (*places, "za", "start_za", "zb", "start_zb", *SIZES, *windows), define)
 
 
 def _call(given: Mapping[str, Any], form: int, right: str) -> None:
@@ -105,9 +82,9 @@ def _call(given: Mapping[str, Any], form: int, right: str) -> None:
 
 _OVER = (*_WINDOWS[1:], "quads", "side_0", "side_1")
 
-integer_product_q = function(_product("integer_product_q", QUADS, ("ldb", "ldb_group", "ldb_column")))
-integer_product_n = function(_product("integer_product_n", ROWS, ("ldb",)))
-integer_product_t = function(_product("integer_product_t", COLUMNS, ("ldb",)))
-integer_pixels = function(_product("integer_pixels", ROWS, ("ldb", "line"), ("pixel", "side_0", "side_1")))
-integer_windows_int8 = function(_product("integer_windows_int8", WINDOWS, ("line", "ldb"), _OVER, "int8"))
-integer_windows_uint8 = function(_product("integer_windows_uint8", WINDOWS, ("line", "ldb"), _OVER, "uint8"))
+integer_product_q = _product("integer_product_q", QUADS, ("ldb", "ldb_group", "ldb_column"))
+integer_product_n = _product("integer_product_n", ROWS, ("ldb",))
+integer_product_t = _product("integer_product_t", COLUMNS, ("ldb",))
+integer_pixels = _product("integer_pixels", ROWS, ("ldb", "line"), ("pixel", "side_0", "side_1"))
+integer_windows_int8 = _product("integer_windows_int8", WINDOWS, ("line", "ldb"), _OVER, "int8")
+integer_windows_uint8 = _product("integer_windows_uint8", WINDOWS, ("line", "ldb"), _OVER, "uint8")

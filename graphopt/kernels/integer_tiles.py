@@ -20,6 +20,7 @@ from graphopt.kernels import memory, values
 from graphopt.kernels.integer_form import QUAD
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import shuffle
+from graphopt.kernels.tiles import APART, Rows, sides, start_of_rows
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
@@ -28,8 +29,6 @@ from graphopt.kernels.vectors import pointer_to
 _WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
 _CHAINS = 10
 """Sums that are to run side by side: four products at once take five cycles, and two start in each."""
-_APART = 3
-"""Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
 
 
 # ------------------------------------------------------------------ four products at once
@@ -91,7 +90,7 @@ class _Shape:
     @property
     def sides(self) -> int:
         """Quads of each sum that are done side by side: several where a tile is small."""
-        return max(1, min(4, _CHAINS // (self.rows * self.vectors)))
+        return sides(self.rows * self.vectors, _CHAINS)
 
 
 def _tile(
@@ -157,10 +156,11 @@ class _Body:
         places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], kinds, strict=True)]
         self.c, self.a, self.b, self.rows, self.columns = places
         self.ldc, n, self.groups, self.adds, self.row = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
-        self.mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
+        mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
+        self.line = Rows(shape.vectors, shape.lanes, mask)
         zero = values.constant(self.builder, types.int32, shape.lanes, 0)
         each = shape.rows * shape.vectors
-        self.left = [self.group(i) for i in range(0, shape.rows, _APART)]
+        self.left = [start_of_rows(self.a.at(self.row * i)) for i in range(0, shape.rows, APART)]
         self.sums = [[self.kept(zero) for _ in range(each)] for _ in range(shape.sides)]
 
     def kept(self, x: Value) -> Pointer:
@@ -168,13 +168,6 @@ class _Body:
         made = Pointer(self.builder, self.builder.alloca(x.ir.type), types.int32)
         memory.write(made, x)
         return made.cast(types.int32)
-
-    def group(self, first: int) -> Pointer:
-        """Where some rows start. LLVM is not to know how far these lie from the others: it would compute the one from
-        the other in each round."""
-        place = self.a.at(self.row * first)
-        kind = llvm.FunctionType(place.ir.type, [place.ir.type])
-        return Pointer(self.builder, self.builder.asm(kind, "", "=r,0", [place.ir], side_effect=False), types.uint8)
 
     def write(self) -> None:
         """The whole function."""
@@ -201,7 +194,7 @@ class _Body:
         b = self.b.at(group * (2 * QUAD * shape.lanes))
         right = [_quads(b.past(QUAD * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
         for i in range(shape.rows):
-            place = self.left[i // _APART].at(self.row * (i % _APART) + group * QUAD)
+            place = self.left[i // APART].at(self.row * (i % APART) + group * QUAD)
             left = broadcast(_quads(place, 1), shape.lanes)
             for v in range(shape.vectors):
                 kept = sums[i * shape.vectors + v]
@@ -210,9 +203,8 @@ class _Body:
 
     def finish(self) -> None:
         """Write the sums, or add them to what is there."""
-        shape, builder = self.shape, self.builder
-        offsets = [self.read(self.columns, v) for v in range(shape.vectors)]
-        adding, setting, end = (builder.append_basic_block(x) for x in ("adding", "setting", "end"))
+        shape = self.shape
+        offsets = [self.line.read(self.columns, v) for v in range(shape.vectors)]
         totals = []
         for number, first in enumerate(self.sums[0]):
             row, v = divmod(number, shape.vectors)
@@ -221,25 +213,7 @@ class _Body:
                 total = total + memory.read(side[number], shape.lanes)
             own = broadcast(memory.read(self.rows.past(row), 1), shape.lanes)
             totals.append(total + (own + offsets[v]))
-        builder.cbranch(builder.icmp_unsigned("!=", self.adds.ir, _WORD(0)), adding, setting)
-        for block in (adding, setting):
-            builder.position_at_end(block)
-            for number, total in enumerate(totals):
-                row, v = divmod(number, shape.vectors)
-                place = self.c.at(self.ldc * row)
-                found = total + self.read(place, v) if block is adding else total
-                place = place.past(v * shape.lanes)
-                if v < shape.vectors - 1:
-                    memory.write(place, found)
-                else:
-                    memory.write_where(place, found, self.mask)
-            builder.branch(end)
-        builder.position_at_end(end)
-
-    def read(self, p: Pointer, v: int) -> Value:
-        """A vector of a row of sums."""
-        p = p.past(v * self.shape.lanes)
-        return memory.read(p, self.shape.lanes) if v < self.shape.vectors - 1 else memory.read_where(p, self.mask)
+        self.line.put(self.c, self.ldc, totals, self.adds)
 
 
 # ------------------------------------------------------------------ operands

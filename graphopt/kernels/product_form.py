@@ -5,13 +5,11 @@ Its code serves products of every size; its tile fills the registers of this pro
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.kernels import host
+from graphopt.kernels import blocking, host
 from graphopt.runtime import cpu
 
 DTYPES = ("float32", "float64")
@@ -24,19 +22,14 @@ def panel(dtype: str) -> int:
     return 2 * host.lanes(dtype)
 
 
-def rows() -> int:
-    """How many rows a tile has at most: its sums take three quarters of the registers."""
-    return host.registers() * 3 // 8
-
-
 def depth(dtype: str, lanes: int) -> int:
-    """How much of the sums is done at a time: of that, two vectors' columns stay in the first cache."""
-    return cpu.cache_bytes(1) * 3 // 4 // (lanes * np.dtype(dtype).itemsize)
+    """How many steps of the sums are done at a time: of a panel's columns, half of that stays in the first cache."""
+    return blocking.depth(lanes * np.dtype(dtype).itemsize)
 
 
 def height(dtype: str, rows: int, lanes: int) -> int:
-    """How many rows are done between two readings of the second operand: they take a quarter of the second cache."""
-    return max(cpu.cache_bytes(2) // 4 // (depth(dtype, lanes) * np.dtype(dtype).itemsize) // rows, 1) * rows
+    """How many rows are done between two readings of the second operand."""
+    return blocking.height(depth(dtype, lanes) * np.dtype(dtype).itemsize, rows)
 
 
 def near(dtype: str) -> int:
@@ -46,7 +39,7 @@ def near(dtype: str) -> int:
 
 def name(dtype: str) -> str:
     """What the product is called by kernels of this processor."""
-    return f"graphopt_product_{dtype}_{rows()}x{host.lanes(dtype)}"
+    return f"graphopt_product_{dtype}_{blocking.rows()}x{host.lanes(dtype)}"
 
 
 def in_panels(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -72,7 +65,4 @@ def source(dtype: str, rows: int, lanes: int) -> str:
         "LEFT": deep * tall + lanes * (rows + 2 * lanes),
         "RIGHT": (deep + lanes) * 2 * lanes,
     }
-    text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8").replace("float32", dtype)
-    for word, number in numbers.items():
-        text = re.sub(rf"^{word} = .*$", f"{word} = {number}", text, flags=re.MULTILINE)
-    return text
+    return blocking.loops("product_loops.py", numbers).replace("float32", dtype)

@@ -17,6 +17,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import memory, values
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.tiles import APART, Rows, sides, start_of_rows
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value
 from graphopt.kernels.vector_type import function, literal
@@ -28,8 +29,6 @@ _CHAINS = 8
 """Sums that are to run side by side: a multiply-add takes four cycles, and two start in each."""
 _ROUND, _ROUND_AT_EDGES = 4, 2
 """Products of each sum in a round, at least: what counts the rounds, and moves addresses on, is to cost little."""
-_APART = 3
-"""Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class _Shape:
     @property
     def sides(self) -> int:
         """Products of each sum that are done side by side: several where a tile is small."""
-        return max(1, min(4, _CHAINS // (self.rows * self.vectors)))
+        return sides(self.rows * self.vectors, _CHAINS)
 
     @property
     def round(self) -> int:
@@ -159,7 +158,8 @@ class _Body:
         self.step = self.step.number(shape.step) if shape.step else self.step
         self.ldb = self.ldb.number(shape.ldb) if shape.ldb else self.ldb
         last = n - (shape.vectors - 1) * shape.lanes
-        self.mask = memory.first_lanes(last, values.width(dtype), shape.lanes) if shape.masked else None
+        mask = memory.first_lanes(last, values.width(dtype), shape.lanes) if shape.masked else None
+        self.line = Rows(shape.vectors, shape.lanes, mask)
 
     def write(self) -> None:
         """The whole function."""
@@ -190,7 +190,7 @@ class _Body:
         zero = values.constant(builder, self.dtype, shape.lanes, 0.0)
         sums = _Sums(
             [[zero] * (shape.rows * shape.vectors) for _ in range(shape.sides)],
-            [self.group(i) for i in range(0, shape.rows, _APART)],
+            [self.group(i) for i in range(0, shape.rows, APART)],
             self.b,
             self.ahead,
         )
@@ -201,17 +201,13 @@ class _Body:
             pairs = zip(sums.sides[:half], sums.sides[half:], strict=True)
             sums.sides = [[x + y for x, y in zip(a, b, strict=True)] for a, b in pairs]
         sums = self.loop(self.k - rounds * shape.round, sums, 1)
-        self.finish(sums.sides[0])
+        self.line.put(self.c, self.ldc, sums.sides[0], self.adds)
         return sums.ahead
 
     def group(self, first: int) -> Pointer:
-        """Where some rows start. LLVM is not to know how far these lie from the others: it would compute the one from
-        the other in each round."""
+        """Where some rows start."""
         place = self.a.at(self.row * first)
-        if self.shape.row:
-            return place
-        kind = llvm.FunctionType(place.ir.type, [place.ir.type])
-        return Pointer(self.builder, self.builder.asm(kind, "", "=r,0", [place.ir], side_effect=False), self.dtype)
+        return place if self.shape.row else start_of_rows(place)
 
     def loop(self, rounds: Value, sums: _Sums, products: int) -> _Sums:
         """So many rounds, in each of which so many products are added to the sums."""
@@ -250,41 +246,12 @@ class _Body:
     def products(self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[Value]) -> list[Value]:
         """The sums with one product added to each."""
         shape, found = self.shape, []
-        right = [self.read(columns, v) for v in range(shape.vectors)]
+        right = [self.line.read(columns, v) for v in range(shape.vectors)]
         for i in range(shape.rows):
-            one = memory.read(rows[i // _APART].at(self.row * (i % _APART)), 1)
+            one = memory.read(rows[i // APART].at(self.row * (i % APART)), 1)
             left = values.broadcast(one, shape.lanes)
             found += [values.fma(left, right[v], side[i * shape.vectors + v]) for v in range(shape.vectors)]
         return found
-
-    def read(self, p: Pointer, vector: int) -> Value:
-        """A vector of a row."""
-        p = p.past(vector * self.shape.lanes)
-        if self.mask is None or vector < self.shape.vectors - 1:
-            return memory.read(p, self.shape.lanes)
-        return memory.read_where(p, self.mask)
-
-    def write_row(self, p: Pointer, vector: int, x: Value) -> None:
-        """Store a vector of a row."""
-        p = p.past(vector * self.shape.lanes)
-        if self.mask is None or vector < self.shape.vectors - 1:
-            memory.write(p, x)
-        else:
-            memory.write_where(p, x, self.mask)
-
-    def finish(self, sums: Sequence[Value]) -> None:
-        """Write the sums, or add them to what is there."""
-        builder, shape = self.builder, self.shape
-        adding, setting, end = (builder.append_basic_block(x) for x in ("adding", "setting", "end"))
-        builder.cbranch(builder.icmp_unsigned("!=", self.adds.ir, _WORD(0)), adding, setting)
-        for block in (adding, setting):
-            builder.position_at_end(block)
-            for number, x in enumerate(sums):
-                row, vector = divmod(number, shape.vectors)
-                place = self.c.at(self.ldc * row)
-                self.write_row(place, vector, x + self.read(place, vector) if block is adding else x)
-            builder.branch(end)
-        builder.position_at_end(end)
 
 
 def _lay_turned(to: Any, width: Any, a: Any, row: Any, m: Any, k: Any, lanes: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numba import types
@@ -134,6 +134,25 @@ def function(define: Callable[..., tuple[Any, Callable[..., Value | None]]]) -> 
     own = inspect.signature(define).parameters.values()
     resolve.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
     return intrinsic(prefer_literal=True)(resolve)
+
+
+def procedure(
+    name: str, parameters: Sequence[str], define: Callable[[Mapping[str, Any]], Callable[[Mapping[str, Any]], None]]
+) -> Any:
+    """The function that kernel source calls by that name, with so many arguments, for what it does.
+
+    ``define`` is called with their types by parameter, and returns what appends the instructions: a function of the
+    operands by parameter (``function``).
+    """
+
+    def resolve(*kinds: Any) -> tuple[Any, Callable[..., None]]:
+        trace = define(dict(zip(parameters, kinds, strict=True)))
+        return types.none, lambda *operands: trace(dict(zip(parameters, operands, strict=True)))
+
+    resolve.__name__, resolve.__doc__ = f"_{name}", f"``{name}({', '.join(parameters)})``"
+    own = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters]
+    resolve.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    return function(resolve)
 
 
 def elementwise(trace: Trace, kinds: str = "f", result: Callable[[Any], Any] | None = None) -> Any:

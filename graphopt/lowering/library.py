@@ -11,7 +11,8 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels import host
 from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
 from graphopt.kernels.bfloat_form import PAIR, SUMS
-from graphopt.kernels.product_form import height, near, panel, rows
+from graphopt.kernels.blocking import rows
+from graphopt.kernels.product_form import height, near, panel
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.bfloat_intrinsics import PRODUCT
 from graphopt.lowering.chain_facts import is_follower, is_longer, known_size
