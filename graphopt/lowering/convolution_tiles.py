@@ -32,6 +32,10 @@ DEEP: Final = 4
 TILES: Final = 8
 """Tiles, of one row or of several, that make one work item."""
 ONE: Final = Polynomial({(): 1})
+LOADING: Final = 0.15
+"""What of a load adds to the time of a step, beside multiplications that take as long;"""
+WAITING: Final = 0.6
+"""and what waiting for its weights does, in multiplications that are done meanwhile for no pixel."""
 NEAR: Final = 1 << 18
 """Bytes of weights that are as well read anew for each few tiles."""
 
@@ -225,7 +229,7 @@ def _cost(first: Chain, blocks: int, count: int, pixels: int | None) -> float:
         vectors, most = n * _vectors(first), most_pixels(first, blocks)
         width = most if pixels is None else -(-pixels // -(-pixels // most))
         load = (vectors + width) / (vectors * width) if n else 0.0
-        total += n * times * (max(1.0, load) + 0.15 * load + 0.6 / width)
+        total += n * times * (max(1.0, load) + LOADING * load + WAITING / width)
     return total / count
 
 

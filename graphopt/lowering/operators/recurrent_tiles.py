@@ -25,6 +25,8 @@ CHAINS: Final = 8
 
 ROWS: Final = 12
 """Rows of a tile at most."""
+OPEN: Final = ROWS // 2
+"""Rows of a tile where it is not known how many there are: those that are left over are done one by one."""
 
 
 def along(extent: Expr, body: Callable[[Expr], Stmt], kind: LoopKind = "vectorized") -> Stmt:
@@ -206,7 +208,7 @@ class Gates:
 def rows_of(extent: Expr) -> int:
     """Rows of a tile: where that is known, as many in each as can be."""
     if not isinstance(extent, Const):
-        return ROWS // 2
+        return OPEN
     total = int(extent.value)
     return max(-(-total // max(-(-total // ROWS), 1)), 1)
 
