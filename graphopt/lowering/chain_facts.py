@@ -240,6 +240,13 @@ def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = 
     return made in nest.allocs and takes_each(chain, made, [a.extent for a in first.spatial], written)
 
 
+def is_finished(found: Sequence[Chain], nest: Nest) -> bool:
+    """Whether the chains of a nest are a reduction and, at most, one block that does something to each of its
+    results."""
+    first, rest = found[0], found[1:]
+    return first.block.init is not None and len(rest) < 2 and all(is_follower(c, first, nest) for c in rest)
+
+
 def takes_each(chain: Chain, made: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
     """Whether a block does something to each of so many elements of a buffer by itself; ``written`` as above."""
     if chain.block.init is not None or [a.extent for a in chain.axes] != list(extents):

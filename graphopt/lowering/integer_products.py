@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.kernels.integer_form import DTYPES, QUAD, groups, panel
-from graphopt.lowering.chain_facts import is_follower, known_size
+from graphopt.lowering.chain_facts import is_finished, known_size
 from graphopt.lowering.chains import Chain, chain_of
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, const, variables
 from graphopt.lowering.library import Matrix, axes_of, factors_of, matrix
@@ -104,10 +104,7 @@ def integer_product_in(nest: Nest) -> IntegerProduct | None:
 
 def called_integer_product(found: Sequence[Chain], nest: Nest) -> IntegerProduct | None:
     """The product of bytes that the chains of a nest are, with what is done to its elements."""
-    first, rest = found[0], found[1:]
-    if first.block.init is None or len(rest) > 1 or not all(is_follower(c, first, nest) for c in rest):
-        return None
-    return integer_product_of(first)
+    return integer_product_of(found[0]) if is_finished(found, nest) else None
 
 
 def quads_of(k: int, n: int) -> tuple[Expr, ...]:
@@ -126,9 +123,8 @@ OPEN = 128
 """Rows of a piece at most: of so many, the second operand is not read too often."""
 NEAR = 1 << 15
 """Sums of a piece, which stay near until they are read again."""
-
-LEAST_PANELS = 4
-"""Panels of a piece, at least, where there are more pieces than of rows alone."""
+PANELS = 4
+"""Panels that a piece has at least, where pieces are made smaller so that there are more of them."""
 
 
 def pieces(product: IntegerProduct) -> dict[Axis, int]:
@@ -137,9 +133,16 @@ def pieces(product: IntegerProduct) -> dict[Axis, int]:
     m, n, k = (OPEN if s is None else max(s, 1) for s in sizes)
     down = -(-m // OPEN)
     rows = -(-m // down)
+    columns = columns_of(None if sizes[1] is None else n, rows, -(-wanted(m * n * k, OF_BYTES) // down), NEAR)
+    return {product.m: rows, product.n: columns}
+
+
+def columns_of(columns: int | None, rows: int, count: int, near: int) -> int:
+    """How many of the columns of some rows are computed at once: whole panels, of no more sums than ``near``, in about
+    so many pieces as ``count``; as many as can be where it is not known how many there are."""
     width = panel()
-    most = max(NEAR // rows // width, 1) * width
-    if sizes[1] is None:
-        return {product.m: rows, product.n: most}
-    across = max(-(-n // most), min(-(-wanted(m * n * k, OF_BYTES) // down), -(-n // (LEAST_PANELS * width))))
-    return {product.m: rows, product.n: -(-n // across // width) * width}
+    most = max(near // rows // width, 1) * width
+    if columns is None:
+        return most
+    across = max(-(-columns // most), min(count, -(-columns // (PANELS * width))))
+    return -(-columns // across // width) * width

@@ -15,7 +15,7 @@ from graphopt.kernels.blocking import rows
 from graphopt.kernels.product_form import height, near, panel
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.bfloat_intrinsics import PRODUCT
-from graphopt.lowering.chain_facts import is_follower, is_longer, known_size
+from graphopt.lowering.chain_facts import is_finished, is_longer, known_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.loops import Axis, Buffer, Invoke, Nest, Range, Region
@@ -223,10 +223,7 @@ def matrix(load: Load, rows: Axis, columns: Axis) -> Matrix | None:
 def called_product(found: Sequence[Chain], nest: Nest, large: bool = True) -> Product | None:
     """The product that the chains of a nest are, with what is done to its elements, where a call may compute it;
     ``large``: where it is worth one."""
-    first, rest = found[0], found[1:]
-    if first.block.init is None or len(rest) > 1 or not all(is_follower(c, first, nest) for c in rest):
-        return None
-    product = product_of(first)
+    product = product_of(found[0]) if is_finished(found, nest) else None
     return None if product is None or (large and not is_worth_a_call(product)) else product
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from graphopt.kernels.integer_form import DTYPES, QUAD, panel
+from graphopt.kernels.integer_form import DTYPES, QUAD
 from graphopt.lowering.compute import Requirement, Tensor, compute, fresh, loop, procedure
 from graphopt.lowering.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
 from graphopt.lowering.integer_intrinsics import PIXELS, WINDOWS
+from graphopt.lowering.integer_products import columns_of
 from graphopt.lowering.loops import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import broadcast, fitting, integer
 from graphopt.lowering.operators.indices import matching
@@ -140,15 +141,10 @@ class _Convolution:
     @cached_property
     def columns(self) -> int:
         """Pixels of a piece."""
-        width = panel()
-        most = max(NEAR // self.rows // width, 1) * width
-        if not isinstance(self.pixels, Const):
-            return most
-        pixels = max(int(self.pixels.value), 1)
+        pixels = max(int(self.pixels.value), 1) if isinstance(self.pixels, Const) else None
         # as many pieces as are worth sharing out, where channels and groups alone do not make up so many
         down = -(-int(self.channels.value) // self.rows) if isinstance(self.channels, Const) else 1
-        across = max(-(-pixels // most), min(-(-ENOUGH // (down * self.group)), -(-pixels // (4 * width))))
-        return -(-pixels // across // width) * width
+        return columns_of(pixels, self.rows, -(-ENOUGH // (down * self.group)), NEAR)
 
     # -- loops
 
