@@ -6,29 +6,23 @@ sums are those of float32. A weight is off by 2^-8 of itself at most, and so is 
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.kernels import host, product_form
+from graphopt.kernels import blocking, host, product_form
 from graphopt.kernels.product_form import panel as panel_of
 
 DTYPE = "bfloat16"
 SUMS = "float32"
 PAIR = 2
 """Weights in a lane."""
+_BYTES = np.dtype(SUMS).itemsize
 
 
 def panel() -> int:
     """How many columns lie side by side in a panel: two vectors of sums."""
     return panel_of(SUMS)
-
-
-def rows() -> int:
-    """How many rows a tile has at most: its sums and the weights take the registers, but for four."""
-    return host.registers() * 3 // 8
 
 
 def pairs(depth: int) -> int:
@@ -38,7 +32,7 @@ def pairs(depth: int) -> int:
 
 def name() -> str:
     """What the product is called by kernels of this processor."""
-    return f"graphopt_bfloat_product_{rows()}x{host.lanes(SUMS)}"
+    return f"graphopt_bfloat_product_{blocking.rows()}x{host.lanes(SUMS)}"
 
 
 def in_pairs(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -55,7 +49,7 @@ def source(rows: int, lanes: int) -> str:
     """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
     depth = product_form.depth(SUMS, lanes) // PAIR * PAIR
     height = product_form.height(SUMS, rows, lanes)
-    stride = (depth * 4 // 64 + 1 | 1) * 16  # an odd number of lines of a cache, in which rows do not meet then
+    stride = blocking.stride(depth * _BYTES) // _BYTES
     numbers = {
         "LANES": lanes,
         "PANEL": 2 * lanes,
@@ -65,7 +59,4 @@ def source(rows: int, lanes: int) -> str:
         "STRIDE": stride,
         "LEFT": height * stride,
     }
-    text = (Path(__file__).parent / "bfloat_loops.py").read_text(encoding="utf-8")
-    for word, number in numbers.items():
-        text = re.sub(rf"^{word} = .*$", f"{word} = {number}", text, flags=re.MULTILINE)
-    return text
+    return blocking.loops("bfloat_loops.py", numbers)

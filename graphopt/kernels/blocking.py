@@ -9,6 +9,9 @@ from pathlib import Path
 from graphopt.kernels import host
 from graphopt.runtime import cpu
 
+_LINE = 64
+"""Bytes of a line of a cache."""
+
 
 def rows() -> int:
     """How many rows a tile has at most: its sums, two vectors a row, take three quarters of the registers."""
@@ -25,6 +28,11 @@ def height(row: int, rows: int) -> int:
     """How many rows, of so many bytes each, are done between two readings of the second operand: they take a quarter of
     the second cache, and are a multiple of ``rows``."""
     return max(cpu.cache_bytes(2) // 4 // row // rows, 1) * rows
+
+
+def stride(row: int) -> int:
+    """How far apart rows of so many bytes are laid out: an odd number of lines, so that they do not meet in caches."""
+    return (row // _LINE + 1 | 1) * _LINE
 
 
 def loops(file: str, numbers: Mapping[str, int]) -> str:

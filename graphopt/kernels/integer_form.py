@@ -23,8 +23,6 @@ QUADS, ROWS, COLUMNS, WINDOWS = 0, 1, 2, 3
 windows slide."""
 _EVEN = 16
 """Quads of a sum are done so many at a time, but for the last."""
-_LINE = 64
-"""Bytes of a line of a cache."""
 
 
 def panel() -> int:
@@ -72,7 +70,7 @@ def source(right: str, rows: int, lanes: int, instruction: str) -> str:
     """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
     depth = blocking.depth(2 * lanes * QUAD) // _EVEN * _EVEN
     height = blocking.height(depth * QUAD, rows)
-    stride = (depth * QUAD // _LINE + 1 | 1) * _LINE  # an odd number of lines, so that rows do not meet in the caches
+    stride = blocking.stride(depth * QUAD)
     numbers = {
         "LANES": lanes,
         "BYTES": QUAD * lanes,

@@ -6,27 +6,26 @@ runs. Where processors have no instruction for four products at once, they are m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
-from numba.core import cgutils
 from numba.core.errors import TypingError
 
 from graphopt.kernels import memory, values
 from graphopt.kernels.integer_form import QUAD
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import shuffle
-from graphopt.kernels.tiles import APART, Rows, sides, start_of_rows
+from graphopt.kernels.tiles import APART, Rows, added_up, by_shape, function_in, kept, repeated, sides, start_of_rows
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
 from graphopt.kernels.vectors import pointer_to
 
 _WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
+_ELEMENTS = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
+"""What a tile's pointers point to: results, both operands, and the numbers of rows and columns."""
 _CHAINS = 10
 """Sums that are to run side by side: four products at once take five cycles, and two start in each."""
 
@@ -111,22 +110,15 @@ def _tile(
 
     def trace(c: Pointer, ldc: Value, a: Pointer, row: Value, b: Pointer, rows: Pointer, columns: Pointer, m: Value,
               n: Value, groups: Value, adds: Value, *_: Value) -> None:  # fmt: skip
-        builder, module = c.builder, c.builder.module
-        words = [values.cast(x, types.int64).ir for x in (ldc, n, groups, adds, row)]
+        count, width_of_row = (values.cast(x, types.int64) for x in (m, n))
+        words = [values.cast(x, types.int64).ir for x in (ldc, width_of_row, groups, adds, row)]
         args = [c.ir, a.ir, b.ir, rows.ir, columns.ir, *words]
-        end = builder.append_basic_block("end")
-        is_wide = builder.icmp_signed(">", words[1], _WORD(width))
-        number = builder.add(values.cast(m, types.int64).ir, builder.select(is_wide, _WORD(tall), _WORD(0)))
-        switch = builder.switch(number, end)
-        for vectors in (1, 2):
-            for i in range(1, tall + 1):
-                shape = _Shape(i, vectors, width, bool(numbers[1]), bool(numbers[2]))
-                block = builder.append_basic_block(f"tile_{i}x{vectors}")
-                switch.add_case(_WORD((vectors - 1) * tall + i), block)
-                builder.position_at_end(block)
-                builder.call(_function(module, shape), args)
-                builder.branch(end)
-        builder.position_at_end(end)
+
+        def compute(i: int, vectors: int) -> None:
+            shape = _Shape(i, vectors, width, bool(numbers[1]), bool(numbers[2]))
+            c.builder.call(_function(c.builder.module, shape), args)
+
+        by_shape(count, width_of_row, tall, width, compute)
 
     return types.none, trace
 
@@ -134,17 +126,7 @@ def _tile(
 def _function(module: Any, shape: _Shape) -> Any:
     """The module's function that computes a tile of that shape."""
     name = f"integer_tile_{shape.rows}x{shape.vectors}"
-    if name in module.globals:
-        return module.globals[name]
-    sums, bytes_ = llvm.IntType(32).as_pointer(), _BYTE.as_pointer()
-    kinds = [sums, bytes_, bytes_, sums, sums] + [_WORD] * 5
-    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), kinds), name)
-    made.linkage = "internal"
-    made.attributes.add("noinline")
-    for arg in made.args[:5]:
-        arg.add_attribute("noalias")
-    _Body(made, shape).write()
-    return made
+    return function_in(module, name, _ELEMENTS, 5, lambda made: _Body(made, shape).write())
 
 
 class _Body:
@@ -152,8 +134,7 @@ class _Body:
 
     def __init__(self, made: Any, shape: _Shape) -> None:
         self.builder, self.shape = llvm.IRBuilder(made.append_basic_block("start")), shape
-        kinds = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
-        places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], kinds, strict=True)]
+        places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], _ELEMENTS, strict=True)]
         self.c, self.a, self.b, self.rows, self.columns = places
         self.ldc, n, self.groups, self.adds, self.row = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
         mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
@@ -161,32 +142,20 @@ class _Body:
         zero = values.constant(self.builder, types.int32, shape.lanes, 0)
         each = shape.rows * shape.vectors
         self.left = [start_of_rows(self.a.at(self.row * i)) for i in range(0, shape.rows, APART)]
-        self.sums = [[self.kept(zero) for _ in range(each)] for _ in range(shape.sides)]
-
-    def kept(self, x: Value) -> Pointer:
-        """A vector of sums that is under way, in a register."""
-        made = Pointer(self.builder, self.builder.alloca(x.ir.type), types.int32)
-        memory.write(made, x)
-        return made.cast(types.int32)
+        self.sums = [[kept(zero) for _ in range(each)] for _ in range(shape.sides)]
 
     def write(self) -> None:
         """The whole function."""
         shape, builder = self.shape, self.builder
         rounds = Value(builder, builder.udiv(self.groups.ir, _WORD(shape.sides)), types.int64, 1)
-        with self.loop(rounds) as at:
+        with repeated(rounds) as at:
             for side, sums in enumerate(self.sums):
                 self.products(at * shape.sides + side, sums)
         if shape.sides > 1:
-            with self.loop(self.groups - rounds * shape.sides) as at:
+            with repeated(self.groups - rounds * shape.sides) as at:
                 self.products(at + rounds * shape.sides, self.sums[0])
         self.finish()
         builder.ret_void()
-
-    @contextmanager
-    def loop(self, count: Value) -> Iterator[Value]:
-        """A loop of so many rounds; its index."""
-        with cgutils.for_range(self.builder, count.ir) as loop:
-            yield Value(self.builder, loop.index, types.int64, 1)
 
     def products(self, group: Value, sums: list[Pointer]) -> None:
         """A group of four products added to each of the sums."""
@@ -197,20 +166,18 @@ class _Body:
             place = self.left[i // APART].at(self.row * (i % APART) + group * QUAD)
             left = broadcast(_quads(place, 1), shape.lanes)
             for v in range(shape.vectors):
-                kept = sums[i * shape.vectors + v]
-                total = memory.read(kept, shape.lanes)
-                memory.write(kept, multiply(total, left, right[v], shape.signed, shape.dot))
+                place = sums[i * shape.vectors + v]
+                total = memory.read(place, shape.lanes)
+                memory.write(place, multiply(total, left, right[v], shape.signed, shape.dot))
 
     def finish(self) -> None:
         """Write the sums, or add them to what is there."""
         shape = self.shape
         offsets = [self.line.read(self.columns, v) for v in range(shape.vectors)]
         totals = []
-        for number, first in enumerate(self.sums[0]):
+        for number in range(len(self.sums[0])):
             row, v = divmod(number, shape.vectors)
-            total = memory.read(first, shape.lanes)
-            for side in self.sums[1:]:
-                total = total + memory.read(side[number], shape.lanes)
+            total = added_up(self.sums, number, shape.lanes)
             own = broadcast(memory.read(self.rows.past(row), 1), shape.lanes)
             totals.append(total + (own + offsets[v]))
         self.line.put(self.c, self.ldc, totals, self.adds)

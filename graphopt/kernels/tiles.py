@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
+from numba.core import cgutils
 
-from graphopt.kernels import memory
+from graphopt.kernels import memory, values
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value
 
+_WORD = llvm.IntType(64)
 APART = 3
 """Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
 _SIDES = 4
@@ -28,6 +32,60 @@ def start_of_rows(first: Pointer) -> Pointer:
     """Where some rows start. LLVM is not to know how far these lie from the others: it would compute the one from the
     other in each round."""
     return Pointer(first.builder, memory.opaque(Value(first.builder, first.ir, types.int64, 1)).ir, first.dtype)
+
+
+def by_shape(m: Value, n: Value, tall: int, width: int, compute: Callable[[int, int], None]) -> None:
+    """Code for tiles of each number of rows up to ``tall``, and of one or two vectors a row, which ``compute`` writes;
+    that for ``m`` rows and ``n`` columns runs."""
+    builder = m.builder
+    end = builder.append_basic_block("end")
+    is_wide = builder.icmp_signed(">", n.ir, _WORD(width))
+    switch = builder.switch(builder.add(m.ir, builder.select(is_wide, _WORD(tall), _WORD(0))), end)
+    for vectors in (1, 2):
+        for rows in range(1, tall + 1):
+            block = builder.append_basic_block(f"tile_{rows}x{vectors}")
+            switch.add_case(_WORD((vectors - 1) * tall + rows), block)
+            builder.position_at_end(block)
+            compute(rows, vectors)
+            builder.branch(end)
+    builder.position_at_end(end)
+
+
+def function_in(module: Any, name: str, pointers: Sequence[Any], words: int, write: Callable[[Any], None]) -> Any:
+    """The module's function of that name, which is given pointers to elements of such types, none of which another
+    reaches, and then words; ``write`` writes it where there is none yet."""
+    if name in module.globals:
+        return module.globals[name]
+    kinds = [*(values.element(p).as_pointer() for p in pointers), *[_WORD] * words]
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), kinds), name)
+    made.linkage = "internal"
+    made.attributes.add("noinline")
+    for arg in made.args[: len(pointers)]:
+        arg.add_attribute("noalias")
+    write(made)
+    return made
+
+
+@contextmanager
+def repeated(count: Value) -> Iterator[Value]:
+    """A loop of so many rounds; its index."""
+    with cgutils.for_range(count.builder, count.ir) as loop:
+        yield Value(count.builder, loop.index, types.int64, 1)
+
+
+def kept(x: Value) -> Pointer:
+    """A vector of sums that is under way, in a register."""
+    made = Pointer(x.builder, x.builder.alloca(x.ir.type), x.dtype)
+    memory.write(made, x)
+    return made.cast(x.dtype)
+
+
+def added_up(sides: Sequence[Sequence[Pointer]], number: int, lanes: int) -> Value:
+    """One of the sums, of all its sides."""
+    total = memory.read(sides[0][number], lanes)
+    for side in sides[1:]:
+        total = total + memory.read(side[number], lanes)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +116,7 @@ class Rows:
         there."""
         builder = c.builder
         adding, setting, end = (builder.append_basic_block(x) for x in ("adding", "setting", "end"))
-        builder.cbranch(builder.icmp_unsigned("!=", adds.ir, llvm.IntType(64)(0)), adding, setting)
+        builder.cbranch(builder.icmp_unsigned("!=", adds.ir, _WORD(0)), adding, setting)
         for block in (adding, setting):
             builder.position_at_end(block)
             for number, x in enumerate(sums):
