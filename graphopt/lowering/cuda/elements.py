@@ -22,7 +22,7 @@ def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
 
     def block(element: Expr) -> Stmt:
         values: dict[Var, Expr] = {}
-        for group, at in zip(groups, _decoded(element, extents), strict=True):
+        for group, at in zip(groups, decoded(element, extents), strict=True):
             values.update(taken_apart(at, group))
         return chain.with_values([values[a.var] for a in chain.axes])
 
@@ -47,13 +47,13 @@ def result_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
     steps = dict(zip((a.var for a in chain.reduced), (loop.var for loop in loops), strict=True))
 
     def result(item: Expr) -> Stmt:
-        where = dict(zip((a.var for a in chain.spatial), _decoded(item, extents), strict=True))
+        where = dict(zip((a.var for a in chain.spatial), decoded(item, extents), strict=True))
         return owner.accumulated(chain, {**where, **steps}, loops)
 
     return owner.over_threads(total_size(extents), result)
 
 
-def _decoded(element: Expr, extents: Sequence[Expr]) -> list[Expr]:
+def decoded(element: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """Where an element is along each axis, of its number in row-major order."""
     found: list[Expr] = []
     rest: Expr = Const(1)

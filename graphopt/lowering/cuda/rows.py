@@ -45,7 +45,7 @@ class Rows:
 
 def rows_of(found: Sequence[Chain]) -> Rows | None:
     """The blocks as one set of rows; None where they are none."""
-    if not any(c.block.init is not None for c in found) or not all(map(_is_plain, found)):
+    if not any(c.block.init is not None for c in found) or not all(map(is_plain, found)):
         return None
     places = [_wide(found[0].spatial)] if len(found) == 1 else _shared(found)
     members = []
@@ -59,7 +59,7 @@ def rows_of(found: Sequence[Chain]) -> Rows | None:
     return rows if len(found) == 1 or all(_keeps_to_rows(m, made) for m in members) else None
 
 
-def _is_plain(chain: Chain) -> bool:
+def is_plain(chain: Chain) -> bool:
     """Whether a block only stores."""
     return bool(chain.stores) and not any(isinstance(s, Check | Invoke) for s in statements(chain.block))
 

@@ -16,12 +16,13 @@ from graphopt.lowering.cuda.elements import element_wise, result_wise
 from graphopt.lowering.cuda.products import product
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.cuda.transposes import turned_over
 from graphopt.lowering.loops import Nest, Stmt, seq
 
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
 
-RULES: Final[tuple[Rule, ...]] = (product, row_wise)
+RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over)
 
 
 def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:
