@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice, packed
@@ -10,7 +10,9 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
 
-IMPORTS = "from graphopt.kernels.cuda.functions import *\n"
+IMPORTS = """from graphopt.kernels.cuda.functions import barrier, block_x, shared, thread_x
+from graphopt.kernels.cuda.target import float32, int32, uint8
+"""
 
 SCALE = Kernel(
     f'''"""b = a * s + t"""
@@ -98,18 +100,19 @@ def program(
     outputs: Mapping[str, int],
     constants: Mapping[int, Any] | None = None,
     functions: Mapping[str, Any] | None = None,
-    device: SimulatedDevice | None = None,
+    device: Any = None,
+    code_of: Callable[[Kernel], bytes] = packed,
     **more: Any,
 ) -> DeviceProgram:
-    """A program on a simulated device."""
+    """A program on a device, which is simulated where none is given; ``code_of`` is what it loads."""
     ports = [tuple(Port(*p) for p in ports.items()) for ports in (inputs, outputs)]
-    objects = tuple(map(packed, KERNELS))
+    objects = tuple(map(code_of, KERNELS))
     code = Code(ports[0], ports[1], tuple(buffers), tuple(steps), objects, constants=constants or {}, **more)
     return DeviceProgram(code, device or SimulatedDevice(), functions)
 
 
-def chain(device: SimulatedDevice | None = None) -> DeviceProgram:
+def chain(device: Any = None, code_of: Callable[[Kernel], bytes] = packed) -> DeviceProgram:
     """``y = ((x * 2 + 1) * 3 + 0) * 1 + 5`` for ``x`` of any length."""
     buffers = [floats("input", "n"), floats("arena", "n"), floats("arena", "n"), floats("output", "n")]
     steps: list[Step] = [scale(0, 1, 2, 1), scale(1, 2, 3, 0), scale(2, 3, 1, 5)]
-    return program(buffers, steps, {"x": 0}, {"y": 3}, device=device)
+    return program(buffers, steps, {"x": 0}, {"y": 3}, device=device, code_of=code_of)
