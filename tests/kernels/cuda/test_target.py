@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+from graphopt.kernels.cuda.machine import EXTRA
 
 HIDDEN = """
 import sys, importlib.util
@@ -31,3 +36,9 @@ def test_a_target_that_is_not_installed_is_an_error_that_says_what_to_do() -> No
 
 def test_graphopt_does_not_need_the_target() -> None:
     assert said(UNUSED) == "[]"
+
+
+def test_the_extras_that_errors_name_are_there() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    for extra in re.findall(r"cuda\d+", EXTRA):
+        assert any(need.startswith("numba-cuda") for need in project["optional-dependencies"][extra])
