@@ -22,6 +22,8 @@ RANGES = 4
 STAMP_WIDTH = 3
 PLACE_WIDTH = 3
 SERVE = 1
+DONE, FAILED, PAUSED = range(3)
+LOOK, STRETCH = 8, 100_000_000
 
 
 @njit(error_model="numpy")
@@ -101,17 +103,31 @@ def _share_out(team: int, function: int, args: int, extent: int) -> int:
 def kernel(  # type: ignore[no-untyped-def]
     code, args, first, team, report, stamps, role, places, count, arrays, data, lo, hi
 ):
-    """Run the instructions from ``lo`` up to ``hi``; where one fails, ``report`` is its number and its status."""
+    """Run the instructions from ``lo`` up to ``hi``; where one fails, ``report`` is its number and its status.
+
+    Where they take longer than a stretch, ``report`` begins with the number of that to go on with.
+    """
     if role == SERVE:
         _serve(team, lo)
         return 0
     for place in range(0, count * PLACE_WIDTH, PLACE_WIDTH):
         args[places[place]] = load(arrays[places[place + 1]] + data) + places[place + 2]
     at = lo
-    failed = 0
+    outcome = int(DONE)
+    looks = 0
+    until = 0
     if team != 0:
         store(team + ACTIVE, 1)
     while at < hi:
+        looks += 1
+        if looks % LOOK == 0:
+            now = clock()
+            if until == 0:
+                until = now + STRETCH
+            elif now >= until:
+                report[0] = at
+                outcome = int(PAUSED)
+                break
         here = at * WIDTH
         operation, a, b, c = code[here], code[here + 1], code[here + 2], code[here + 3]
         following = at + 1
@@ -126,7 +142,7 @@ def kernel(  # type: ignore[no-untyped-def]
                 status = 0
             if status != 0:
                 report[0], report[1] = at, status
-                failed = 1
+                outcome = int(FAILED)
                 break
         elif operation == JUMP:
             following = a
@@ -152,4 +168,4 @@ def kernel(  # type: ignore[no-untyped-def]
         at = following
     if team != 0:
         store(team + ACTIVE, 0)
-    return failed
+    return outcome

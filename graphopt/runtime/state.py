@@ -146,8 +146,8 @@ class State:
         for stage in stages:
             match stage:
                 case Native():
-                    if self._driver(self._start, *stage.bounds):
-                        raise self._failure()
+                    if outcome := self._driver(self._start, *stage.bounds):
+                        self._go_on(outcome, stage)
                 case Pause(step=Host() as step):
                     self._host(step, stage.level)
                 case Pause(step=Bind() as step):
@@ -156,6 +156,13 @@ class State:
                     self._run(stage.then if self.view(stage.step.condition).item() else stage.otherwise)
                 case Round():
                     self._repeat(stage)
+
+    def _go_on(self, outcome: int, stage: Native) -> None:
+        """Run the rest of a stage that paused, for Python to see to signals in between."""
+        while outcome == table.PAUSED:
+            outcome = self._driver(self._start, ctypes.c_int64(int(self._report[0])), stage.bounds[1])
+        if outcome != table.DONE:
+            raise self._failure()
 
     def _failure(self) -> ExecutionError:
         at, status = (int(v) for v in self._report)

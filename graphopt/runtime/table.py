@@ -62,6 +62,16 @@ WALK: Final = 0
 """The driver runs instructions."""
 SERVE: Final = 1
 """The driver is a member of a team, ``lo`` its number, until the team ends."""
+DONE: Final = 0
+FAILED: Final = 1
+"""A kernel's status is not 0; the report is the number of its instruction, and the status."""
+PAUSED: Final = 2
+"""A stretch is over, and the report begins with the instruction to go on with: a loop may never end, and signals such
+as an interrupt come only where Python runs."""
+LOOK: Final = 8
+"""Instructions between two looks at the clock; a look takes about 30 ns, and a program of fewer takes none."""
+STRETCH: Final = 100_000_000
+"""Nanoseconds that a driver runs, about, before it pauses: only a kernel makes an interrupt wait longer."""
 PLACE_WIDTH: Final = 3
 """Words of a place: number of an argument, number of the array that it is in, how many bytes from its start."""
 DRIVER_PARAMS: Final = ("int64", "int64", "size", "size", "int64", "size", "size", "int64", "size", "int64", "size")

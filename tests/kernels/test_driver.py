@@ -59,6 +59,7 @@ def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = 
 
 def test_the_driver_and_python_agree_on_numbers() -> None:
     names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "SERVE"]
+    names += ["DONE", "FAILED", "PAUSED", "LOOK", "STRETCH"]
     names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH", "RANGES"]
     assert [getattr(source, n) for n in names] == [getattr(table, n) for n in names]
     team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
@@ -108,6 +109,14 @@ def test_jumps_and_counters(drive: Any, image: Image) -> None:
     truth[0] = False
     run(drive, [[table.UNLESS, 2, 6], touch], args)
     assert a.tolist() == [8] * 3
+
+
+def test_a_loop_that_does_not_end_pauses_and_goes_on(drive: Any) -> None:
+    counter = words(1)
+    forever = [[table.SET, 0, 0], [table.ADD, 0, 1], [table.JUMP, 1]]
+    outcome, (at, _) = run(drive, forever, [address(counter)])
+    assert (outcome, at in (1, 2)) == (table.PAUSED, True)
+    assert counter[0] > table.LOOK
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 5), (), (0,)])

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -282,6 +283,31 @@ def test_a_loop_with_a_size_and_a_branch_without_another_side() -> None:
     program = Program(code(buffers, [scale(0, 3, 1, 0), loop], {"x": 0}, {"y": 3}), threads=1)
     assert program([np.zeros(3, np.float32)])["y"].tolist() == [6, 6, 6]
     assert program([np.full(2, 23, np.float32)])["y"].tolist() == [25, 25]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupt_stops_a_loop_that_does_not_end_and_leaves_the_program_usable(threads: int) -> None:
+    buffers = [floats("input", "n"), Buffer("int64", (), "input"), Buffer("int64", (), "arena"), floats("output", "n")]
+    loop = Loop((scale(3, 3, 1, 1, parallel=True),), counter=2, count=Ref(1))
+    made = code(buffers, [scale(0, 3, 1, 0), loop], {"x": 0, "count": 1}, {"y": 3, "turns": 2})
+    program = Program(made, threads=threads)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            program(x(3), np.array(2**62))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert program(x(3), np.array(4))["y"].tolist() == [3, 4, 5]
+
+
+def test_a_loop_of_several_stretches_is_run_to_its_end() -> None:
+    buffers = [floats("input", "n"), Buffer("int64", (), "arena"), floats("output", "n")]
+    loop = Loop((scale(2, 2, 1, 1),), counter=1, count=1 << 23)  # some tenths of a second, and exact in float32
+    program = Program(code(buffers, [scale(0, 2, 1, 0), loop], {"x": 0}, {"y": 2, "turns": 1}), threads=1)
+    found = program(x(2))
+    assert (found["y"].tolist(), found["turns"]) == ([(1 << 23) - 1, 1 << 23], 1 << 23)
 
 
 def test_python_is_called_between_native_stretches() -> None:
