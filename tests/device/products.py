@@ -1,0 +1,115 @@
+"""Products on a GPU: as programs send them to the library, by our own kernels, and cuBLAS called directly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+import graphopt
+from graphopt.runtime.device_program import DeviceProgram
+from graphopt.runtime.library_calls import Gemm, attributes_of
+from graphopt.runtime.steps import Buffer, Code, Library, Port, Ref
+from tests.device.machine import Call, Machine, Simulated, run
+from tests.device.table import Line
+
+KINDS = {"f32": ("float32", False), "TF32": ("float32", True), "f16": ("float16", False)}
+_OWN_GOALS = {"f32": 0.60, "f16": 0.50}
+_FLOPS = 4e12
+"""Of one measured program, about: so that starting it does not count."""
+
+
+def products(machine: Machine, sizes: tuple[int, ...]) -> Iterator[Line]:
+    """Square products, several in a row, each of the one before; all in one graph on both sides."""
+    for kind, (dtype, tf32) in KINDS.items():
+        for n in sizes:
+            count = 2 if isinstance(machine, Simulated) else max(2, min(64, int(_FLOPS / (2 * n**3))))
+            # so large that numbers stay about as large from product to product
+            a, b = machine.random((n, n), dtype), machine.array(_orthogonal(n, dtype))
+            y = machine.array(np.zeros((n, n), dtype))
+            direct = _direct(machine, a, b, count, dtype, tf32)
+            sent = run(_chain(machine, n, count, dtype, tf32), {"a": a, "b": b}, {"y": y})
+            calls = [direct, sent]
+            if not tf32:
+                calls.append(run(_own(machine, n, count, dtype), {"a": a, "b": b}, {"y": y}))
+            times = [seconds / count for seconds in machine.seconds(*calls)]
+            yield _line("dispatched product", kind, n, times[1], times[0], 0.98)
+            if not tf32:
+                yield _line("our own product", kind, n, times[2], times[0], _OWN_GOALS[kind] if n >= 2048 else None)
+
+
+def _line(what: str, kind: str, n: int, ours: float, theirs: float, goal: float | None) -> Line:
+    rates = [f"{2 * n**3 / seconds / 1e12:.2f} TFLOP/s" for seconds in (ours, theirs)]
+    return Line(what, f"{kind} {n}", rates[0], "cuBLAS", rates[1], theirs / ours, goal)
+
+
+def _orthogonal(n: int, dtype: str) -> np.ndarray[Any, Any]:
+    """A reflection, which leaves lengths as they are."""
+    v = np.random.default_rng(1).standard_normal(n).astype("f")
+    v /= np.linalg.norm(v)
+    found: np.ndarray[Any, Any] = (np.eye(n, dtype="f") - 2 * np.outer(v, v)).astype(dtype)
+    return found
+
+
+def _chain(machine: Machine, n: int, count: int, dtype: str, tf32: bool) -> DeviceProgram:
+    """``count`` products by the library, as steps of a program."""
+    places = ["input", "input", *["arena"] * (count - 1), "output"]
+    buffers = tuple(Buffer(dtype, (n, n), place) for place in places)  # type: ignore[arg-type]
+    rest = (n, n, n, n, n, n, 1, 0, 0, 0)
+    attributes = attributes_of(Gemm(dtype, tf32=tf32))
+    steps = tuple(
+        Library("gemm", (Ref(k + 1 if k else 0), Ref(1), Ref(k + 2), *rest), attributes) for k in range(count)
+    )
+    code = Code((Port("a", 0), Port("b", 1)), (Port("y", count + 1),), buffers, steps, ())
+    return DeviceProgram(code, machine.device)
+
+
+def _own(machine: Machine, n: int, count: int, dtype: str) -> Any:
+    """``count`` products as a compiled model of our own kernels."""
+    kind = TensorProto.FLOAT if dtype == "float32" else TensorProto.FLOAT16
+    names = ["a", *(f"v{k}" for k in range(count - 1)), "y"]
+    nodes = [helper.make_node("MatMul", [names[k], "b"], [names[k + 1]]) for k in range(count)]
+    values = {name: helper.make_tensor_value_info(name, kind, [n, n]) for name in ("a", "b", "y")}
+    graph = helper.make_graph(nodes, "products", [values["a"], values["b"]], [values["y"]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    return graphopt.compile(model, target=machine.target, dispatch="own", optimize=False).compiled.program
+
+
+def _direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool) -> Call:
+    """cuBLAS without us: its calls captured in a graph, two results in turn."""
+    if isinstance(machine, Simulated):
+        return partial(np.matmul, a, b)
+    from graphopt.kernels.cuda.driver import cublas, cupy, runtime
+
+    blas, n = cublas(), a.shape[0]
+    handle, stream = blas.create(), cupy.cuda.Stream(non_blocking=True)
+    blas.setStream(handle, stream.ptr)
+    kind = runtime.CUDA_R_32F if dtype == "float32" else runtime.CUDA_R_16F
+    compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else blas.CUBLAS_COMPUTE_32F
+    one, zero = np.ones((), np.float32), np.zeros((), np.float32)
+    results = [cupy.empty_like(a), cupy.empty_like(a)]
+
+    def multiply() -> None:
+        source = a
+        for k in range(count):
+            target = results[k % 2]
+            blas.gemmEx(
+                *(handle, 0, 0, n, n, n, one.ctypes.data, b.data.ptr, kind, n, source.data.ptr, kind, n),
+                *(zero.ctypes.data, target.data.ptr, kind, n, compute, blas.CUBLAS_GEMM_DEFAULT),
+            )
+            source = target
+
+    cupy.cuda.runtime.deviceSynchronize()
+    multiply()
+    stream.synchronize()
+    stream.begin_capture()
+    multiply()
+    graph = stream.end_capture()
+
+    def call(keep: Any = (results, one, zero, a, b)) -> None:
+        graph.launch(cupy.cuda.Stream.null)
+
+    return call
