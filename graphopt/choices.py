@@ -24,7 +24,7 @@ from graphopt.lowering.link import needed
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.nests import write
 from graphopt.lowering.weights import laid_out
-from graphopt.optimize import optimize_graph
+from graphopt.optimize import optimize_graph, soundness
 from graphopt.rewrite.cost import CostModel, stated_sizes
 from graphopt.rewrite.describe import name_of
 from graphopt.rewrite.extract import Extraction
@@ -46,6 +46,8 @@ WEIGHTY = ops(
     "com.microsoft::SkipLayerNormalization HardSwish Swish com.microsoft::QuickGelu"
 )
 """Ops that are worth telling of: what elementwise arithmetic becomes is in the report of rewrites."""
+PRODUCTS = ops("Gemm MatMul com.microsoft::FusedMatMul graphopt::BfloatMatMul")
+"""Ops that are products of matrices, whatever their operands lie in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Choice:
     others: tuple[Alternative, ...]
 
 
-def choices(model: Any, target: Target = CPU) -> tuple[Choice, ...]:
+def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Choice, ...]:
     """The choices made for a model (a path, bytes, a model proto, or a ``Graph``), the dearest first.
 
     What a repeated block became is told once. Raises what reading and optimizing raise.
@@ -78,7 +80,7 @@ def choices(model: Any, target: Target = CPU) -> tuple[Choice, ...]:
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
     target = priced(target).target
     watch = _Watch()
-    found, _ = optimize_graph(graph, target=target, step=watch)
+    found, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))
     told: dict[tuple[str, str], Choice] = {}
     for saturated, extraction in watch.seen:
@@ -152,13 +154,13 @@ def _alternative(terms: Terms, c: int, node: ENode) -> Alternative:
 
 def _how(terms: Terms, c: int, node: ENode) -> str:
     facts = [None if n is None else terms.saturated.facts[n] for n in node.children]
+    if node.op in PRODUCTS:
+        return "library"
     if any(f is not None and _is_blocked(terms, n) for f, n in zip(facts, node.children, strict=True)) or (
         node.op.startswith("graphopt::")
     ):
         return "blocks"
-    if node.op in ("MatMul", "Gemm", "com.microsoft::FusedMatMul") or _is_pointwise(node, facts):
-        return "library"
-    return "plain"
+    return "library" if _is_pointwise(node, facts) else "plain"
 
 
 def _is_blocked(terms: Terms, c: int | None) -> bool:

@@ -54,3 +54,13 @@ def test_the_command_tells_them(graph: Graph, tmp_path: object, capsys: pytest.C
     assert "Conv (plain)" in out
     assert "2 by layout, 2 by reorder" in out
     assert run(["explain", path]) == 2
+
+
+def test_weights_in_bfloat16_are_told_beside_those_in_float32() -> None:
+    graph = parse("x: float32[4, 256]\nw = float32[256, 512]{0.5, ...}\ny = MatMul(x, w)\nreturn y")
+    (chosen,) = (c for c in choices(graph, policy="approx") if c.kind == "library")
+    assert (chosen.chosen.what, chosen.chosen.how) == ("graphopt::BfloatMatMul", "library")
+    (plain,) = chosen.others
+    assert plain.what == "MatMul"
+    assert plain.seconds > chosen.chosen.seconds > 0
+    assert not [c for c in choices(graph) if "Bfloat" in c.chosen.what]

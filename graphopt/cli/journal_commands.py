@@ -62,7 +62,7 @@ def explain(
         from graphopt.choices import choices as made
         from graphopt.cli import tables
 
-        tables.show_choices(made(model, named(target or "cpu")))
+        tables.show_choices(made(model, named(target or "cpu"), policy))
         return
     from graphopt import explanation
 

@@ -31,7 +31,7 @@ from graphopt.rewrite.match import matches
 from graphopt.rewrite.rule import Rule, Soundness, Stage
 from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.workspace import Workspace
-from graphopt.tolerance import RELATIVE, error
+from graphopt.tolerance import error
 
 TRIES = 1500
 """How many graphs are drawn at most, to find those in which a rule fires."""
@@ -52,6 +52,8 @@ APPLICATIONS = 24
 """How often a rule that always runs may apply to what it made of one small graph."""
 STEPS = frozenset({"int8", "uint8"})
 """Dtypes of quantized numbers: one that is rounded where it is half a step off goes either way."""
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""How far rounding moves a number at most, as a share of it, by dtype that is coarser than single precision."""
 SIZES = (1, 2, 0, 3)
 """What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
 
@@ -309,34 +311,38 @@ def difference(
     for a, b in zip(want, got, strict=True):
         off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
         seen = seen or off is not None
-        if off is not None and 1 < off < inf and soundness is Soundness.APPROX and not steps:
-            off = min(off, error(a, b, _coarsest(other)))
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
-            off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want))
+            off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want, soundness, _unit(other)))
         if off is not None and off > found[0]:
             found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
     return found if seen else None
 
 
-def _coarsest(graph: Graph) -> float:
-    """The largest share of tolerance among the dtypes of what the graph computes."""
-    return max(RELATIVE.get(fact.dtype or "", 0.0) for fact in infer.infer(graph).values())
+def _unit(graph: Graph) -> float:
+    """How far rounding moves a number at most, as a share of it, in the coarsest of the dtypes that the graph computes
+    in; 0 where that is single or double precision."""
+    return max(UNITS.get(fact.dtype or "", 0.0) for fact in infer.infer(graph).values())
 
 
-def _sensitivity(graph: Graph, inputs: Mapping[str, Array], want: list[Array]) -> float:
-    """How far, in units of the tolerance, the left side moves when its inputs do by one unit in the last place."""
-    worst = 0.0
+def _sensitivity(
+    graph: Graph, inputs: Mapping[str, Array], want: list[Array], soundness: Soundness, unit: float
+) -> float:
+    """How far, in units of the tolerance, the left side moves when its inputs do: by one unit in the last place, or,
+    this way and that, by a share of themselves."""
+    worst, rng = 0.0, np.random.default_rng(0)
     for to in (inf, -inf):
-        moved = {
-            name: np.nextafter(a, np.asarray(to, a.dtype)) if a.dtype.kind == "f" else a for name, a in inputs.items()
-        }
+        moved = {}
+        for name, a in inputs.items():
+            if a.dtype.kind == "f":
+                a = np.nextafter(a, np.asarray(to, a.dtype))
+                a = a * (1 + unit * rng.choice([-1, 1], a.shape)).astype(a.dtype) if unit else a
+            moved[name] = a
         try:
             pairs = zip(want, compute(graph, moved), strict=True)
         except GraphoptError:
             continue
-        worst = max(
-            worst, *(off for a, b in pairs if (off := _apart(a, b, Soundness.REALS)) is not None and off < inf), 0.0
-        )
+        weakest = soundness if unit else Soundness.REALS
+        worst = max(worst, *(off for a, b in pairs if (off := _apart(a, b, weakest)) is not None and off < inf), 0.0)
     return worst
 
 

@@ -33,6 +33,7 @@ def checked(text: str, soundness: str = "exact") -> Report:
         ("Slice(x, s, e, a) => x where x.rank == 3 and s.value == (0,) and e.value == (x.shape[a.value[0]],)", "exact"),
         ('Conv(Pad(x, p), w, pads=q, auto_pad="NOTSET", **c) => Conv(x, w, pads=joined_pads(p.value, q, x.rank), **c) '
          "where pads_space_only(p.value)", "exact"),
+        ('Sub(x, y) => Cast(Sub(Cast(x, to=16), Cast(y, to=16)), to=1) where x.dtype == "float32"', "approx"),
     ],
 )  # fmt: skip
 def test_sound_rules_pass(text: str, soundness: str) -> None:
@@ -52,6 +53,7 @@ def test_sound_rules_pass(text: str, soundness: str) -> None:
         ("Max(Min(x, hi), lo) => Clip(x, lo, hi) where lo.rank == 0 and hi.rank == 0", "reals"),
         ("Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=compose(q, p))", "exact"),
         ("Exp(Log(x)) => x", "exact"),
+        ('Relu(x) => Cast(Cast(Mul(Relu(x), 1.1), to=16), to=1) where x.dtype == "float32"', "approx"),
         ("Log(Exp(x)) => x", "exact"),
         ("Sub(x, y) => Sub(y, x) where x.shape == y.shape", "reals"),
         ("Cast(Cast(x, to=a), to=b) => Cast(x, to=b)", "exact"),
