@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.lowering.cuda.simulated import launch
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -36,3 +40,13 @@ def test_the_fuser_of_the_tutorial_is_short() -> None:
     (block,) = (b[1] for b in BLOCK.finditer(text) if b[1].startswith("class FuseDense"))
     assert len(ast.parse(block).body) == 1
     assert len(block.strip().splitlines()) <= 15
+
+
+def test_cuda() -> None:
+    """The steps of the ladder, which the page interprets, run as kernels as well, and threads wait where they have to."""
+    known: dict[str, Any] = {"__name__": "cuda"}
+    run("cuda.md", known)
+    for nest in known["small"].values():
+        found = np.zeros((32, 32), np.float32)
+        launch(nest, [known["A"], known["B"], found])
+        assert np.allclose(found, known["A"] @ known["B"], atol=1e-5)
