@@ -43,7 +43,7 @@ def test_the_fuser_of_the_tutorial_is_short() -> None:
 
 
 def test_cuda() -> None:
-    """The steps of the ladder, which the page interprets, run as kernels as well, and threads wait where they have to."""
+    """The steps of the ladder, which the page interprets, run as kernels as well: threads wait where they have to."""
     known: dict[str, Any] = {"__name__": "cuda"}
     run("cuda.md", known)
     for nest in known["small"].values():

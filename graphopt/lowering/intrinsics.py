@@ -18,6 +18,7 @@ from graphopt.kernels.product_form import panel
 from graphopt.lowering import bfloat_intrinsics as bfloats
 from graphopt.lowering import integer_intrinsics as integers
 from graphopt.lowering import tile_intrinsics as tiles
+from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.contractions import contraction
 from graphopt.lowering.dataflow import with_names
 from graphopt.lowering.expressions import Const, Expr, Load, Var
@@ -261,6 +262,13 @@ FAMILIES: Mapping[str, Family] = {
         integers.windows(right, left), f"integer_products.integer_windows_{right}"
     ),
     bfloats.PRODUCT: lambda: _by_function(bfloats.product(), "bfloat_products.bfloat_product"),
+    warps.PRODUCT.format("(float16|bfloat16)"): lambda dtype: _by_function(
+        warps.product(dtype), f"cuda.functions.{'mma_f16' if dtype == 'float16' else 'mma_bf16'}"
+    ),
+    warps.FRAGMENT.format("(a|b)", "(n|t)_(float16|bfloat16)"): lambda operand, way, dtype: _by_function(
+        warps.fragment(operand, way, dtype),
+        f"cuda.functions.ldmatrix4{'' if (operand == 'a') == (way == 'n') else '_turned'}",
+    ),
     tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
     tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),
     tiles.BACK.format("(2|4)"): lambda n: _by_function(tiles.tile_out(n), f"winograd.output_{n}"),

@@ -209,7 +209,8 @@ class Speller:
         if dtype == "bool":
             return f"{self.use('cast')}({text.text}, {self.use('uint8')})"
         if dtype in HALVES:
-            return f"{self.use('to_' + HALVES[dtype])}({text.text})"
+            kept = text.argument(f"from_{HALVES[dtype]}")  # what is only moved stays as it is kept
+            return f"{self.use('to_' + HALVES[dtype])}({text.text})" if kept is None else kept
         return text.text
 
     def store(self, target: Load, value: Text, lanes: Lanes | None) -> None:

@@ -34,3 +34,15 @@ class Text:
     def within(self, level: int) -> str:
         """The source, in parentheses where it binds less tightly than that."""
         return self.text if self.level >= level else f"({self.text})"
+
+    def argument(self, function: str) -> str | None:
+        """What a function of one argument is called with; None where the source is anything else."""
+        start = f"{function}("
+        if not (self.text.startswith(start) and self.text.endswith(")")):
+            return None
+        inner, depth = self.text[len(start) : -1], 0
+        for letter in inner:
+            depth += (letter == "(") - (letter == ")")
+            if depth < 0 or (letter == "," and not depth):
+                return None
+        return inner

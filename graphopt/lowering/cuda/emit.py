@@ -17,7 +17,9 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.addresses import Polynomial, Product, multiple
 from graphopt.lowering.compaction import compacted
 from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
+from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.multiplication import is_for_library, library_call
+from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
 from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, LibraryCall, NeedsMemory, Writer
 from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
 from graphopt.lowering.index_names import Key
@@ -121,6 +123,7 @@ class DeviceWriter(Writer):
         self.groups: dict[Load, tuple[Load, ...]] = {}
         """Of each element that is written together with others, all of them."""
         self.ready: dict[Load, str] = {}
+        self.lane: Var | None = None
 
     # ------------------------------------------------------------------ the whole
 
@@ -136,6 +139,8 @@ class DeviceWriter(Writer):
         for buffer in nest.allocs:
             if buffer in self.stacked:
                 self.reserve(buffer, "local")
+        if multiplies(nest):
+            self.lane = self.number_in_warp()
         self.write(nest.body, Place({}))
         if not self.lines:
             self.line("pass")
@@ -155,6 +160,14 @@ class DeviceWriter(Writer):
             tuple(self.messages),
             sum(_count(b) * _bytes(b.dtype) for b in common),
         )
+
+    def number_in_warp(self) -> Var:
+        """A variable that is a thread's number in its warp, in all of the kernel."""
+        lane = Var(self.fresh("lane"))
+        self.line(f"{lane.name} = {self.spell.use('thread_x')}()")
+        names = self.spell.names
+        names.levels[0].line, names.of_var[lane], self.bounds[lane] = len(self.lines), 0, WARP
+        return lane
 
     def imports(self, used: set[str]) -> Mapping[str, list[str]]:
         """The names by the module that the source has them from."""
@@ -256,7 +269,11 @@ class DeviceWriter(Writer):
         self.line("    return")
 
     def call(self, stmt: Invoke, place: Place) -> None:
-        """A call of a function; of one for warps, by each thread on its own element."""
+        """A call of a function; of one for warps, by each thread on its own elements."""
+        if stmt.intrinsic.startswith((MULTIPLY, LOAD)):
+            assert self.lane is not None
+            write_warp_call(self, stmt, place, self.lane)
+            return
         function, region = stmt.intrinsic.rpartition("_")[0], stmt.args[0] if stmt.args else None
         if not function.startswith("warp_") or not isinstance(region, Region):
             super().call(stmt, place)
