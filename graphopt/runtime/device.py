@@ -67,8 +67,11 @@ class Device(Protocol):
         """The kernels in pieces of code that was compiled for this device."""
 
     def call(self) -> AbstractContextManager[object]:
-        """Within it a program is called: by one thread at a time, after what the caller asked of the device before, and
-        before what the caller asks of it then."""
+        """Within it a program is called, by one thread at a time; what the caller asks of the device after it is done
+        after it."""
+
+    def follow(self) -> None:
+        """Have what is asked for from here on be done after all that the caller has asked of the device by now."""
 
     # -- memory
 

@@ -112,6 +112,7 @@ class DeviceProgram(Interface):
         targets: Mapping[str, Array | Resident],
         rows: list[Row] | None = None,
     ) -> dict[str, Any]:
+        self.device.follow()  # the caller's arrays have been taken, or copied, by now
         own = self._direct(targets, values)
         is_resident = any(isinstance(v, Resident) for v in values)
         timing = None if rows is None else Timing(self.device)

@@ -72,6 +72,7 @@ def test_work_before_and_after_a_call_is_in_order(chain: Any) -> None:
         x += 1  # not waited for
         found = chain(x)["y"] * 2
         assert float(found[-1]) == 2 * ((n + 1) * 6 + 8)
+        assert float(chain(x[::2])["y"][-1]) == (n + 1) * 6 + 8  # a copy, which is not waited for either
 
 
 def test_tensors_of_torch(chain: Any) -> None:

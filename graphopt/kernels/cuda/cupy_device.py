@@ -66,16 +66,18 @@ class CudaDevice:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """One thread at a time, between what the caller's stream has and will have to do."""
+        """One thread at a time; the caller's stream waits for what was asked for."""
         with self._lock, errors("running on the GPU"), self._device:
-            theirs = cupy.cuda.get_current_stream()
-            self._theirs.record(theirs)
-            self._stream.wait_event(self._theirs)
             try:
                 yield
             finally:
                 self._ours.record(self._stream)
-                theirs.wait_event(self._ours)
+                cupy.cuda.get_current_stream().wait_event(self._ours)
+
+    def follow(self) -> None:
+        """Wait for what the caller's stream has to do by now: arrays that are taken from others are waited for there."""
+        self._theirs.record(cupy.cuda.get_current_stream())
+        self._stream.wait_event(self._theirs)
 
     def load(self, objects: Sequence[bytes]) -> Sequence[Any]:
         """The kernels in PTX or cubins, which have one each."""

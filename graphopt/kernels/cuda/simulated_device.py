@@ -91,6 +91,9 @@ class SimulatedDevice:
         with self._lock:
             yield
 
+    def follow(self) -> None:
+        """All that was asked for is done."""
+
     # -- memory
 
     def allocate(self, size: int) -> Block:
