@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from graphopt.runtime.device import Device, Run, Words
 
-_KEPT = 16
+KEPT = 16
 """So many captures of a stretch are kept: of the sizes, and the callers' arrays, that come again."""
 
 
@@ -31,7 +31,7 @@ class Stretch:
             return
         key = self._words.tobytes()
         if key not in self._captures:
-            if len(self._captures) >= _KEPT:
+            if len(self._captures) >= KEPT:
                 self._captures.pop(next(iter(self._captures)))
             self._captures[key] = None
             self._launch()
@@ -41,10 +41,6 @@ class Stretch:
             capture = self._device.capture(self._launch) or self._launch
         self._captures[key] = capture  # the latest comes last
         capture()
-
-    def __iter__(self) -> Iterator[Run]:
-        """Each of its launches."""
-        return iter(self._runs)
 
     def _launch(self) -> None:
         for run in self._runs:

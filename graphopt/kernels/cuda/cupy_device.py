@@ -75,7 +75,7 @@ class CudaDevice:
                 cupy.cuda.get_current_stream().wait_event(self._ours)
 
     def follow(self) -> None:
-        """Wait for what the caller's stream has to do by now: arrays that are taken from others are waited for there."""
+        """Wait for what the caller's stream has to do by now, which waits for whoever else made an array."""
         self._theirs.record(cupy.cuda.get_current_stream())
         self._stream.wait_event(self._theirs)
 
