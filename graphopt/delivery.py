@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import ReadError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
+from graphopt.runtime.output import whole
 from graphopt.verify import OFF, Verification, verify_as_asked
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def deliver(
                 verified = step("verify", verify_as_asked, source, written, verify, inputs)
             size = _bytes(written.parent)
             for path, text in (beside or {}).items():
-                _write_text(path, text)
+                with whole(path) as file:
+                    file.write(text.encode())
             if place is not None:
                 _move(written, place)
     except OSError as error:
@@ -71,24 +73,6 @@ def _like(model: Any, graph: Graph) -> Any:
     if isinstance(model, bytes):
         return onnx_io.to_bytes(graph)
     return onnx_io.to_ir(graph) if type(model).__module__.startswith("onnx_ir") else onnx_io.to_proto(graph)
-
-
-def _write_text(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".graphopt-", delete=False, encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.close()
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _bytes(folder: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.runtime.output import whole
 
 if TYPE_CHECKING:
     from graphopt.ceilings import Ceilings
@@ -34,7 +35,7 @@ def draw(rows: Sequence[Row], ceilings: Ceilings, path: Path, title: str) -> Non
     from matplotlib.figure import Figure
 
     shown = sorted((r for r in rows if r.flops and r.bytes and r.seconds), key=lambda r: -r.seconds)
-    whole = sum(r.seconds for r in rows) or 1.0
+    total = sum(r.seconds for r in rows) or 1.0
     with rc_context({"svg.hashsalt": title, "svg.fonttype": "none"}):
         figure = Figure(figsize=(10, 6), layout="constrained")
         axes: Any = figure.subplots()
@@ -43,10 +44,10 @@ def draw(rows: Sequence[Row], ceilings: Ceilings, path: Path, title: str) -> Non
             axes.scatter(
                 row.flops / row.bytes,
                 row.flops / row.seconds / 1e9,
-                s=20 + 1500 * row.seconds / whole,
+                s=20 + 1500 * row.seconds / total,
                 alpha=0.6,
                 color=f"C{number % 10}" if number < NAMED else "0.7",
-                label=_name(row, whole) if number < NAMED else None,
+                label=_name(row, total) if number < NAMED else None,
                 edgecolors="none",
             )
         axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="GFLOP/s", title=_plain(title))
@@ -54,7 +55,9 @@ def draw(rows: Sequence[Row], ceilings: Ceilings, path: Path, title: str) -> Non
             legend = axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
             for handle in legend.legend_handles:
                 handle.set_sizes([40])
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        with whole(path) as file:
+            kind = path.suffix[1:]
+            figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def _lines(axes: Any, rows: Sequence[Row], ceilings: Ceilings) -> None:

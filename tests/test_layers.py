@@ -37,7 +37,7 @@ PARTS = {
     "derivation": {"ir", "rewrite"},
     "report": {"derivation", "verify"},
     "steps": {"ir", "progress", "report"},
-    "delivery": {"inputs", "ir", "steps", "verify"},
+    "delivery": {"inputs", "ir", "runtime", "steps", "verify"},
     "optimize": {
         "calibration",
         "measure",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import UsageError
+from graphopt.runtime.output import whole
 
 
 def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:
@@ -44,8 +45,6 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file. Raises ReadError where that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
+    """Write a text file, whole or not at all. Raises ReadError where that fails."""
+    with whole(path) as file:
+        file.write(text.encode())

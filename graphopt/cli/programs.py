@@ -61,6 +61,7 @@ def run_model(
 
     from graphopt.arrays import SUFFIX, read_array
     from graphopt.cli import files, progress
+    from graphopt.runtime.output import whole
     from graphopt.runtime.profile import write_trace
 
     given = values.inputs(input or ())
@@ -81,7 +82,8 @@ def run_model(
         outputs = compiled(feeds)
         rows = compiled.profile(feeds) if profile or trace else ()
     if output is not None:
-        np.savez(output, **{name: array for name, array in outputs.items() if array is not None})
+        with whole(output) as file:
+            np.savez(file, **{name: array for name, array in outputs.items() if array is not None})
     if trace is not None:
         write_trace(rows, trace)
     if not quiet:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphopt.runtime.output import whole
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -36,7 +38,10 @@ def best_rows(profiles: Iterable[Sequence[Row]]) -> list[Row]:
 
 
 def write_trace(rows: Iterable[Row], path: Path) -> None:
-    """Write rows in Chrome's trace format (chrome://tracing, Perfetto); a step that ran often is one bar."""
+    """Write rows in Chrome's trace format (chrome://tracing, Perfetto); a step that ran often is one bar.
+
+    Raises ReadError where the file cannot be written; what was there is there as it was.
+    """
     events = [
         {
             "name": row.label,
@@ -50,4 +55,5 @@ def write_trace(rows: Iterable[Row], path: Path) -> None:
         }
         for row in rows
     ]
-    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1), encoding="utf-8")
+    with whole(path) as file:
+        file.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1).encode())

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from graphopt.errors import ReadError, UsageError
 from graphopt.runtime import cpu, table
 from graphopt.runtime.arena import up
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
+from graphopt.runtime.output import beside
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Condition, Host, Loop, Port, Ref, walk
 
@@ -69,9 +69,9 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         names = MANIFEST, OBJECTS_FILE, CONSTANTS_FILE  # the manifest takes its place last: with it all is complete
         with (
-            _whole(place / names[0]) as manifest,
-            _whole(place / names[1]) as objects,
-            _whole(place / names[2]) as file,
+            beside(place / names[0]) as manifest,
+            beside(place / names[1]) as objects,
+            beside(place / names[2]) as file,
         ):
             for _, array in sorted(code.constants.items()):
                 file.write(array.reshape(-1).view(np.uint8).data)
@@ -179,19 +179,6 @@ def _bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise ReadError(f"{file} cannot be read: {error.strerror}") from None
-
-
-@contextmanager
-def _whole(file: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes its place once it is complete."""
-    name = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
-    with open(name, "xb") as opened:  # with the permissions that the user's files have
-        try:
-            yield opened
-            os.replace(name, file)
-        except BaseException:
-            os.unlink(name)
-            raise
 
 
 def _digest(text: Mapping[str, Any]) -> str:

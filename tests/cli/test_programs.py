@@ -48,6 +48,8 @@ def test_run(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "float32[2, 3]" in printed
     assert "GFLOP/s" in printed
+    assert run(["run", model, "--input", given, "-o", "/proc/out.npz"]) == 3
+    assert "/proc/out.npz: cannot write there" in capsys.readouterr().err
 
 
 def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
