@@ -65,7 +65,7 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
     options = replace(_options(settings), by_hand=settings.schedules)
     facts = step("infer types", infer, graph)
-    lowered = step("lower", lower, graph, facts, takes=options.takes)
+    lowered = step("lower", lower, graph, facts, takes=options.takes, is_for_host=options.is_for_host)
     platform = platform_of(settings.target.device)
     with platform.compiling(settings.jobs) as compiling:
         linked = step("link", link, graph, facts, lowered, options, compiling.begin)
@@ -85,7 +85,8 @@ def linked_for(model: Any, settings: Settings) -> Linked:
     graph, _ = prepared(model, settings, Steps())
     facts = infer(graph)
     try:
-        return link(graph, facts, lower(graph, facts), _options(settings))
+        options = _options(settings)
+        return link(graph, facts, lower(graph, facts, is_for_host=options.is_for_host), options)
     except NeedsValues as needs:
         names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
         raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None

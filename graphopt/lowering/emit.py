@@ -314,7 +314,7 @@ class Writer:
             case Block():
                 yield from self.block(stmt, place)
             case Invoke():
-                if find_intrinsic(stmt.intrinsic).function is None:
+                if self.function_of(stmt) is None:
                     yield from self.flat(implementation(stmt), place)
                 else:
                     yield stmt, place
@@ -328,6 +328,10 @@ class Writer:
                     yield from self.flat(stmt.otherwise, place)
             case _:
                 yield stmt, place
+
+    def function_of(self, stmt: Invoke) -> str | None:
+        """The function that does what is invoked, where it is not written out."""
+        return find_intrinsic(stmt.intrinsic).function
 
     def block(self, block: Block, place: Place) -> Iterator[Item]:
         """The block's statements, its axes bound; init where a reduction starts."""

@@ -335,7 +335,9 @@ class Scope:
 
     def nest(self, group: Group) -> Iterator[Step]:
         """The calls that compute a group."""
-        written = write(self.graph, self.facts, group, is_checking=self.is_branch)  # a branch may not be taken
+        written = write(
+            self.graph, self.facts, group, self.is_branch, self.linker.options.is_for_host
+        )  # a branch may not be taken
         names = zip(written.nest.sizes, written.sizes, strict=True)
         sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
         nodes = tuple(name_of(self.graph, m.node) for m in group.members)

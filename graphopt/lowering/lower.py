@@ -108,14 +108,15 @@ def lower(
     *,
     is_body: bool = False,
     takes: Callable[[Node], bool] = lambda node: True,
+    is_for_host: bool = True,
 ) -> dict[int, Lowering]:
     """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
 
-    A node that ``takes`` does not take is left to reference.
+    A node that ``takes`` does not take is left to reference. ``is_for_host`` is as in ``Operation``.
 
     Raises NeedsValues where the elements of some inputs have to be known (never for a body).
     """
-    return _Lowerer(graph, facts, bound, is_body, takes).run()
+    return _Lowerer(graph, facts, bound, is_body, takes, is_for_host).run()
 
 
 class _Lowerer:
@@ -126,8 +127,9 @@ class _Lowerer:
         bound: Iterable[Symbol],
         is_body: bool,
         takes: Callable[[Node], bool],
+        is_for_host: bool,
     ) -> None:
-        self.takes = takes
+        self.takes, self.is_for_host = takes, is_for_host
         self.graph, self.facts, self.is_body = graph, facts, is_body
         self.bound = {*bound}
         if not is_body:
@@ -180,7 +182,7 @@ class _Lowerer:
         known = [self.known(f, sizes) for f in outputs]
         if outputs and all(k is not None for k in known):
             return Described(node, tuple(k for k in known if k is not None), is_known=True)
-        operation = operation_of(self.graph, node, self.facts, sizes)
+        operation = operation_of(self.graph, node, self.facts, sizes, is_for_host=self.is_for_host)
         tensors = describe(operation)
         self.check_bound(node, outputs, sizes)
         read = set(inputs_read(tensors))
@@ -214,7 +216,11 @@ class _Lowerer:
                 shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
             ):
                 raise NotLowered(f"what the body of {node.op} gives changes its size")
-        return Body(body, facts, lower(body, facts, self.bound, is_body=True, takes=self.takes))
+        return Body(body, facts, self.lowered(body, facts))
+
+    def lowered(self, body: Graph, facts: Facts) -> Mapping[int, Lowering]:
+        """What becomes of the nodes of a body."""
+        return lower(body, facts, self.bound, is_body=True, takes=self.takes, is_for_host=self.is_for_host)
 
     def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
         """What is known of a body's inputs in every round."""

@@ -40,8 +40,11 @@ class Written:
     atoms: Mapping[Var, Atom]
 
 
-def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False) -> Written:
-    """The nest of a group, which checks sizes itself where it ``is_checking``."""
+def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False, is_for_host: bool = True) -> Written:
+    """The nest of a group, which checks sizes itself where it ``is_checking``.
+
+    ``is_for_host`` is as in ``Operation``.
+    """
     sizes = Sizes()
     tensors: dict[Value, Tensor] = {}
     sources: dict[Tensor, Value] = {}
@@ -53,7 +56,7 @@ def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False) -
                 tensors[value] = _source(facts[value], sizes, value in read_from_memory, f"x{len(sources)}")
                 if tensors[value].stage is None:
                     sources[tensors[value]] = value
-        tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors), strict=False))
+        tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
     made = [v for v in group.sink.node.outputs if v in tensors]
     outputs = inlined([tensors[v] for v in made])
     read = inputs_read(outputs)
@@ -97,11 +100,11 @@ def _element(constant: Constant) -> Const | None:
 
 
 def _described(
-    graph: Graph, facts: Facts, member: Member, sizes: Sizes, tensors: Mapping[Value, Tensor]
+    graph: Graph, facts: Facts, member: Member, sizes: Sizes, tensors: Mapping[Value, Tensor], is_for_host: bool
 ) -> Sequence[Tensor]:
     if member.described.is_known:
         return [known_tensor(facts[v], sizes) for v in member.node.outputs]
-    return describe(operation_of(graph, member.node, facts, sizes, tensors))
+    return describe(operation_of(graph, member.node, facts, sizes, tensors, is_for_host))
 
 
 # ------------------------------------------------------------------ what is written into what reads it

@@ -67,6 +67,8 @@ class Options:
     """Which constants are laid out anew for a nest that is scheduled by rule."""
     prepare: Callable[[Nest, Collection[Buffer]], Prepared | None] = prepared
     """What is computed from constants ahead of time for such a nest."""
+    is_for_host: bool = True
+    """Whether ops may be computed in tiles by functions that the host has."""
     takes: Callable[[Node], bool] = every_node
     """The nodes that become loops; others are left to the reference evaluator."""
     by_hand: Mapping[str, ByHand] = field(default_factory=dict)

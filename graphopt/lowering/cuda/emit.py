@@ -44,6 +44,8 @@ from graphopt.lowering.places import Place
 from graphopt.lowering.texts import Lanes, Text
 
 AXES = "xyz"
+DEVICE = "graphopt.kernels.cuda."
+"""Where functions of the device are."""
 STATUS = "status"
 """The last parameter of a kernel with checks: where it says which of them did not hold."""
 WIDE = (8, 4, 2)
@@ -211,6 +213,11 @@ class DeviceWriter(Writer):
                 self.threads.clear()
             else:
                 super().write(part, place)
+
+    def function_of(self, stmt: Invoke) -> str | None:
+        """The device's function, where there is one: those of the host are written out."""
+        function = super().function_of(stmt)
+        return function if function is not None and function.startswith(DEVICE) else None
 
     def block(self, block: Block, place: Place) -> Iterator[Item]:
         """The block's statements. EmitError where several threads would combine into one element at once."""

@@ -17,4 +17,4 @@ def on(card: Card, prices: Mapping[str, ProductPrices], way: Way = "auto") -> Op
     """All is done by rule, for kernels that run on such a card, beside a library at such prices."""
     rules: tuple[Rule, ...] = (partial(multiplied, chosen=choice(way, prices)), *RULES)
     made = partial(scheduled, card=card, rules=rules)
-    return Options(schedule=made, emit=emit, lay=as_they_are, prepare=as_they_are)
+    return Options(schedule=made, emit=emit, lay=as_they_are, prepare=as_they_are, is_for_host=False)

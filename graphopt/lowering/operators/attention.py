@@ -146,7 +146,7 @@ def attended(
         return _biased(_capped(product, softcap), bias, at)
 
     tiles = Tiled(q, k, v, factor, score, reach, requirements)
-    if (precision or inner) != inner or op.dtype() != q.tensor.dtype or not tiles.is_possible:
+    if (precision or inner) != inner or op.dtype() != q.tensor.dtype or not (op.is_for_host and tiles.is_possible):
         return as_output(op, attend(q, k, v, scale, bias, softcap, precision, requirements).y)
     shape, size = op.shape(), v.size
 

@@ -18,7 +18,12 @@ def tensor_of(fact: Fact, size: Sizes, name: str = "x") -> Tensor:
 
 
 def operation_of(
-    graph: Graph, node: Node, facts: Mapping[Value, Fact], size: Sizes, tensors: Mapping[Value, Tensor] | None = None
+    graph: Graph,
+    node: Node,
+    facts: Mapping[Value, Fact],
+    size: Sizes,
+    tensors: Mapping[Value, Tensor] | None = None,
+    is_for_host: bool = True,
 ) -> Operation:
     """The node as an operation, on the given tensors or on placeholders. NotLowered where a type is not known."""
     known = [None if v is None else facts[v] for v in node.inputs]
@@ -27,4 +32,4 @@ def operation_of(
         given = None if tensors is None or value is None else tensors.get(value)
         inputs.append(given if given is not None or fact is None else tensor_of(fact, size, f"x{k}"))
     outputs = tuple(facts[v] for v in node.outputs)
-    return Operation(node.op, node.attrs, tuple(inputs), tuple(known), outputs, graph.opset, size)
+    return Operation(node.op, node.attrs, tuple(inputs), tuple(known), outputs, graph.opset, size, is_for_host)

@@ -85,6 +85,8 @@ class Operation:
     outputs: tuple[Fact, ...]
     opset: int
     size: Sizes = field(default_factory=Sizes, compare=False)
+    is_for_host: bool = True
+    """Whether it may be computed in tiles by functions that the host has."""
 
     def attr(self, name: str) -> Attr | None:
         """An attribute, or its default."""
