@@ -282,6 +282,8 @@ ROWS, COLUMNS = 48, 192
 """The least rows and columns of a piece: of fewer, the operands are read, and arranged, too often."""
 OPEN = 128
 """Rows of a piece where it is not known how many there are; what is not known of a product's sizes is taken for it."""
+READ = 16
+"""To read a weight from memory takes as long as so many multiplications by it."""
 OPEN_BY_LIBRARY = 256
 """The same of the library, which arranges the operand that pieces share anew in each."""
 LIBRARY_STEP = 16
@@ -304,7 +306,7 @@ def _panel_pieces(product: Product) -> dict[Axis, int]:
     m, (n, k) = known(product.m), (known(a) or 1 for a in (product.n, product.k))
     dtype = product.c.load.buffer.dtype
     width = panel(dtype)
-    many = wanted(n * k * (OPEN if m is None else m), BY_PANELS)
+    many = wanted(n * k * (OPEN if m is None else max(m, READ)), BY_PANELS)
     # each piece of rows reads all weights, which costs where they come from memory, unless it is as tall as a block
     most = 1 if m is None else m // ROWS if n * k <= near(dtype) else -(-m // _height(dtype))
     down = max(min(many, most), 1)

@@ -94,7 +94,8 @@ def test_pieces_of_products(monkeypatch):
     assert of(Const(512), 768, 768) == {"rows": 128, "columns": 768}
     assert of(Const(512), 64, 64) == {"rows": 256, "columns": 64}
     assert of(Const(128), 256, 4096) == {"rows": 64, "columns": 256}
-    assert of(Const(1), 4096, 4096) == {"rows": 1, "columns": 2048}
+    assert of(Const(1), 4096, 4096) == {"rows": 1, "columns": 1024}
+    assert of(Const(1), 512, 512) == {"rows": 1, "columns": 256}
     assert of(Var("m"), 3072, 768) == {"rows": 128, "columns": 768}
 
 
