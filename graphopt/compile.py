@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt import stored
 from graphopt.compilation import CompileReport, Dispatch, Settings
-from graphopt.errors import InputError, ReadError, UsageError
+from graphopt.errors import InputError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
@@ -117,6 +117,7 @@ class CompiledModel:
     def __init__(self, model: Any, settings: Settings, place: stored.Place | None = None) -> None:
         self.settings = settings
         self._model, self._place = model, place
+        self._name = str(model) if isinstance(model, str | Path) else None
         self._lock = threading.RLock()
         self._programs: dict[Key, Compiled] = {}
         self._graph: Graph | None = None
@@ -242,7 +243,8 @@ class CompiledModel:
     def _compiled(self, graph: Graph) -> Compiled:
         from graphopt.pipeline import compile_graph
 
-        compiled = compile_graph(graph, self.settings, self._step)
+        with naming(self._name):
+            compiled = compile_graph(graph, self.settings, self._step)
         for line in compiled.report.warnings:
             warnings.warn(line, ReferenceWarning, stacklevel=5)
         return compiled

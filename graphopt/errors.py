@@ -5,6 +5,15 @@ A message is one line: what is wrong, where (file, node, line and column), what 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class GraphoptError(Exception):
     """Base of every error that a user can cause; ``exit_code`` is the command line's."""
@@ -96,3 +105,25 @@ class DeviceError(GraphoptError):
 
 class DeviceMemoryError(DeviceError, MemoryError):
     """More memory of a device is wanted than there is; the message says how much, and what would do."""
+
+
+@contextmanager
+def naming(model: object) -> Iterator[None]:
+    """Let errors that know only the node at fault name the model's file too, where the model is a path."""
+    try:
+        yield
+    except (InvalidModelError, LimitError) as error:
+        if not isinstance(model, str | Path) or str(model) in str(error):
+            raise
+        raise type(error)(f"{model}: {error}") from None
+
+
+def names_its_model(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose errors name its argument ``model``, the first, where that is a path."""
+
+    @wraps(function)
+    def named(*arguments: P.args, **options: P.kwargs) -> T:
+        with naming(arguments[0] if arguments else options.get("model")):
+            return function(*arguments, **options)
+
+    return named

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from graphopt.calibration.table import priced
 from graphopt.delivery import deliver
 from graphopt.derivation import Derivation, Preparation, digest_of
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
@@ -263,6 +263,7 @@ def _together(explorations: Sequence[Exploration]) -> Exploration | None:
     )
 
 
+@names_its_model
 def optimize(
     model: Any,
     *,

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt.calibration.table import priced
 from graphopt.compilation import CompileReport, Settings
 from graphopt.derivation import Preparation
-from graphopt.errors import CompilationError, UsageError
+from graphopt.errors import CompilationError, UsageError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
@@ -42,6 +42,7 @@ class Compiled:
     report: CompileReport
 
 
+@names_its_model
 def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
     """The graph of a model as it is lowered: read, fixed, and rewritten; and whether its program may be kept: the model
     is all in one piece, and no clock had a say in what it became."""
@@ -80,6 +81,7 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
     )
 
 
+@names_its_model
 def linked_for(model: Any, settings: Settings) -> Linked:
     """What a model becomes, with nests and kernels, none of which is compiled. UsageError where inputs decide it."""
     graph, _ = prepared(model, settings, Steps())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +9,7 @@ import typer
 
 from graphopt.cli import values
 from graphopt.cli.app import EPILOG, Model, Repeated, app, rules_app
-from graphopt.errors import InvalidModelError, LimitError, UsageError
+from graphopt.errors import UsageError, naming
 
 
 def _version(asked: bool) -> None:
@@ -207,7 +205,7 @@ def optimize(
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(quiet, verbose) as listener,
-        _named(model),
+        naming(model),
     ):
         place = Path(scratch) / written.name if dry_run else written
         _, report = run(model, output=place, journal=kept, return_report=True, listener=listener, **options)
@@ -223,17 +221,6 @@ def optimize(
 
         show_statistics(report, on_stderr=to_stdout)
     return 0
-
-
-@contextmanager
-def _named(model: Path) -> Iterator[None]:
-    """Let errors that know only the node at fault name the file too."""
-    try:
-        yield
-    except (InvalidModelError, LimitError) as error:
-        if str(model) in str(error):
-            raise
-        raise type(error)(f"{model}: {error}") from None
 
 
 def _is_model(output: Path, model: Path) -> bool:
@@ -299,7 +286,7 @@ def reduce(
     values.number("--timeout", timeout, 0)
     written = output or model.with_name(f"{model.stem}.reduced.onnx")
     files.check_written({"-o": written}, [model])
-    with progress.shown(quiet, False) as listener, _named(model):
+    with progress.shown(quiet, False) as listener, naming(model):
         reduction = reduce_file(model, check, written, timeout=timeout, listener=listener)
     if not quiet:
         tables.show_reduction(reduction, written)

@@ -73,6 +73,8 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
     try:
+        if (mixed := ops.mixture(op, tuple(None if f is None else f.dtype for f in inputs))) is not None:
+            raise ValueError(mixed)
         types = list(function(call) if function else _by_onnx(call))[:n_outputs]
         types += [None] * (n_outputs - len(types))
         elements = infer_elements(call, types)
@@ -288,6 +290,7 @@ class _Walk:
             for value, fact in zip(node.outputs, outputs, strict=True):
                 declared = graph.types.get(value) if node.op != CONSTANT else None
                 found[value] = _numbered(fact if declared is None else _completed(fact, declared))
+        _check_outputs(graph, found)
         return found
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
@@ -321,6 +324,20 @@ class _Walk:
         found = self.graph(body, known)
         self.depth -= 1
         return [NOTHING if v is None else found[v] for v in body.outputs]
+
+
+def _check_outputs(graph: Graph, found: Mapping[Value, Fact]) -> None:
+    """Raise InvalidModelError where an output is declared to hold other elements than are computed."""
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        if value is None:
+            continue
+        declared, inferred = graph.types.get(value), found[value].type
+        if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
+            continue
+        if declared.dtype != inferred.dtype:
+            raise InvalidModelError(
+                f"output {name!r} is declared {declared.dtype}, and {graph.node(value.node).op} gives {inferred.dtype}"
+            )
 
 
 def _completed(fact: Fact, declared: Type) -> Fact:

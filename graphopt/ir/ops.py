@@ -438,6 +438,23 @@ def _dtype_refusal(newest: Schema, there: Schema, inputs: Sequence[Fact | None])
     return None
 
 
+@lru_cache(4096)
+def mixture(op: str, dtypes: tuple[str | None, ...]) -> str | None:
+    """Why inputs of these dtypes (None: not known, or not given) are none of one call of an op of ONNX's, in words;
+    None where they may be."""
+    found = schema(op)
+    if found is None or op in CONTRIB or op in EARLY:  # runtimes may take more
+        return None
+    letters: dict[str, str] = {}
+    for index, dtype in enumerate(dtypes):
+        formal = found.input(index)
+        if formal is None or dtype is None or not formal.homogeneous:
+            continue
+        if letters.setdefault(formal.constraint, dtype) != dtype:
+            return f"{formal.name} has to be {letters[formal.constraint]}, as an input before it is"
+    return None
+
+
 # -- algebra and kinds: what schemas do not say
 
 

@@ -503,6 +503,26 @@ def test_errors_name_the_node() -> None:
         infer(parse("a: float32[3, 4]\nb: float32[5, 6]\ny = MatMul(a, b)\nreturn y"))
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: float32[3]\nb = int64[3]{1, 2, 3}\ny = Add(a, b)", "Add .*: B has to be float32, as an input before"),
+        ("a: float32[n]\nb: float64[n]\ny = Concat(a, a, b, axis=0)", "inputs has to be float32"),
+        ("a: bool[]\nx: float32[3]\nb: int32[3]\ny = Where(a, x, b)", "Y has to be float32"),
+    ],
+)
+def test_inputs_of_one_call_that_are_of_different_types_are_invalid(text: str, reason: str) -> None:
+    with pytest.raises(InvalidModelError, match=f"node 'y': .*{reason}"):
+        infer(parse(f"{text}\nreturn y"))
+
+
+def test_an_output_declared_to_be_what_it_is_not_is_invalid() -> None:
+    graph = parse("a: float32[n, 4]\ny = Relu(a)\nreturn y")
+    graph.types[graph.outputs[0]] = TensorType("int64", (N, 4))  # type: ignore[index]
+    with pytest.raises(InvalidModelError, match="output 'y' is declared int64, and Relu gives float32"):
+        infer(graph)
+
+
 def body(
     inputs: Sequence[Type | None], *steps: tuple[str, tuple[int, ...], dict[str, object]], outputs: Sequence[int]
 ) -> Graph:
