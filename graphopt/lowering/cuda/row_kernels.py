@@ -43,15 +43,16 @@ def row_wise(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int
             continue
         plan = planned(owner, rows)
         if plan.blocks == 1:
-            return RowKernel(owner, rows, plan, _read_later(owner, found[count:])).kernel(), count
+            return RowKernel(owner, rows, plan, _needed(owner, found[:count], found[count:])).kernel(), count
         if count == 1:
             return _in_two(owner, rows, plan, found)
     return None
 
 
-def _read_later(owner: DeviceScheduling, rest: Sequence[Chain]) -> set[Buffer]:
-    """The buffers that have to be in memory when the kernel has ended."""
-    return {*owner.nest.buffers, *(a.buffer for chain in rest for a in chain.accesses)}
+def _needed(owner: DeviceScheduling, own: Sequence[Chain], rest: Sequence[Chain]) -> set[Buffer]:
+    """The buffers that blocks write and that have to be in memory when their kernel has ended."""
+    read = {a.buffer for chain in rest for a in chain.accesses}
+    return {s.buffer for c in own for s in c.stores if s.buffer in read or s.buffer not in owner.nest.allocs}
 
 
 def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Chain]) -> tuple[Stmt, int]:

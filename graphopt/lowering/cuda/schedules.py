@@ -1,23 +1,28 @@
 """Fair speed on CUDA without a search: how a nest is scheduled for blocks of threads by its shape alone.
 
 The blocks of a nest are taken from the first on: each rule in turn is asked for the kernels of as many of them as it
-takes together. Of what no rule takes each element is computed by a thread.
+takes together. Of what no rule takes each element is computed by a thread. Statements of procedures are kernels too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final, TypeAlias
 
-from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.chains import Chain, chain_of, chains
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.elements import element_wise, result_wise
+from graphopt.lowering.cuda.independence import uses
+from graphopt.lowering.cuda.lookups import kept_inside
+from graphopt.lowering.cuda.procedures import is_bound, opened, shared_out
 from graphopt.lowering.cuda.products import product
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over
-from graphopt.lowering.loops import Nest, Stmt, seq
+from graphopt.lowering.finishing import finished
+from graphopt.lowering.loops import Nest, Seq, Stmt, seq
 
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
@@ -26,19 +31,35 @@ RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over)
 
 
 def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:
-    """The nest in loops over blocks and threads; its statements are launched one after another."""
-    found = chains(nest)
-    if found is None:
+    """The nest in loops over blocks and threads; its statements are launched one after another. A nest with such loops
+    stays as it is."""
+    if is_bound(nest.body):
         return nest
-    owner = DeviceScheduling(nest, card)
-    kernels = []
-    while found:
-        made = (rule(owner, found) for rule in rules)
-        stmt, taken = next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)
+    nest = kept_inside(nest) if chains(nest) is not None else opened(finished(nest))
+    parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
+    found = [chain_of(part) for part in parts]
+    used = [{u.buffer for u in uses(part)} for part in parts]
+    lasting = {b for buffers, chain in zip(used, found, strict=True) if chain is None for b in buffers}
+    owner = DeviceScheduling(replace(nest, allocs=tuple(b for b in nest.allocs if b not in lasting)), card)
+    kernels, at = list[Stmt](), 0
+    while at < len(parts):
+        first = [c for c in takewhile(lambda c: c is not None, found[at:]) if c is not None]
+        if first:
+            stmt, taken = _first(owner, first, rules)
+        else:
+            others = {b for k, buffers in enumerate(used) if k != at for b in buffers}
+            own = [b for b in nest.allocs if b not in others]
+            stmt, taken = shared_out(owner, parts[at], own), 1
         kernels.append(stmt)
-        found = found[taken:]
+        at += taken
     allocs = tuple(b for b in nest.allocs if b not in owner.gone)
     return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals))
+
+
+def _first(owner: DeviceScheduling, found: Sequence[Chain], rules: Sequence[Rule]) -> tuple[Stmt, int]:
+    """The kernels of the first blocks, and how many those are."""
+    made = (rule(owner, found) for rule in rules)
+    return next((m for m in made if m is not None), None) or (_alone(owner, found[0]), 1)
 
 
 def _alone(owner: DeviceScheduling, chain: Chain) -> Stmt:

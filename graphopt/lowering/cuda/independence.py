@@ -1,0 +1,122 @@
+"""Which loops of a procedure may be shared out to threads: those whose iterations keep to elements of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.lowering.arithmetic import known
+from graphopt.lowering.dependence import at, owner
+from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, walk
+from graphopt.lowering.loops import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Invoke,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    expressions,
+    inner,
+    statements,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An element that is read or written, by its indices over the loops around it."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_write: bool
+
+
+def uses(stmt: Stmt, env: Mapping[Var, Expr] | None = None) -> Iterator[Use]:
+    """What a statement reads and writes, in the order of its text."""
+    env = env or {}
+
+    def over_loops(expr: Expr) -> Expr:
+        return substitute(expr, env) if env else expr
+
+    if isinstance(stmt, Block):
+        for expr in (*stmt.values, stmt.predicate):
+            yield from _read(over_loops(expr))
+        env = {**env, **{a.var: over_loops(v) for a, v in zip(stmt.axes, stmt.values, strict=True)}}
+    else:
+        for expr in expressions(stmt):
+            yield from _read(over_loops(expr))
+    if isinstance(stmt, Store):
+        yield Use(stmt.buffer, tuple(map(over_loops, stmt.indices)), True)
+    elif isinstance(stmt, Invoke):
+        regions = (a for a in stmt.args if isinstance(a, Region))
+        yield from (Use(r.buffer, tuple(over_loops(side.start) for side in r.ranges), True) for r in regions)
+    for child in inner(stmt):
+        yield from uses(child, env)
+
+
+def _read(expr: Expr) -> Iterator[Use]:
+    for e in walk(expr):
+        if isinstance(e, Load):
+            yield Use(e.buffer, e.indices, False)
+
+
+def is_independent(loop: For, within: Stmt, own: Collection[Buffer]) -> bool:
+    """Whether the iterations of a loop may run at once, of all the statement that it is part of: each uses of what is
+    written only what it writes itself. ``own`` are buffers that each iteration may have for itself."""
+    if any(isinstance(s, Invoke) for s in statements(within)) or loads_in(loop.extent):
+        return False
+    running = {s.var: s.extent for s in statements(within) if isinstance(s, For)}
+    facts = known({v: e for v, e in running.items() if not loads_in(e)})
+    found = list(uses(within))
+    for buffer in dict.fromkeys(u.buffer for u in found if u.is_write):
+        if buffer in own:
+            continue
+        mine = [u for u in found if u.buffer == buffer]
+        told = owner(loop.var, mine[0].indices, running, facts)
+        if told is None:
+            return False
+        if any(
+            facts.simplified(substitute(told, {at(k): e for k, e in enumerate(u.indices)})) != loop.var for u in mine
+        ):
+            return False
+    return True
+
+
+def own_buffers(body: Stmt, scratch: Sequence[Buffer]) -> set[Buffer]:
+    """Those of the buffers, which only the body of a loop uses, in which each iteration writes whatever it reads
+    before: all of it at places that are known."""
+    found = set()
+    for buffer in scratch:
+        mine = [u for u in uses(body) if u.buffer == buffer]
+        places = {u.indices for u in mine}
+        is_plain = all(isinstance(i, Const) for indices in places for i in indices)
+        if is_plain and all(_begins_with(body, buffer, indices) is True for indices in places):
+            found.add(buffer)
+    return found
+
+
+def _begins_with(stmt: Stmt, buffer: Buffer, indices: tuple[Expr, ...]) -> bool | None:
+    """Whether a statement writes an element before it reads it; None where it may do neither."""
+    element = Load(buffer, indices)
+    if any(element in loads_in(e) for e in expressions(stmt)):
+        return False
+    match stmt:
+        case Store():
+            return True if Load(stmt.buffer, stmt.indices) == element else None
+        case Seq():
+            return next((first for s in stmt.stmts if (first := _begins_with(s, buffer, indices)) is not None), None)
+        case For():
+            first = _begins_with(stmt.body, buffer, indices)
+            runs = isinstance(stmt.extent, Const) and stmt.extent.value > 0
+            return first if runs or first is False else None
+        case Block():
+            parts = [_begins_with(s, buffer, indices) for s in inner(stmt)]
+            return next((first for first in parts if first is not None), None)
+        case If():
+            sides = [_begins_with(s, buffer, indices) for s in inner(stmt)]
+            if False in sides:
+                return False
+            return True if len(sides) == 2 and all(sides) else None
+    return None

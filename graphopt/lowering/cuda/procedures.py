@@ -1,0 +1,153 @@
+"""Procedures on CUDA: loops whose iterations keep to elements of their own are threads, all others keep their order.
+
+Loops that stand directly in one another change places for that. Where there are few iterations for threads, each of
+them is a block, whose threads share out the loops within. What has no such loops one thread does alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.lowering.chain_facts import bytes_of, known_size, total_size
+from graphopt.lowering.cuda.elements import decoded
+from graphopt.lowering.cuda.independence import is_independent, own_buffers, uses
+from graphopt.lowering.cuda.row_plans import at_least
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.expressions import Expr, loads_in, variables
+from graphopt.lowering.loops import (
+    Block,
+    Buffer,
+    Check,
+    For,
+    Nest,
+    Seq,
+    Stmt,
+    rename_buffers,
+    seq,
+    statements,
+    substitute_in,
+)
+
+
+def opened(nest: Nest) -> Nest:
+    """The nest with the statements of its procedures one after another, each of which may be a kernel: what several of
+    them use lies in memory."""
+    parts = _parts(nest.body)
+    apart = [{u.buffer for u in uses(part)} for part in parts]
+    moved = {
+        b: replace(b, scope="global")
+        for b in nest.allocs
+        if b.scope != "global" and sum(b in used for used in apart) > 1
+    }
+    body = rename_buffers(seq(*parts), moved)
+    return replace(nest, body=body, allocs=tuple(moved.get(b, b) for b in nest.allocs))
+
+
+def _parts(stmt: Stmt) -> list[Stmt]:
+    if isinstance(stmt, Block) and not stmt.axes and stmt.init is None:
+        return _parts(stmt.body)
+    return [p for s in stmt.stmts for p in _parts(s)] if isinstance(stmt, Seq) else [stmt]
+
+
+def is_bound(stmt: Stmt) -> bool:
+    """Whether some loop in a statement is a block's or a thread's already."""
+    return any(isinstance(s, For) and s.thread is not None for s in statements(stmt))
+
+
+def shared_out(owner: DeviceScheduling, stmt: Stmt, scratch: Sequence[Buffer]) -> Stmt:
+    """The statement of a procedure as a kernel; ``scratch`` are the buffers that no other statement uses."""
+    found = _found(stmt, [b for b in scratch if b.scope == "local"])
+    count = known_size([f.extent for f in found.free]) if found.free else 1
+    few = (count if count is not None else at_least([f.extent for f in found.free])) < owner.card.threads
+    if few and (inside := _Inside(owner, found).body()) is not None:
+        return owner.over_blocks(total_size([f.extent for f in found.free]), lambda b: found.at(b, inside))
+    if not found.free:
+        return stmt
+    return owner.over_threads(total_size([f.extent for f in found.free]), lambda item: found.at(item, found.rest))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The loops of a statement that are free to run at once, and what is left when they are taken out, with its
+    scratch memory."""
+
+    free: tuple[For, ...]
+    rest: Stmt
+    scratch: tuple[Buffer, ...]
+
+    def at(self, item: Expr, body: Stmt) -> Stmt:
+        """The body in one iteration of all of the free loops together."""
+        places = decoded(item, [f.extent for f in self.free])
+        return substitute_in(body, dict(zip((f.var for f in self.free), places, strict=True)))
+
+
+def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
+    loops: list[For] = []
+    body = stmt
+    while isinstance(body, For) and body.kind in ("serial", "parallel"):
+        loops.append(body)
+        body = body.body
+    own = set(scratch) if any(f.kind == "parallel" for f in loops) else own_buffers(body, scratch)
+    bound = {f.var for f in loops}
+    free: list[For] = []
+    for k, f in enumerate(loops):
+        is_told = f.kind == "parallel" and len(free) == k  # not that it may change places with others
+        if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, own)):
+            free.append(f)
+    moving = {f.var for f in free}
+    rest = body
+    for f in reversed(loops):
+        if f.var not in moving:
+            rest = replace(f, body=rest)
+    return _Found(tuple(free), rest, tuple(scratch))
+
+
+class _Inside:
+    """Shares out the loops within a statement to the threads of a block."""
+
+    def __init__(self, owner: DeviceScheduling, found: _Found) -> None:
+        self.owner, self.found = owner, found
+        self.is_shared_out = False
+
+    def body(self) -> Stmt | None:
+        """The statement with loops over threads; None where there are none, or what an iteration has for itself is more
+        than a block can share."""
+        rest, scratch = self.found.rest, self.found.scratch
+        if any(known_size(b.shape) is None for b in scratch) or not _is_open(rest):
+            return None
+        if sum(bytes_of(b.shape, b.dtype) for b in scratch) > self.owner.card.shared:
+            return None
+        made = self.shared_out(rest)
+        if not self.is_shared_out:
+            return None
+        boards: Mapping[Buffer, Buffer] = {b: self.owner.shared(b.name, b.shape, b.dtype, b.strides) for b in scratch}
+        self.owner.gone |= boards.keys()
+        return rename_buffers(made, boards)
+
+    def shared_out(self, stmt: Stmt) -> Stmt:
+        """The statement, its outermost loops that are independent shared out."""
+        match stmt:
+            case Seq():
+                return seq(*(self.shared_out(s) for s in stmt.stmts))
+            case For() if stmt.kind == "parallel" or is_independent(stmt, stmt, ()):
+                self.is_shared_out = True
+                return self.by_threads(stmt)
+            case For(kind="serial") if not loads_in(stmt.extent):
+                return replace(stmt, body=self.shared_out(stmt.body))
+        return stmt
+
+    def by_threads(self, loop: For) -> Stmt:
+        """A loop whose iterations are the threads' in turn."""
+        threads, step = self.owner.card.threads, self.owner.var("k")
+
+        def own(thread: Expr) -> Stmt:
+            rounds = (loop.extent - thread + (threads - 1)) // threads
+            return For(step, rounds, substitute_in(loop.body, {loop.var: step * threads + thread}))
+
+        return self.owner.by_threads(threads, own)
+
+
+def _is_open(stmt: Stmt) -> bool:
+    """Whether threads can do a statement together: none of them ends before the others."""
+    return not any(isinstance(s, Check) for s in statements(stmt))
