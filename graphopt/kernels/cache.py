@@ -15,10 +15,11 @@ import time
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
 from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.kernels.cuda.machine import EXTRA
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu
 
@@ -29,6 +30,8 @@ MOST = 1 << 28
 """Bytes that all kernels take at most, more or less: it is seen to once in a while."""
 
 _MARK = b"graphopt object 1\n"
+_FOR_GPUS = ("cuda-", "numba-cuda", "nvidia-")
+"""How the names of packages begin that make the code of GPUs."""
 _WHILE = 3600.0
 """Seconds after which kernels are counted again."""
 
@@ -52,8 +55,9 @@ def folder(name: str = "kernels") -> Path:
 
 
 def digest(kernel: Kernel) -> str:
-    """The name of a kernel's files: of its source, its parameters, this processor, and all that compiles it."""
-    return sha256("\0".join([compiler(), *kernel.params, kernel.source]).encode()).hexdigest()[:40]
+    """The name of a kernel's files: of its source, its parameters, its target, and all that compiles it."""
+    tools = [gpu_compiler(), kernel.target] if kernel.target else [compiler()]
+    return sha256("\0".join([*tools, *kernel.params, kernel.source]).encode()).hexdigest()[:40]
 
 
 def stored(place: Path) -> bytes | None:
@@ -146,5 +150,17 @@ def compiler() -> str:
             raise MissingDependencyError(f"{name} is not installed, and compiles kernels: pip install {name}") from None
     state.update(f"{cpu.name()} {' '.join(sorted(cpu.features()))}\n".encode())
     for file in sorted(Path(__file__).parent.glob("*.py")):
+        state.update(file.read_bytes())
+    return state.hexdigest()
+
+
+@cache
+def gpu_compiler() -> str:
+    """A digest of all that the code of GPUs depends on apart from the kernel: the compilers, and this package."""
+    found = {(d.name.lower(), d.version) for d in distributions() if d.name.lower().startswith(_FOR_GPUS)}
+    if "numba-cuda" not in {name for name, _ in found}:
+        raise MissingDependencyError(f"numba-cuda is not installed, and compiles kernels for GPUs: {EXTRA}")
+    state = sha256(f"{compiler()} {sorted(found)}".encode())
+    for file in sorted((Path(__file__).parent / "cuda").glob("*.py")):
         state.update(file.read_bytes())
     return state.hexdigest()

@@ -26,6 +26,8 @@ from graphopt.runtime.table import DRIVER_PARAMS
 Listener: TypeAlias = Callable[[int, int], None]
 """Called with how many kernels are compiled and how many there are to compile so far, from any thread."""
 
+_ELF = b"\x7fELF"
+"""How object code begins."""
 _FEW = 2
 _SHORT = 10_000
 """Up to so many kernels of so many characters in all are compiled here: to start a worker would take longer."""
@@ -36,8 +38,8 @@ _FIRST = -(1 << 40)
 def compile_kernels(
     kernels: Sequence[Kernel], *, jobs: int | None = None, listener: Listener | None = None
 ) -> list[bytes]:
-    """The object code of each kernel: an ELF file with the function ``int32 entry(int64* args, int64 lo, int64 hi)``.
-    Behind them stands that of what they share.
+    """The object code of each kernel: an ELF file with the function ``int32 entry(int64* args, int64 lo, int64 hi)``,
+    or PTX where the target is a GPU. Behind them stands that of what they share.
 
     Equal kernels are compiled once. ``jobs`` is the number of processes, at most (None: one for each core; 0: none,
     everything is compiled here). Raises ``CompilationError`` for the first kernel that does not compile.
@@ -137,8 +139,9 @@ class Compiling:
         name = cache.digest(kernel)
         if name in self._problems:
             place = self._place / f"{name}.py"
+            on = f" for {kernel.target}" if kernel.target else ""
             raise CompilationError(
-                f"kernel {title(kernel)!r} does not compile: {self._problems[name]}; its source is kept in {place}"
+                f"kernel {title(kernel)!r} does not compile{on}: {self._problems[name]}; its source is kept in {place}"
             )
         return self._found[name]
 
@@ -177,5 +180,6 @@ class Compiling:
 
 
 def _shared(codes: Iterable[bytes]) -> set[str]:
-    """The names of what is called, and compiled for all that call it."""
-    return {name for code in {*codes} for name in undefined(code) if name.startswith(SHARED_PREFIX)}
+    """The names of what is called, and compiled for all that call it; PTX calls nothing."""
+    objects = {code for code in codes if code.startswith(_ELF)}
+    return {name for code in objects for name in undefined(code) if name.startswith(SHARED_PREFIX)}

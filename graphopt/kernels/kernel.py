@@ -20,3 +20,6 @@ class Kernel:
 
     source: str
     params: tuple[str, ...]
+    target: str = ""
+    """What it is compiled for: this processor where it is empty, or GPUs of a compute capability (``sm_90``), where
+    there are no ``lo`` and ``hi``."""

@@ -42,22 +42,31 @@ def serve() -> None:
     """A worker's life: a kernel on each line of its input, an answer on each line of its output."""
     answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
     for line in sys.stdin:
-        params, place = json.loads(line)
-        problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params)), Path(place))
+        params, target, place = json.loads(line)
+        problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), target), Path(place))
         print(json.dumps(problem), file=answers, flush=True)
 
 
 def compile_here(kernel: Kernel, place: Path) -> str | None:
     """Compile one kernel into the cache; what was wrong with it, as one line."""
-    from graphopt.kernels.codegen import object_code
-
     try:
-        code = object_code(kernel, place)
+        code = _code(kernel, place)
     except Exception as error:  # whatever is wrong with the source, numba and LLVM have exceptions for it
         place.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
         return _one_line(error)
     cache.store(place.with_suffix(".o"), code)
     return None
+
+
+def _code(kernel: Kernel, place: Path) -> bytes:
+    """What the kernel's target runs."""
+    if kernel.target:
+        from graphopt.kernels.cuda.codegen import ptx_code
+
+        return ptx_code(kernel, place)
+    from graphopt.kernels.codegen import object_code
+
+    return object_code(kernel, place)
 
 
 class Workers:
@@ -151,7 +160,7 @@ def _asked(worker: subprocess.Popen[str], task: Task) -> str | None:
     """Have a worker compile a kernel; what was wrong with it. Raises ``OSError`` where the worker died."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(json.dumps([task.kernel.params, str(task.place)]) + "\n")
+    worker.stdin.write(json.dumps([task.kernel.params, task.kernel.target, str(task.place)]) + "\n")
     worker.stdin.flush()
     answer = worker.stdout.readline()
     if not answer:

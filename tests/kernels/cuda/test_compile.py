@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphopt.errors import CompilationError
-from graphopt.kernels import cache
-from graphopt.kernels.cuda import compile as compiling
-from graphopt.kernels.cuda.compile import ptx
+from graphopt.kernels import cache, workers
+from graphopt.kernels.compile import compile_kernels
+from graphopt.kernels.cuda.compile import compile_ptx, ptx
 from graphopt.kernels.cuda.machine import machine_code
 from graphopt.kernels.kernel import Kernel
 
@@ -52,20 +52,36 @@ def test_a_kernel_is_one_entry(own_cache: Path) -> None:
 
 def test_ptx_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = ptx(KERNEL)
-    monkeypatch.setattr(compiling, "translated", None)
+    monkeypatch.setattr(workers, "_code", None)
     assert ptx(KERNEL) == text
     with pytest.raises(CompilationError):
         ptx(KERNEL, (8, 6))
 
 
+def test_several_processes_make_the_same(own_cache: Path) -> None:
+    kernels = [Kernel(SOURCE.replace("2.0", f"{n}.5"), KERNEL.params) for n in range(3)] + [KERNEL, KERNEL]
+    done = []
+    made = compile_ptx(kernels, jobs=2, listener=lambda count, of: done.append((count, of)))
+    assert done[-1] == (4, 4)
+    assert made[3] == made[4]
+    for other in own_cache.glob("kernels/*.o"):
+        other.unlink()
+    assert [ptx(k) for k in kernels] == made
+
+
+def test_the_processor_and_a_gpu_have_kernels_of_their_own(own_cache: Path) -> None:
+    source = "def kernel(X, lo, hi):\n    X[0] = lo\n    return 0\n"
+    native = Kernel(source, ("int64",))
+    digests = {cache.digest(native), *(cache.digest(replace(native, target=t)) for t in ("sm_80", "sm_90"))}
+    assert len(digests) == 3
+    assert compile_kernels([native])[0].startswith(b"\x7fELF")
+
+
 def test_the_same_kernel_is_the_same_ptx(own_cache: Path) -> None:
-    made = [compiling.translated(KERNEL, own_cache / name, (9, 0)) for name in ("one.py", "two.py")]
+    codegen = importlib.import_module("graphopt.kernels.cuda.codegen")
+    kernel = replace(KERNEL, target="sm_90")
+    made = [codegen.ptx_code(kernel, own_cache / name) for name in ("one.py", "two.py")]
     assert made[0] == made[1]
-    program = "from tests.kernels.cuda.test_compile import KERNEL, ptx; print(ptx(KERNEL), end='')"
-    command = [sys.executable, "-c", program]
-    root = Path(__file__).parents[3]
-    other = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert other == made[0]
 
 
 def test_what_does_not_compile_is_kept_and_told(own_cache: Path) -> None:
