@@ -2,29 +2,29 @@
 
 The loops over ``threadIdx`` of a kernel are its *phases*: each is done by all threads, and means that all of it is done
 before the next one begins. Threads only have to wait for that where one of them needs what another one did: before a
-phase that reads, or writes over, what an earlier one wrote, or writes over what it read. Of a buffer whose slots the
-steps of a loop take in turn, a step does not meet what the step before did to it.
+phase that reads, or writes over, what an earlier one wrote, or writes over what it read. Of a buffer that has slots,
+which the steps of a loop take in turn, only uses of one slot meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Final
 
-from graphopt.lowering.dataflow import accesses_in
-from graphopt.lowering.expressions import Expr, Load, walk
+from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.dataflow import Access, accesses_in
+from graphopt.lowering.expressions import Apply, Const, Expr, Var, substitute, variables
 from graphopt.lowering.loops import (
     Block,
     Buffer,
     For,
     If,
     Invoke,
-    Region,
     Seq,
     Stmt,
-    Store,
-    expressions,
     inner,
     seq,
     statements,
@@ -40,22 +40,51 @@ def synchronized(stmt: Stmt) -> Stmt:
 
 
 @dataclass(frozen=True, slots=True)
+class _Use:
+    """A buffer that threads have in common, and which of its slots is used, where it has some that are taken in turn:
+    an index along its first axis that is a number, or what is left of something by a division."""
+
+    buffer: Buffer
+    slot: Expr | None = None
+
+    def meets(self, other: _Use) -> bool:
+        """Whether both may be of one element."""
+        if self.buffer != other.buffer:
+            return False
+        match self.slot, other.slot:
+            case Const(), Const():
+                return self.slot == other.slot
+            case Apply(args=(a, n)), Apply(args=(b, m)) if isinstance(n, Const) and n == m:
+                apart = polynomial(a - b).number
+                return apart is None or apart % int(n.value) == 0
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class _Pending:
     """What was read and written since threads waited last."""
 
-    read: frozenset[Buffer] = frozenset()
-    written: frozenset[Buffer] = frozenset()
+    read: frozenset[_Use] = frozenset()
+    written: frozenset[_Use] = frozenset()
 
     def __or__(self, other: _Pending) -> _Pending:
         return _Pending(self.read | other.read, self.written | other.written)
 
-    def without(self, buffers: frozenset[Buffer]) -> _Pending:
-        """What is pending apart from what was done to some buffers."""
-        return _Pending(self.read - buffers, self.written - buffers)
+    def __le__(self, other: _Pending) -> bool:
+        return self.read <= other.read and self.written <= other.written
 
     def meets(self, later: _Pending) -> bool:
         """Whether what comes later has to wait."""
-        return bool(self.written & (later.read | later.written) or self.read & later.written)
+        pairs = [*product(self.written, later.read | later.written), *product(self.read, later.written)]
+        return any(a.meets(b) for a, b in pairs)
+
+    def mapped(self, slot: Callable[[Expr], Expr | None]) -> _Pending:
+        """The same with other slots."""
+        read, written = (
+            frozenset(replace(u, slot=None if u.slot is None else slot(u.slot)) for u in uses)
+            for uses in (self.read, self.written)
+        )
+        return _Pending(read, written)
 
 
 _NOTHING: Final = _Pending()
@@ -76,7 +105,7 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
     if stmt == BARRIER:
         return stmt, _NOTHING
     if is_phase(stmt):
-        own = _Pending(frozenset(_read(stmt)), frozenset(_written(stmt)))
+        own = _done_in(stmt)
         return (seq(BARRIER, stmt), own) if before.meets(own) else (stmt, before | own)
     match stmt:
         case Seq():
@@ -86,12 +115,7 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
                 done.append(part)
             return seq(*done), before
         case For(thread=None):
-            # what the first round has to wait for is what came before the loop, or the round before
-            first, around = _with_barriers(stmt.body, before)
-            if _waits(first):  # so no thread is two rounds ahead of another
-                around = around.without(_taken_in_turn(stmt))
-            body, after = _with_barriers(stmt.body, before | around)
-            return replace(stmt, body=body), before | after
+            return _around(stmt, before)
         case For() | Block():
             body, after = _with_barriers(stmt.body, before)
             return replace(stmt, body=body), after
@@ -102,35 +126,42 @@ def _with_barriers(stmt: Stmt, before: _Pending) -> tuple[Stmt, _Pending]:
     return stmt, before
 
 
+def _around(loop: For, before: _Pending) -> tuple[Stmt, _Pending]:
+    """The loop with barriers: what a round has to wait for is what came before the loop, or the round before."""
+    around, var = _NOTHING, loop.var
+    while True:
+        body, after = _with_barriers(loop.body, before | around)
+        # where threads wait in each round, what is pending behind it is of this round alone
+        carried = after.mapped(partial(_of_round_before, var) if _waits(body) else lambda slot: None)
+        if carried <= around:
+            break
+        around = around | carried
+    outside = (before | after).mapped(lambda slot: None if var in variables(slot) else slot)
+    return replace(loop, body=body), outside
+
+
+def _of_round_before(var: Var, slot: Expr) -> Expr:
+    return substitute(slot, {var: var - 1})
+
+
 def _waits(stmt: Stmt) -> bool:
     """Whether threads wait for each other within a statement, whatever is chosen."""
     return stmt == BARRIER or (isinstance(stmt, Seq | Block) and any(map(_waits, inner(stmt))))
 
 
-def _taken_in_turn(loop: For) -> frozenset[Buffer]:
-    """The shared buffers of which the steps of a loop use one half each, in turn."""
-    turn, indices = loop.var % 2, dict[Buffer, list[Expr]]()
-    for access in accesses_in(loop.body):
-        if access.buffer.scope == "shared" and access.indices:
-            indices.setdefault(access.buffer, []).append(access.indices[0])
-    return frozenset(b for b, found in indices.items() if all(i == turn for i in found))
+def _done_in(phase: Stmt) -> _Pending:
+    """What threads have in common that a phase reads and writes."""
+    found: tuple[set[_Use], set[_Use]] = set(), set()
+    for access in accesses_in(phase):
+        if access.buffer.scope != "local":
+            found[access.is_write].add(_Use(access.buffer, _slot(access)))
+    read, written = map(frozenset, found)
+    return _Pending(read, written)
 
 
-def _read(stmt: Stmt) -> Iterator[Buffer]:
-    for s in statements(stmt):
-        own = (*s.values, s.predicate) if isinstance(s, Block) else expressions(s)
-        yield from (e.buffer for expr in own for e in walk(expr) if isinstance(e, Load) and _is_common(e.buffer))
-        if isinstance(s, Invoke):
-            yield from (a.buffer for a in s.args if isinstance(a, Region) and _is_common(a.buffer))
-
-
-def _written(stmt: Stmt) -> Iterator[Buffer]:
-    for s in statements(stmt):
-        if isinstance(s, Store) and _is_common(s.buffer):
-            yield s.buffer
-        elif isinstance(s, Invoke):
-            yield from (a.buffer for a in s.args if isinstance(a, Region) and _is_common(a.buffer))
-
-
-def _is_common(buffer: Buffer) -> bool:
-    return buffer.scope != "local"
+def _slot(access: Access) -> Expr | None:
+    """The slot of its buffer that an access is to; None where it is not the same for all of the phase."""
+    single = {v: Const(0) for v, extent in access.extents.items() if extent == Const(1)}
+    index = substitute(access.indices[0], single) if access.indices else Const(0)
+    is_slot = isinstance(index, Const) or (isinstance(index, Apply) and index.fn == "mod")
+    return index if is_slot and variables(index).isdisjoint(access.extents) else None

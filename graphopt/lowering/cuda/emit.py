@@ -16,9 +16,10 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.addresses import Polynomial, Product, multiple
 from graphopt.lowering.compaction import compacted
-from graphopt.lowering.cuda.barriers import is_over_threads, synchronized
+from graphopt.lowering.cuda.barriers import BARRIER, is_over_threads, synchronized
 from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.multiplication import is_for_library, library_call
+from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
 from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, LibraryCall, NeedsMemory, Writer
 from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
@@ -52,6 +53,8 @@ WIDE = (8, 4, 2)
 """How many neighbouring elements may be read or written at once."""
 ACCESS = 16
 """Bytes that may be."""
+LEAST = 4
+"""Bytes that may be copied while a thread goes on."""
 
 
 def emit(nest: Nest) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
@@ -126,6 +129,9 @@ class DeviceWriter(Writer):
         """Of each element that is written together with others, all of them."""
         self.ready: dict[Load, str] = {}
         self.lane: Var | None = None
+        self.is_ahead = False
+        """Whether what is being written may come after what stands behind it, up to where threads wait."""
+        self.waits = any(isinstance(s, For) and AHEAD in s.notes for s in statements(nest.body))
 
     # ------------------------------------------------------------------ the whole
 
@@ -255,11 +261,15 @@ class DeviceWriter(Writer):
             self.line(f"if {loop.var.name} < {self.spell.value(extent).within(1)}:")
             self.depth += 1
         before, kept = len(self.lines), dict(self.spell.known)
+        self.is_ahead |= AHEAD in loop.notes
         self.order.append(loop.var)
         with self.spell.names.loop(loop.var, self.depth):
             self.write(loop.body, place)
         self.order.remove(loop.var)
         self.spell.known = kept
+        if AHEAD in loop.notes:
+            self.is_ahead = False
+            self.line(f"{self.spell.use('copy_commit')}()")
         if is_partial:
             if len(self.lines) == before:
                 self.line("pass")
@@ -277,6 +287,8 @@ class DeviceWriter(Writer):
 
     def call(self, stmt: Invoke, place: Place) -> None:
         """A call of a function; of one for warps, by each thread on its own elements."""
+        if stmt == BARRIER and self.waits:
+            self.line(f"{self.spell.use('copy_wait')}(0)")
         if stmt.intrinsic.startswith((MULTIPLY, LOAD)):
             assert self.lane is not None
             write_warp_call(self, stmt, place, self.lane)
@@ -297,6 +309,8 @@ class DeviceWriter(Writer):
     def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:
         """Stores one after another; neighbours are read and written at once."""
         made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value)) for s, p in stores]
+        if self.is_ahead and self.copied(dict(made)):
+            return
         written = {target.buffer for target, _ in made}
         read = [e for _, value in made for e in dict.fromkeys(eager(value, written, set())) if isinstance(e, Load)]
         for group in self.neighbours(dict.fromkeys(e for e in read if e.buffer.scope != "local")):
@@ -326,6 +340,23 @@ class DeviceWriter(Writer):
             at = self.index(self.spell.address(group[0]))
             values = ", ".join(self.ready.pop(other) for other in group)
             self.line(f"{self.spell.use(f'store{len(group)}')}({self.name(target.buffer)}, {at}, ({values}))")
+
+    def copied(self, made: Mapping[Load, Expr]) -> bool:
+        """Whether what is stored is copied from memory to shared memory while the thread goes on, several elements at
+        once: lines for that, where it can be."""
+        sources = [e for e in made.values() if isinstance(e, Load) and e.buffer.scope == "global"]
+        if len(sources) < len(made) or any(t.buffer.scope != "shared" or t.dtype != e.dtype for t, e in made.items()):
+            return False
+        groups, read = self.neighbours(made), self.neighbours(dict.fromkeys(sources))
+        if [[made[t] for t in group] for group in groups] != read or sum(map(len, groups)) < len(made):
+            return False
+        if any(len(group) * _bytes(group[0].dtype) < LEAST for group in groups):
+            return False
+        for target, source in ((group[0], made[group[0]]) for group in groups):
+            assert isinstance(source, Load)
+            places = ", ".join(f"{self.name(e.buffer)}, {self.index(self.spell.address(e))}" for e in (target, source))
+            self.line(f"{self.spell.use('copy_async')}({places}, {len(groups[0])}, {len(groups[0])})")
+        return True
 
     def neighbours(self, elements: Mapping[Load, object]) -> list[list[Load]]:
         """Those of the elements that lie side by side, as many as are aligned together."""

@@ -7,14 +7,13 @@ on its way, in registers, while these are multiplied. What is done to each resul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from graphopt.ir.constants import BITS
 from graphopt.lowering.chains import Chain, exchange
-from graphopt.lowering.cuda.contraction import Contraction, Group, lies_along
+from graphopt.lowering.cuda.contraction import Contraction
+from graphopt.lowering.cuda.operands import Operand, below, operand, units
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import CHUNK, PAD, Tile
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, cast, conjunction, minimum, substitute
+from graphopt.lowering.expressions import Const, Expr, Load, Var, cast, conjunction, minimum, substitute
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Buffer, For, If, Stmt, Store, seq
 
@@ -22,57 +21,6 @@ Where = Mapping[Var, Expr]
 Finish = Callable[[Where, Expr, Load], Stmt]
 """What is done to a result, by where it is, the number of the block among those that share out its steps, and what it
 is."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A factor of a product, and how threads fetch it: ``outer`` are its rows or columns, of which a tile has ``size``.
-
-    Neighbouring threads fetch neighbours along the steps (``is_deep``) or along the outer axis, ``width`` of them each.
-    """
-
-    value: Expr
-    outer: Group
-    steps: Group
-    size: int
-    depth: int
-    is_deep: bool
-
-    @property
-    def width(self) -> int:
-        """How many neighbours a thread fetches at once."""
-        return self.steps.width if self.is_deep else self.outer.width
-
-    @property
-    def count(self) -> int:
-        """Units of a tile."""
-        return self.size * self.depth // self.width
-
-    def place(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
-        """Of an element of a unit of the tile: which step, and which row or column."""
-        if self.is_deep:
-            along = self.depth // self.width
-            return unit % along * self.width + lane, unit // along
-        along = self.size // self.width
-        return unit // along, unit % along * self.width + lane
-
-
-def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, access: int) -> Operand:
-    """A factor with the widest way to fetch it that its place in memory allows."""
-    value = _stored(value)
-    most = access * 8 // BITS[value.dtype]
-    is_deep = bool(steps.axes) and lies_along(value, steps.axes[-1]) and not lies_along(value, outer.axes[-1])
-    along = steps if is_deep else outer
-    is_wide = bool(along.axes) and lies_along(value, along.axes[-1])
-    wide = along.in_units(min(most, depth if is_deep else size)) if is_wide else along
-    return Operand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
-
-
-def _stored(value: Expr) -> Expr:
-    """What is kept of a factor until it is multiplied: what it was before it was made wider."""
-    while isinstance(value, Apply) and value.fn == "cast" and BITS[value.args[0].dtype] < BITS[value.dtype]:
-        value = value.args[0]
-    return value
 
 
 class ProductTiles:
@@ -107,28 +55,12 @@ class ProductTiles:
 
     def kernel(self) -> Stmt:
         """The loops over blocks, and what each of them does."""
-        found, tile = self.found, self.tile
-        down = (found.rows.extent + (tile.rows - 1)) // tile.rows
-        across = (found.columns.extent + (tile.columns - 1)) // tile.columns
-        parts = Const(tile.splits)
-
-        def block(number: Expr) -> Stmt:
-            column, rest = number % across, number // across
-            row, rest = rest % down, rest // down
-            split, batch = rest % parts, rest // parts
-            return self.tile_at(row, column, split, found.batch.at(batch, Const(0)))
-
-        return self.owner.over_blocks(across * down * parts * found.batch.extent, block)
+        tile = self.tile
+        return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
 
     def tile_at(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
         """One tile: its steps, a few at a time, and what is done to its results."""
-        depth = self.tile.depth
-        slabs = (self.found.steps.extent + (depth - 1)) // depth
-        first: Expr = Const(0)
-        count = slabs
-        if self.tile.splits > 1:
-            share = (slabs + (self.tile.splits - 1)) // self.tile.splits
-            first, count = split * share, minimum(share, slabs - split * share)
+        first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
         slab = Loop(self.owner.var("k"), count)
         here = ((self.x, row), (self.y, column))
         more = If(slab.var + 1 < count, self.fetch(here, first + slab.var + 1, batch))
@@ -164,25 +96,16 @@ class ProductTiles:
         registers, lane = self.fetched[k], self.owner.var("u")
         rounds = Loop(self.owner.var("q"), registers.shape[1], "unrolled")
         unit = t + rounds.var * self.tile.threads
-        step, place = operand.place(unit, Const(0))
-        steps, outer = operand.steps, operand.outer
-        step_unit = (slab * operand.depth + step) if steps.width == 1 else _units(slab, step, operand.depth, steps)
-        outer_unit = tile * operand.size + place if outer.width == 1 else _units(tile, place, operand.size, outer)
-        values = {**batch, **steps.at(step_unit, lane), **outer.at(outer_unit, lane)}
         target = (t, rounds.var, lane)
-        zero = Const(0.0 if "float" in registers.dtype else 0, registers.dtype)
 
         def over_lanes(stmt: Stmt) -> Stmt:
             return For(lane, registers.shape[2], stmt, "unrolled")
 
-        read = over_lanes(Store(registers, target, substitute(operand.value, values)))
-        inside = conjunction(
-            *_below(step_unit, steps, operand.depth),
-            *_below(outer_unit, outer, operand.size),
-        )
+        read = over_lanes(Store(registers, target, operand.at(unit, lane, tile, slab, batch)))
+        inside = operand.inside(unit, tile, slab)
         if operand.count < self.tile.threads:
             inside = conjunction(unit < operand.count, inside)
-        whole = read if inside == TRUE else If(inside, read, over_lanes(Store(registers, target, zero)))
+        whole = read if inside == TRUE else If(inside, read, over_lanes(Store(registers, target, operand.zero)))
         return wrapped([rounds], whole)
 
     def put(self) -> Stmt:
@@ -228,16 +151,16 @@ class ProductTiles:
 
         def body(t: Expr) -> Stmt:
             down = Loop(self.owner.var("i"), Const(self.tile.down), "unrolled")
-            units = Loop(self.owner.var("j"), Const(self.tile.across // columns.width), "unrolled")
+            unit = Loop(self.owner.var("j"), Const(self.tile.across // columns.width), "unrolled")
             lane = Loop(self.owner.var("u"), Const(columns.width), "unrolled")
-            j = units.var * columns.width
+            j = unit.var * columns.width
             r, c = self.place(t, down.var, j)
-            at_row, at_column = row * self.tile.rows + r, _units(column, c, self.tile.columns, columns)
+            at_row, at_column = row * self.tile.rows + r, units(column, c, self.tile.columns, columns)
             where = {**batch, **rows.at(at_row, Const(0)), **columns.at(at_column, lane.var)}
             value = Load(self.sums, (t, down.var, j + lane.var))
             done = wrapped([lane], self.finish(where, split, value))
-            inside = (*_below(at_row, rows, self.tile.rows), *_below(at_column, columns, self.tile.columns))
-            return wrapped([down, units], If(conjunction(*inside), done) if inside else done)
+            inside = (*below(at_row, rows, self.tile.rows), *below(at_column, columns, self.tile.columns))
+            return wrapped([down, unit], If(conjunction(*inside), done) if inside else done)
 
         return self.by_threads(body)
 
@@ -248,15 +171,35 @@ def _spread(number: Expr, own: Expr, size: int, each: int) -> Expr:
     return own // chunk * (size // each * chunk) + number * chunk + own % chunk
 
 
-def _units(tile: Expr, place: Expr, size: int, group: Group) -> Expr:
-    """The unit of a place in a tile, which is a multiple of the width."""
-    return tile * (size // group.width) + place // group.width
+def over_tiles(
+    owner: DeviceScheduling,
+    found: Contraction,
+    rows: int,
+    columns: int,
+    splits: int,
+    body: Callable[[Expr, Expr, Expr, Where], Stmt],
+) -> Stmt:
+    """The body for each tile of so many rows and columns, by a block each: for its place along the rows and the
+    columns, the number among those that share out its steps, and its place along the other axes."""
+    down, across = (found.rows.extent + (rows - 1)) // rows, (found.columns.extent + (columns - 1)) // columns
+    parts = Const(splits)
+
+    def block(number: Expr) -> Stmt:
+        column, rest = number % across, number // across
+        row, rest = rest % down, rest // down
+        split, batch = rest % parts, rest // parts
+        return body(row, column, split, found.batch.at(batch, Const(0)))
+
+    return owner.over_blocks(across * down * parts * found.batch.extent, block)
 
 
-def _below(unit: Expr, group: Group, size: int) -> tuple[Expr, ...]:
-    """The condition that there is such a unit, where tiles of a size may reach beyond the end."""
-    known = group.known
-    return () if known is not None and known % size == 0 else (unit < group.units,)
+def slabs(found: Contraction, depth: int, splits: int, split: Expr) -> tuple[Expr, Expr]:
+    """The first slab of so many steps that a block takes, and how many these are."""
+    total = (found.steps.extent + (depth - 1)) // depth
+    if splits == 1:
+        return Const(0), total
+    share = (total + (splits - 1)) // splits
+    return split * share, minimum(share, total - split * share)
 
 
 def finished_by(first: Chain, rest: Sequence[Chain]) -> Finish:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import is_follower
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.contraction import Contraction, Group, contraction_of
 from graphopt.lowering.cuda.product_tiles import Finish, ProductTiles, Where, finished_by
+from graphopt.lowering.cuda.tensor_tiles import TensorTiles, WarpTile, warp_tile_for
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.cuda.tile_shapes import Tile, tile_for
+from graphopt.lowering.cuda.tile_shapes import tile_for
 from graphopt.lowering.expressions import Const, Expr, Load
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import Stmt, Store, seq
@@ -26,13 +27,20 @@ def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
     contraction = contraction_of(first, rest)
     if contraction is None:
         return None
-    tile = tile_for(contraction, owner.card)
     if rest:
         owner.gone.add(contraction.made)
+    warps = warp_tile_for(contraction, owner.card)
+    tile = tile_for(contraction, owner.card) if warps is None else warps
+
+    def kernel(finish: Finish) -> Stmt:
+        if isinstance(tile, WarpTile):
+            return TensorTiles(owner, contraction, tile, finish).kernel()
+        return ProductTiles(owner, contraction, tile, finish).kernel()
+
     finish = finished_by(first, rest)
     if tile.splits == 1:
-        return ProductTiles(owner, contraction, tile, finish).kernel(), taken
-    return split_product(owner, contraction, tile, finish), taken
+        return kernel(finish), taken
+    return split_product(owner, contraction, tile.splits, kernel, finish), taken
 
 
 def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Chain], int]:
@@ -49,17 +57,18 @@ def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Cha
     return ([], 1) if made in others else (rest, 1 + len(rest))
 
 
-def split_product(owner: DeviceScheduling, found: Contraction, tile: Tile, finish: Finish) -> Stmt:
+def split_product(
+    owner: DeviceScheduling, found: Contraction, splits: int, kernel: Callable[[Finish], Stmt], finish: Finish
+) -> Stmt:
     """A product of few results and many steps: blocks share out the steps of a tile, and another kernel sums up what
     they found, always in the same order."""
     spatial = found.chain.spatial
-    shape = (Const(tile.splits), *(a.extent for a in spatial))
+    shape = (Const(splits), *(a.extent for a in spatial))
     parts = owner.memory(found.made.name, shape, found.made.dtype)
 
     def keep(where: Where, split: Expr, value: Load) -> Stmt:
         return Store(parts, (split, *(where[a.var] for a in spatial)), value)
 
-    first = ProductTiles(owner, found, tile, keep).kernel()
     total = Load(owner.local(found.made.name, (), found.made.dtype), ())
 
     def result(element: Expr) -> Stmt:
@@ -68,4 +77,4 @@ def split_product(owner: DeviceScheduling, found: Contraction, tile: Tile, finis
         start = Store(total.buffer, (), Const(0.0, total.dtype))
         return seq(start, wrapped([part], Store(total.buffer, (), total + value)), finish(where, Const(0), total))
 
-    return seq(first, owner.over_threads(Group(spatial).extent, result))
+    return seq(kernel(keep), owner.over_threads(Group(spatial).extent, result))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from graphopt.lowering.chain_facts import known_size
 from graphopt.lowering.cuda.card import WARP, Card
 from graphopt.lowering.expressions import Const, Expr
 from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt
 from graphopt.lowering.scheduling import Scheduling
+
+AHEAD: Final = ("copies", "ahead")
+"""The note of a phase whose copies to shared memory may be under way until threads wait for each other."""
 
 
 class DeviceScheduling(Scheduling):

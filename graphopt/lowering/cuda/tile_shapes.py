@@ -60,10 +60,18 @@ def tile_for(found: Contraction, card: Card) -> Tile:
     while depth > 1 and (best.rows + best.columns + 2 * PAD) * depth * size > card.shared:
         depth //= 2
     blocks = -(-rows // best.rows) * -(-columns // best.columns) * batch
-    splits = 1
-    if steps is not None and None not in (found.rows.known, found.columns.known, found.batch.known):
-        splits = max(min(TOGETHER // blocks, steps // LONG), 1)
-    return Tile(best.rows, best.columns, depth, best.down, best.across, splits)
+    return Tile(best.rows, best.columns, depth, best.down, best.across, splits_of(found, blocks, depth))
+
+
+def splits_of(found: Contraction, blocks: int, depth: int) -> int:
+    """How many blocks share out the steps of each tile, where there are few tiles, and steps enough: none is left
+    without any."""
+    steps = found.steps.known
+    if steps is None or None in (found.rows.known, found.columns.known, found.batch.known):
+        return 1
+    slabs = max(-(-steps // depth), 1)
+    wanted = min(max(min(TOGETHER // max(blocks, 1), steps // LONG), 1), slabs)
+    return -(-slabs // -(-slabs // wanted))
 
 
 def _tiles(rows: int, columns: int, card: Card) -> Iterator[Tile]:

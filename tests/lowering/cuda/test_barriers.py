@@ -132,4 +132,37 @@ def slots(x: Buffer[(8, 16), "float32"], y: Buffer[(8, 16), "float32"]):
             for j in bind("threadIdx.x", 16):
                 y[b, j] = s[(n + 1) % 2, 15 - j]
 """)
+    assert shape(synchronized(found.body)) == "[|pp]"
+
+
+def test_a_slot_that_is_filled_ahead_is_waited_for_once_a_round() -> None:
+    found = read("""
+@program
+def slots(x: Buffer[(9, 16), "float32"], y: Buffer[(8, 16), "float32"]):
+    s = alloc((2, 16), "float32", scope="shared")
+    for b in bind("blockIdx.x", 8):
+        for i in bind("threadIdx.x", 16):
+            s[0, i] = x[0, i]
+        for n in serial(8):
+            for j in bind("threadIdx.x", 16):
+                s[(n + 1) % 2, j] = x[n + 1, j]
+            for k in bind("threadIdx.x", 16):
+                y[n, k] = s[n % 2, 15 - k]
+""")
+    assert shape(synchronized(found.body)) == "p[|pp]"
+
+
+def test_slots_that_come_round_again_are_waited_for_where_no_round_waits() -> None:
+    found = read("""
+@program
+def slots(x: Buffer[(9, 16), "float32"], y: Buffer[(8, 16), "float32"]):
+    s = alloc((2, 16), "float32", scope="shared")
+    for b in bind("blockIdx.x", 8):
+        for n in serial(8):
+            for j in bind("threadIdx.x", 16):
+                s[n % 2, j] = x[n, j]
+            if n % 2 == 1:
+                for k in bind("threadIdx.x", 16):
+                    y[n, k] = s[n % 2, 15 - k]
+""")
     assert shape(synchronized(found.body)) == "[|p|p]"

@@ -1,0 +1,91 @@
+"""The factors of a product on CUDA: how the threads of a block fetch a tile of one together, wherever it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphopt.ir.constants import BITS
+from graphopt.lowering.cuda.contraction import Group, lies_along
+from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, substitute
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor of a product: ``outer`` are its rows or columns, of which a tile has ``size``, and ``depth`` steps.
+
+    Neighbouring threads fetch neighbours along the steps (``is_deep``) or along the outer axis, ``width`` of them each.
+    """
+
+    value: Expr
+    outer: Group
+    steps: Group
+    size: int
+    depth: int
+    is_deep: bool
+
+    @property
+    def width(self) -> int:
+        """How many neighbours a thread fetches at once."""
+        return self.steps.width if self.is_deep else self.outer.width
+
+    @property
+    def count(self) -> int:
+        """Units of a tile."""
+        return self.size * self.depth // self.width
+
+    @property
+    def zero(self) -> Const:
+        """What there is in place of elements beyond the end."""
+        return Const(0.0 if "float" in self.value.dtype else 0, self.value.dtype)
+
+    def place(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
+        """Of an element of a unit of the tile: which step, and which row or column."""
+        if self.is_deep:
+            along = self.depth // self.width
+            return unit % along * self.width + lane, unit // along
+        along = self.size // self.width
+        return unit // along, unit % along * self.width + lane
+
+    def at(self, unit: Expr, lane: Expr, tile: Expr, slab: Expr, batch: Mapping[Var, Expr]) -> Expr:
+        """The element of a unit, of that number of a tile along the outer axis and of a slab along the steps."""
+        step, outer = self._units(unit, tile, slab)
+        return substitute(self.value, {**batch, **self.steps.at(step, lane), **self.outer.at(outer, lane)})
+
+    def inside(self, unit: Expr, tile: Expr, slab: Expr) -> Expr:
+        """The condition that there is such a unit, where tiles reach beyond the end."""
+        step, outer = self._units(unit, tile, slab)
+        return conjunction(*below(step, self.steps, self.depth), *below(outer, self.outer, self.size))
+
+    def _units(self, unit: Expr, tile: Expr, slab: Expr) -> tuple[Expr, Expr]:
+        step, outer = self.place(unit, Const(0))
+        return units(slab, step, self.depth, self.steps), units(tile, outer, self.size, self.outer)
+
+
+def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, access: int) -> Operand:
+    """A factor with the widest way to fetch it that its place in memory allows, ``access`` bytes at most."""
+    value = stored(value)
+    most = access * 8 // BITS[value.dtype]
+    is_deep = bool(steps.axes) and lies_along(value, steps.axes[-1]) and not lies_along(value, outer.axes[-1])
+    along = steps if is_deep else outer
+    is_wide = bool(along.axes) and lies_along(value, along.axes[-1])
+    wide = along.in_units(min(most, depth if is_deep else size)) if is_wide else replace(along, width=1)
+    return Operand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
+
+
+def stored(value: Expr) -> Expr:
+    """What is kept of a factor until it is multiplied: what it was before it was made wider."""
+    while isinstance(value, Apply) and value.fn == "cast" and BITS[value.args[0].dtype] < BITS[value.dtype]:
+        value = value.args[0]
+    return value
+
+
+def units(tile: Expr, place: Expr, size: int, group: Group) -> Expr:
+    """The unit of a place in a tile, which is a multiple of the group's width."""
+    return tile * (size // group.width) + place // group.width
+
+
+def below(unit: Expr, group: Group, size: int) -> tuple[Expr, ...]:
+    """The condition that there is such a unit, where tiles of a size may reach beyond the end."""
+    known = group.known
+    return () if known is not None and known % size == 0 else (unit < group.units,)

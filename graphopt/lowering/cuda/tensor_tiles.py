@@ -1,0 +1,253 @@
+"""Products of half floats on CUDA, on tensor cores: a block of warps computes a tile, each warp a part of it.
+
+The next steps of the operands are copied to one slot of shared memory while those in the other are multiplied. They lie
+there as they lie in memory: what a warp loads of them is turned over on the way where it has to be. Sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from graphopt.lowering import warp_intrinsics as warps
+from graphopt.lowering.cuda.barriers import BARRIER
+from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.lowering.cuda.contraction import Contraction
+from graphopt.lowering.cuda.operands import Operand, below, operand, stored, units
+from graphopt.lowering.cuda.product_tiles import Finish, Where, over_tiles, slabs
+from graphopt.lowering.cuda.threads import AHEAD, DeviceScheduling
+from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, splits_of
+from graphopt.lowering.expressions import Const, Expr, Load, conjunction
+from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loops import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
+
+HIGH, WIDE, DEEP = 16, 8, 16
+"""Rows, columns and steps of what a warp multiplies at once."""
+GAP: Final = 8
+"""Elements between rows of a shared tile, so that rows that a warp loads at once lie in different banks."""
+HALVES: Final = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """A block of ``down`` by ``across`` warps computes a tile of which each warp has ``high`` rows and ``wide``
+    columns, ``depth`` steps at a time; ``splits`` blocks share out the steps of each tile."""
+
+    down: int
+    across: int
+    high: int
+    wide: int
+    depth: int
+    splits: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile."""
+        return self.down * self.high
+
+    @property
+    def columns(self) -> int:
+        """Columns of the tile."""
+        return self.across * self.wide
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.down * self.across
+
+
+def warp_tile_for(found: Contraction, card: Card) -> WarpTile | None:
+    """The tile for a product of half floats; None where it is none, or threads of a warp cannot work together."""
+    kinds = {stored(found.x).dtype, stored(found.y).dtype}
+    if not card.has_exchange or len(kinds) > 1 or not kinds <= set(HALVES) or found.made.dtype != "float32":
+        return None
+    rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
+    batch = 1 if found.batch.known is None else max(found.batch.known, 1)
+    steps = found.steps.known
+    depth = 2 * DEEP if steps is None or steps > DEEP else DEEP
+
+    def blocks(tile: WarpTile) -> int:
+        return -(-rows // tile.rows) * -(-columns // tile.columns) * batch
+
+    tiles = [t for t in _tiles(depth) if t.warps * WARP <= card.threads and _bytes(t) <= card.shared]
+    full = [t for t in tiles if blocks(t) >= TOGETHER]
+    # the largest tile that keeps the card busy; else that with the least that lies beyond the ends, of many blocks
+    best = max(full, key=lambda t: t.rows * t.columns) if full else min(tiles, key=lambda t: t.rows * t.columns)
+    return replace(best, splits=splits_of(found, blocks(best), depth))
+
+
+def _tiles(depth: int) -> Iterator[WarpTile]:
+    yield WarpTile(2, 4, 64, 32, depth)
+    yield WarpTile(4, 2, 32, 32, depth)
+    yield WarpTile(2, 2, 32, 32, depth)
+    yield WarpTile(2, 1, 16, 32, depth)
+
+
+def _bytes(tile: WarpTile) -> int:
+    """About what the slots of the operands' tiles take."""
+    return 2 * 2 * (tile.rows + tile.columns) * (tile.depth + GAP)
+
+
+class TensorTiles:
+    """The kernel of one contraction of half floats: ``finish`` is done to each of its results."""
+
+    def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: Finish) -> None:
+        self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
+        access, depth, name = owner.card.access, tile.depth, found.made.name
+        self.x = operand(found.x, found.rows, found.steps, tile.rows, depth, access)
+        self.y = operand(found.y, found.columns, found.steps, tile.columns, depth, access)
+        self.dtype = self.x.value.dtype
+        self.high, self.wide = tile.high // HIGH, tile.wide // WIDE
+        self.sums = self.fragments(name, (self.high, self.wide, 4), "float32")
+        self.left = self.fragments(f"{name}_x", (self.high, 8), self.dtype)
+        self.right = self.fragments(f"{name}_y", (self.wide // 2, 8), self.dtype)
+        self.shared = [self.slots(f"{name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
+
+    def fragments(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
+        """What each thread of each warp holds."""
+        return self.owner.local(name, [Const(n) for n in (self.tile.warps, WARP, *shape)], dtype)
+
+    def slots(self, name: str, operand: Operand) -> Buffer:
+        """Two tiles of an operand, as it lies in memory."""
+        high, wide = (operand.size, operand.depth) if operand.is_deep else (operand.depth, operand.size)
+        strides = [Const(high * (wide + GAP)), Const(wide + GAP), Const(1)]
+        return self.owner.shared(name, [Const(2), Const(high), Const(wide)], self.dtype, strides)
+
+    def kernel(self) -> Stmt:
+        """The loops over blocks, and what each of them does."""
+        tile = self.tile
+        return over_tiles(self.owner, self.found, tile.rows, tile.columns, tile.splits, self.tile_at)
+
+    def tile_at(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+        """One tile: while some steps are multiplied, the next ones are on their way."""
+        first, count = slabs(self.found, self.tile.depth, self.tile.splits, split)
+        slab = Loop(self.owner.var("k"), count)
+        ahead = slab.var + 1
+
+        def fetch(number: Expr, slot: Expr) -> Stmt:
+            return self.by_threads(
+                lambda t: seq(
+                    *(
+                        self.fetch(t, self.shared[k], o, at, first + number, slot, batch)
+                        for k, (o, at) in enumerate(((self.x, row), (self.y, column)))
+                    )
+                ),
+                is_ahead=True,
+            )
+
+        more = If(ahead < count, fetch(ahead, ahead % 2))
+        # where threads wait here, whether there are more steps or not, they need not wait for those as well
+        around = wrapped([slab], seq(BARRIER, more, self.multiply(slab.var % 2)))
+        return seq(self.start(), fetch(Const(0), Const(0)), around, self.end(row, column, split, batch))
+
+    def by_warps(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """A phase in which each warp does something together."""
+        warp = self.owner.var("w")
+        return For(warp, Const(self.tile.warps), body(warp), "bound", "threadIdx.y")
+
+    def by_lanes(self, body: Callable[[Expr, Expr], Stmt], is_ahead: bool = False) -> Stmt:
+        """A phase in which each thread of each warp does something by itself."""
+        lane, notes = self.owner.var("l"), (AHEAD,) if is_ahead else ()
+        return self.by_warps(lambda w: For(lane, Const(WARP), body(w, lane), "bound", "threadIdx.x", notes))
+
+    def by_threads(self, body: Callable[[Expr], Stmt], is_ahead: bool = False) -> Stmt:
+        """A phase in which each thread of the block does something by itself."""
+        return self.by_lanes(lambda w, lane: body(w * WARP + lane), is_ahead)
+
+    # ------------------------------------------------------------------ operands
+
+    def fetch(
+        self, t: Expr, target: Buffer, operand: Operand, tile: Expr, slab: Expr, slot: Expr, batch: Where
+    ) -> Stmt:
+        """What a thread copies of an operand to a slot; zeros where there is nothing."""
+        lane, threads = self.owner.var("u"), self.tile.warps * WARP
+        rounds = Loop(self.owner.var("q"), Const(-(-operand.count // threads)), "unrolled")
+        unit = t + rounds.var * threads
+        step, outer = operand.place(unit, lane)
+        place = (slot, outer, step) if operand.is_deep else (slot, step, outer)
+
+        def over_lanes(value: Expr) -> Stmt:
+            return For(lane, Const(operand.width), Store(target, place, value), "unrolled")
+
+        done = over_lanes(operand.at(unit, lane, tile, slab, batch))
+        inside = operand.inside(unit, tile, slab)
+        if inside != TRUE:
+            done = If(inside, done, over_lanes(operand.zero))
+        if operand.count % threads:
+            done = If(unit < operand.count, done)
+        return wrapped([rounds], done)
+
+    # ------------------------------------------------------------------ results
+
+    def start(self) -> Stmt:
+        """All sums are zero."""
+        i, j, r = (Loop(self.owner.var("i"), n, "unrolled") for n in self.sums.shape[2:])
+
+        def body(w: Expr, lane: Expr) -> Stmt:
+            return wrapped([i, j, r], Store(self.sums, (w, lane, i.var, j.var, r.var), Const(0.0, "float32")))
+
+        return self.by_lanes(body)
+
+    def multiply(self, slot: Expr) -> Stmt:
+        """The steps that lie in a slot."""
+        var, across = self.owner.var, self.tile.across
+        k = Loop(var("k"), Const(self.tile.depth // DEEP), "unrolled")
+
+        def body(w: Expr) -> Stmt:
+            i, j = Loop(var("i"), Const(self.high), "unrolled"), Loop(var("j"), Const(self.wide // 2), "unrolled")
+            row, column = w // across * self.tile.high + i.var * HIGH, w % across * self.tile.wide + j.var * HIGH
+            first = self.load("a", self.left, (w, i.var), self.x, (slot, k.var * DEEP, row))
+            second = self.load("b", self.right, (w, j.var), self.y, (slot, k.var * DEEP, column))
+            p, q, h = (Loop(var("i"), Const(n), "unrolled") for n in (self.high, self.wide // 2, 2))
+            half = Range(h.var * 4, Const(4))
+            call = Invoke(
+                warps.PRODUCT.format(self.dtype),
+                (
+                    _held(self.sums, (w, p.var, q.var * 2 + h.var), Range(Const(0), Const(4))),
+                    _held(self.left, (w, p.var), Range(Const(0), Const(8))),
+                    _held(self.right, (w, q.var), half),
+                ),
+            )
+            return wrapped([k], seq(wrapped([i], first), wrapped([j], second), wrapped([p, q, h], call)))
+
+        return self.by_warps(body)
+
+    def load(
+        self, letter: str, target: Buffer, own: tuple[Expr, ...], operand: Operand, start: tuple[Expr, Expr, Expr]
+    ) -> Stmt:
+        """The call that loads a fragment of 16 by 16 elements from a slot, from a step and a row or column on."""
+        slot, step, outer = start
+        is_turned = operand.is_deep == (letter == "b")
+        first, second = (outer, step) if operand.is_deep else (step, outer)
+        side = Const(HIGH)
+        source = Region(self.shared[letter == "b"], (Range(slot), Range(first, side), Range(second, side)))
+        name = f"{warps.FRAGMENT.format(letter, 't' if is_turned else 'n')}_{self.dtype}"
+        return Invoke(name, (_held(target, own, Range(Const(0), Const(8))), source))
+
+    def end(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
+        """What is done to each result of the tile: a thread has pairs of neighbours."""
+        var, tile = self.owner.var, self.tile
+        rows, columns = self.found.rows, self.found.columns.in_units(2)
+
+        def body(w: Expr, lane: Expr) -> Stmt:
+            i, j, low = (Loop(var("i"), Const(n), "unrolled") for n in (self.high, self.wide, 2))
+            unit = Loop(var("j"), Const(2 // columns.width), "unrolled")
+            u = Loop(var("u"), Const(columns.width), "unrolled")
+            own = unit.var * columns.width
+            r = w // tile.across * tile.high + i.var * HIGH + lane // 4 + low.var * 8
+            c = w % tile.across * tile.wide + j.var * WIDE + lane % 4 * 2 + own
+            at_row, at_column = row * tile.rows + r, units(column, c, tile.columns, columns)
+            where = {**batch, **rows.at(at_row, Const(0)), **columns.at(at_column, u.var)}
+            value = Load(self.sums, (w, lane, i.var, j.var, low.var * 2 + own + u.var))
+            done = wrapped([u], self.finish(where, split, value))
+            inside = (*below(at_row, rows, tile.rows), *below(at_column, columns, tile.columns))
+            return wrapped([i, low, j, unit], If(conjunction(*inside), done) if inside else done)
+
+        return self.by_lanes(body)
+
+
+def _held(buffer: Buffer, own: tuple[Expr, ...], last: Range) -> Region:
+    """A fragment among those that a warp holds."""
+    warp, *others = own
+    return Region(buffer, (Range(warp), Range(Const(0), Const(WARP)), *(Range(o) for o in others), last))
