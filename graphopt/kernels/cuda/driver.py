@@ -29,6 +29,9 @@ _TOO_MUCH = {1, 701}
 _BROKEN = {700, 702, 710, 714, 715, 716, 717, 718, 719}
 """A kernel went wrong so that nothing runs on the GPU any more until the process ends."""
 
+_OF_CUBLAS = {"CUBLASError", "cuBLASLtError"}
+"""What cupy and nvmath raise, by name: their modules may not be there."""
+
 
 def cublas() -> Any:
     """cupy's module of cuBLAS's functions; raises ``MissingDependencyError``."""
@@ -77,8 +80,8 @@ def errors(doing: str) -> Iterator[None]:
         raise _meaning(doing, error.status, _one_line(error)) from None
     except cupy.cuda.memory.OutOfMemoryError as error:
         raise _meaning(doing, NO_MEMORY, _one_line(error)) from None
-    except RuntimeError as error:
-        if type(error).__name__ != "CUBLASError":
+    except Exception as error:
+        if type(error).__name__ not in _OF_CUBLAS:
             raise
         raise ExecutionError(f"{doing}: cuBLAS failed: {_one_line(error)}") from None
 

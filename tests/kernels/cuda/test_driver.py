@@ -57,6 +57,12 @@ def test_what_cuda_raises_is_raised_as_what_it_means(status: int, kind: type[Exc
     assert type(caught.value) is kind
 
 
+def test_errors_of_cublas_are_told_by_their_names() -> None:
+    for name in ("CUBLASError", "cuBLASLtError"):
+        with pytest.raises(ExecutionError, match="testing: cuBLAS failed: not supported"), driver.errors("testing"):
+            raise type(name, (Exception,), {})("not\nsupported")
+
+
 def test_other_errors_pass() -> None:
     with pytest.raises(RuntimeError, match="mine"), driver.errors("testing"):
         raise RuntimeError("mine")
