@@ -46,6 +46,12 @@ def test_programs_compute_what_their_graphs_say(seed: int) -> None:
     check(random_graph(Random(seed), 4), seed)
 
 
+@tried(2)
+@given(SEED)
+def test_programs_for_a_gpu_compute_what_their_graphs_say(seed: int) -> None:
+    check(random_graph(Random(seed), 4), seed, "simulated")
+
+
 @pytest.mark.slow
 @tried(200)
 @given(SEED, st.integers(3, 12))
@@ -53,7 +59,14 @@ def test_many_programs_compute_what_their_graphs_say(seed: int, steps: int) -> N
     check(random_graph(Random(seed), steps), seed)
 
 
-def check(graph: Graph, seed: int) -> None:
+@pytest.mark.slow
+@tried(100)
+@given(SEED, st.integers(3, 6))
+def test_many_programs_for_a_gpu_compute_what_their_graphs_say(seed: int, steps: int) -> None:
+    check(random_graph(Random(seed), steps), seed, "simulated")
+
+
+def check(graph: Graph, seed: int, target: str = "cpu") -> None:
     """Compare on inputs of several sizes, where an engine runs the graph and gives finite numbers."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "m.onnx"
@@ -62,7 +75,7 @@ def check(graph: Graph, seed: int) -> None:
         for optimize in (False, True):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ReferenceWarning)
-                made = graphopt.compile(path, optimize=optimize, cache=False)
+                made = graphopt.compile(path, optimize=optimize, target=target, cache=False)
             for feeds, wanted in draws:
                 got = list(made(feeds).values())
                 assert min(apart(graph, want, got) for want in wanted) <= 1, (seed, optimize, feeds)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -44,6 +43,7 @@ class DeviceProgram(Interface):
     ) -> None:
         super().__init__(code, functions, dtypes, lay_out(code, is_driven=False))
         self.device = device
+        self._returned = {p.name: p.buffer for p in code.outputs}
         with device.call():
             kernels = device.load(code.objects)
             self._weights, constants = self._uploaded()
@@ -127,6 +127,8 @@ class DeviceProgram(Interface):
     def _direct(self, targets: Mapping[str, Array | Resident], values: Sequence[Any]) -> dict[int, Resident]:
         """The caller's arrays that outputs are computed in, by buffer; others are copied to in the end."""
         found: dict[int, Resident] = {}
+        if not targets:
+            return found
         given = [v for v in values if isinstance(v, Resident)]
         for port in self.code.outputs:
             target, n = targets.get(port.name), port.buffer
@@ -144,24 +146,32 @@ class DeviceProgram(Interface):
         if not isinstance(out, Mapping):
             raise InputError(f"out is a mapping of names to arrays, not {type(out).__name__}")
         found: dict[str, Array | Resident] = {}
-        returned = {p.name: p.buffer for p in self.code.outputs}
         for name, array in out.items():
-            n = returned.get(name)
+            n = self._returned.get(name)
             if n is None:
-                known = ", ".join(map(repr, returned))
+                known = ", ".join(map(repr, self._returned))
                 raise InputError(f"there is no output {name!r} to write into: the outputs are {known}")
             buffer = self.code.buffers[n]
             if buffer.dtype == "object":
                 raise InputError(f"output {name!r} is no array, and cannot be written into one")
             target = found[name] = self._target(name, array)
-            if self._layout.ages[n] == 0 and buffer.shape is not None:
+            if self._is_checked_before(n):
                 check_out(name, target, self._binder.shape(n, binding.symbols), self._dtypes[buffer.dtype])
+        if len(found) > 1:
+            self._check_apart(found)
+        return found
+
+    def _is_checked_before(self, n: int) -> bool:
+        """Whether the shape of an output is known before anything runs."""
+        return self._layout.ages[n] == 0 and self.code.buffers[n].shape is not None
+
+    @staticmethod
+    def _check_apart(found: Mapping[str, Array | Resident]) -> None:
         check_apart({name: a for name, a in found.items() if isinstance(a, np.ndarray)})
         there = [(name, a) for name, a in found.items() if isinstance(a, Resident)]
         for (one, a), (other, b) in combinations(there, 2):
             if _overlap(a, b):
                 raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
-        return found
 
     def _target(self, name: str, array: Any) -> Array | Resident:
         if isinstance(array, np.ndarray):
@@ -174,7 +184,7 @@ class DeviceProgram(Interface):
                 f"output {name!r} can be written into numpy arrays and into row-major arrays in the device's memory, "
                 "and nothing else"
             )
-        return replace(found, owner=array)
+        return Resident(found.address, found.shape, found.dtype, array)
 
     def _results(self, targets: Mapping[str, Array | Resident], is_resident: bool) -> dict[str, Any]:
         results: dict[str, Any] = {}
@@ -185,7 +195,8 @@ class DeviceProgram(Interface):
                 results[port.name] = copy(self._state.on_host(n))
                 continue
             if target is not None:
-                check_out(port.name, target, shape(n), dtype)
+                if not self._is_checked_before(n):
+                    check_out(port.name, target, shape(n), dtype)
             elif not is_resident or dtype.hasobject:
                 target = np.empty(shape(n), dtype)
             else:

@@ -68,6 +68,8 @@ class DeviceState:
         self._rooms = Rooms(device)
         self._args, self._bases = words(len(layout.words)), words(binder.bases)
         self._bound: list[Binding | None] = [None] * len(layout.levels)
+        self._known: tuple[object, ...] = ()
+        self._version = 0
         self._needed = {w.root for w in layout.words}
         self._runs = [self._prepared(at, step, kernels) for at, step in layout.launches.items()]
         self._stretches: dict[int, Stretch] = {}
@@ -107,7 +109,7 @@ class DeviceState:
 
     def release(self) -> None:
         """Give all memory back, and what was captured with its addresses."""
-        self._rooms, self._stretches = Rooms(self._device), {}
+        self._rooms, self._stretches, self._known = Rooms(self._device), {}, ()
 
     def _take(self, n: int, value: Any) -> None:
         """Let an input be where kernels find it."""
@@ -142,7 +144,12 @@ class DeviceState:
         self._fill()
 
     def _fill(self) -> None:
-        """Make all arguments that are known what they are by now."""
+        """Make all arguments that are known what they are by now; their version says whether they are as they were."""
+        known = *self._bound, self._bases.tobytes()
+        if known == self._known:
+            return
+        self._known = known
+        self._version += 1
         for level, binding in zip(self._binder.levels, self._bound, strict=True):
             if binding is not None:
                 self._args[level.words] = self._bases[level.bases] + binding.offsets
@@ -220,7 +227,7 @@ class DeviceState:
             end = rows[stage.end][2] if stage.end < len(rows) else len(self._args)
             found = Stretch(self._device, self._runs[stage.begin : stage.end], self._args[rows[stage.begin][2] : end])
             self._stretches[stage.begin] = found
-        found.run()
+        found.run(self._version)
 
     def _repeat(self, stage: Round) -> None:
         step, done = stage.step, 0
@@ -337,6 +344,8 @@ class DeviceState:
 
     def deliver(self, n: int, target: Array | Resident) -> None:
         """Copy a buffer to a caller's array, unless that is where it is."""
+        if target is self._residents.get(n):
+            return
         found = self.on_host(n)
         if isinstance(target, Resident):
             if found is not None:
