@@ -157,9 +157,8 @@ def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_call_of_many_nodes_is_one_line_without_padding(capsys: pytest.CaptureFixture[str]) -> None:
-    emitted = SimpleNamespace(kernel="source")
-    many = SimpleNamespace(nodes=tuple(f"node_{k}" for k in range(500)), emitted=emitted)
-    show_parts([many, SimpleNamespace(nodes=("last",), emitted=emitted)])  # type: ignore[list-item]
+    many = SimpleNamespace(nodes=tuple(f"node_{k}" for k in range(500)), source="source")
+    show_parts([many, SimpleNamespace(nodes=("last",), source="source")])  # type: ignore[list-item]
     assert capsys.readouterr().out.splitlines()[1:] == [f"0     k0      {', '.join(many.nodes)}", "1     k0      last"]
 
 
