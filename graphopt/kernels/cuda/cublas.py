@@ -23,6 +23,8 @@ TYPES = {
 """CUDA's numbers for the types of elements."""
 # the numbers of cublasComputeType_t, which cuBLAS and cuBLASLt share
 _FLOAT32, _FLOAT32_BY_TF32, _FLOAT64 = 68, 77, 70
+_WHOLE_SUMS = 16
+"""The math mode in which parts of a sum are not rounded to half floats before they are added up."""
 
 
 def compute_type(function: Gemm) -> int:
@@ -50,6 +52,7 @@ class Blas:
         self._cublas = driver.cublas()
         self._handle = self._cublas.create()
         self._cublas.setStream(self._handle, stream)
+        self._cublas.setMathMode(self._handle, _WHOLE_SUMS)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product that nothing is done to, with the words in ``args``."""

@@ -53,6 +53,9 @@ class StandIn(ModuleType):
     def setStream(self, handle: int, stream: int) -> None:  # noqa: N802
         assert (handle, stream) == (7, 3)
 
+    def setMathMode(self, handle: int, mode: int) -> None:  # noqa: N802
+        assert (handle, mode) == (7, 16)
+
     def gemmEx(self, handle: int, *args: Any) -> None:  # noqa: N802
         self.calls.append("gemmEx")
         ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute, _ = args
