@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
+from graphopt.errors import UsageError
 from graphopt.progress import Listener
 from graphopt.target import CPU, Target
 
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
     from graphopt.lowering.passes import Pipeline
     from graphopt.report import Step
+
+
+def dispatch_of(text: str) -> Dispatch:
+    """The way to dispatch products that is called so. UsageError where there is none."""
+    for way in get_args(Dispatch):
+        if way == text:
+            found: Dispatch = way
+            return found
+    raise UsageError(f"products are not dispatched {text!r}: there are {', '.join(get_args(Dispatch))}")
 
 
 @dataclass(frozen=True)

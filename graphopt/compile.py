@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphopt import stored
-from graphopt.compilation import CompileReport, Dispatch, Settings
+from graphopt.compilation import CompileReport, Settings, dispatch_of
 from graphopt.errors import InputError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
@@ -60,7 +60,7 @@ def compile(
     pipeline: str | Pipeline | None = None,
     schedules: Mapping[str, ByHand] | None = None,
     costs: str | Path = "auto",
-    dispatch: Dispatch = "auto",
+    dispatch: str = "auto",
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
@@ -100,7 +100,7 @@ def compile(
         pipeline,
         schedules or {},
         costs,
-        dispatch,
+        dispatch_of(dispatch),
         policy,
     )
     is_kept = cache and pipeline is None and not schedules and place.device == "cpu"

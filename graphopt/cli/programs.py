@@ -16,6 +16,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.bench import Timing
+    from graphopt.compilation import Settings
     from graphopt.compile import CompiledModel
     from graphopt.lowering.link import Part
     from graphopt.runtime.profile import Row
@@ -24,6 +25,12 @@ Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run
 Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
 Policy = Annotated[
     str, typer.Option(metavar="exact|finite|reals|approx", help="How equal to the model what it computes has to be.")
+]
+On = Annotated[
+    str, typer.Option("--target", metavar="cpu|cuda|simulated", help="This processor, its GPU, or a simulated GPU.")
+]
+Dispatch = Annotated[
+    str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Dims = Annotated[
@@ -46,6 +53,8 @@ def run_model(
         Path | None,
         typer.Option("-o", "--output", metavar="OUT.npz", help="Where to write the outputs.", show_default=False),
     ] = None,
+    target: On = "cpu",
+    dispatch: Dispatch = "auto",
     threads: Threads = 1,
     strict: Strict = False,
     policy: Policy = "reals",
@@ -72,7 +81,16 @@ def run_model(
     if not feeds or len(feeds) < len(given) or sizes:  # else the model is not read where its program is kept
         candidates = candidates_of(model, {**given, **feeds}, sizes)
     with progress.shown(quiet, False) as listener:
-        compiled = compiled_model(model, quiet, threads=threads, strict=strict, policy=policy, listener=listener)
+        compiled = compiled_model(
+            model,
+            quiet,
+            target=target,
+            dispatch=dispatch,
+            threads=threads,
+            strict=strict,
+            policy=policy,
+            listener=listener,
+        )
         if candidates is None and set(feeds) != set(compiled.input_names):
             candidates = candidates_of(model, feeds, sizes)
         if candidates is not None:
@@ -144,17 +162,31 @@ def bench_model(
 def compile_model(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.", show_default=False)],
+    target: On = "cpu",
+    capability: Annotated[
+        str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
+    ] = "9.0",
+    dispatch: Dispatch = "auto",
     strict: Strict = False,
     policy: Policy = "reals",
     shape: Shapes = None,
     dim: Dims = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else."""
+    """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
+
+    For cuda, the folder has the source, PTX and machine code of its kernels, and a report of what these take: that
+    needs no GPU.
+    """
     from graphopt.cli import progress
 
     if output.exists() and not output.is_dir():
         raise UsageError(f"-o {output}: a file is there; name a folder")
+    if target != "cpu":
+        from graphopt.cli.device import write_kernels
+
+        write_kernels(model, output, settings_of(target, dispatch, policy, shape, dim, strict), capability, quiet)
+        return
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(
             model,
@@ -180,17 +212,17 @@ def show_model(
     source: Annotated[
         str | None, typer.Option(metavar="NODE", help="Print the source of its kernels.", show_default=False)
     ] = None,
+    target: On = "cpu",
+    dispatch: Dispatch = "auto",
     policy: Policy = "reals",
     shape: Shapes = None,
     dim: Dims = None,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
-    from graphopt.compilation import Settings
     from graphopt.lowering.script_print import show
     from graphopt.pipeline import linked_for
 
-    settings = Settings(shapes=values.shapes(shape or ()), dims=values.dims(dim or ()), policy=policy)
-    linked = linked_for(model, settings)
+    linked = linked_for(model, settings_of(target, dispatch, policy, shape, dim))
     parts = linked.parts
     if loops is None and source is None:
         show_parts(parts)
@@ -205,6 +237,28 @@ def show_model(
         print(f"# before it is scheduled\n{show(linked.nests[loops])}\n# as it runs")
     for part in found:
         print(show(part.nest) if source is None else part.source)
+
+
+def settings_of(
+    target: str,
+    dispatch: str,
+    policy: str,
+    shape: Sequence[str] | None,
+    dim: Sequence[str] | None,
+    strict: bool = False,
+) -> Settings:
+    """The settings that options say. UsageError for what there is not."""
+    from graphopt.compilation import Settings, dispatch_of
+    from graphopt.target import target as target_named
+
+    return Settings(
+        strict=strict,
+        target=target_named(target),
+        shapes=values.shapes(shape or ()),
+        dims=values.dims(dim or ()),
+        dispatch=dispatch_of(dispatch),
+        policy=policy,
+    )
 
 
 def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,114 @@
+"""Whole models on a simulated GPU give what ONNX Runtime gives."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import graphopt
+from graphopt.errors import UsageError
+from graphopt.tolerance import error
+
+FLOAT = TensorProto.FLOAT
+RNG = np.random.default_rng(7)
+
+
+def weights(name: str, *shape: int) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32) / 4, name)
+
+
+def model(nodes: list[onnx.NodeProto], x: list[int | str], y: list[int | str], *held: onnx.TensorProto) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, x)],
+        [helper.make_tensor_value_info("y", FLOAT, y)],
+        list(held),
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def perceptron() -> bytes:
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Relu", ["c"], ["d"]),
+        node("MatMul", ["d", "v"], ["e"]),
+        node("Softmax", ["e"], ["y"]),
+    ]
+    return model(nodes, ["n", 16], ["n", 7], weights("w", 16, 24), weights("b", 24), weights("v", 24, 7))
+
+
+def images() -> bytes:
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("HardSwish", ["a"], ["c"]),
+        node("Conv", ["c", "v"], ["d"], group=8, pads=[1, 1, 1, 1]),
+        node("MaxPool", ["d"], ["e"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["e"], ["f"]),
+        node("Mul", ["e", "f"], ["g"]),
+        node("Transpose", ["g"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    held = weights("w", 8, 3, 3, 3), weights("b", 8), weights("v", 8, 1, 3, 3)
+    return model(nodes, ["n", 3, 12, 12], ["n", 3, 3, 8], *held)
+
+
+def rows() -> bytes:
+    node = helper.make_node
+    nodes = [
+        node("LayerNormalization", ["x", "s", "b"], ["a"]),
+        node("MatMul", ["a", "w"], ["c"]),
+        node("Transpose", ["c"], ["d"], perm=[0, 2, 1]),
+        node("MatMul", ["c", "d"], ["e"]),
+        node("Softmax", ["e"], ["f"]),
+        node("MatMul", ["f", "c"], ["g"]),
+        node("Add", ["g", "x"], ["h"]),
+        node("ReduceMean", ["h"], ["y"], keepdims=0),
+    ]
+    held = weights("s", 20), weights("b", 20), weights("w", 20, 20)
+    return model(nodes, ["n", "m", 20], [], *held)
+
+
+MODELS = {
+    "perceptron": (perceptron, [(5, 16), (1, 16), (0, 16)]),
+    "images": (images, [(2, 3, 12, 12), (1, 3, 12, 12)]),
+    "rows": (rows, [(2, 6, 20), (1, 1, 20)]),
+}
+
+
+@pytest.mark.parametrize("dispatch", ["library", "own"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_simulated_gpu_computes_what_the_model_says(name: str, dispatch: str) -> None:
+    made, shapes = MODELS[name]
+    content = made()
+    session = onnxruntime.InferenceSession(content)
+    with graphopt.compile(content, target="simulated", dispatch=dispatch) as program:
+        assert not program.report.reference
+        for shape in shapes:
+            x = RNG.standard_normal(shape).astype(np.float32)
+            (want,) = session.run(None, {"x": x})
+            assert error(want, program(x)["y"]) <= 1
+
+
+def test_products_go_where_they_are_sent() -> None:
+    labels = {}
+    for dispatch in ("library", "own"):
+        with graphopt.compile(perceptron(), target="simulated", dispatch=dispatch) as program:
+            labels[dispatch] = [type(step).__name__ for step in program.compiled.linked.steps]
+    assert labels["library"].count("Library") == 2
+    assert "Library" not in labels["own"]
+
+
+def test_there_are_three_ways_to_dispatch() -> None:
+    with pytest.raises(UsageError, match="there are auto, library, own"):
+        graphopt.compile(perceptron(), target="simulated", dispatch="cublas")
+
+
+def test_a_program_for_a_gpu_is_not_saved(tmp_path: object) -> None:
+    with graphopt.compile(perceptron(), target="simulated") as program:
+        with pytest.raises(UsageError, match="are not saved"):
+            program.save(f"{tmp_path}/p")
