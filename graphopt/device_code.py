@@ -45,6 +45,11 @@ class DeviceCode:
     kernels: tuple[DeviceKernel, ...]
 
     @property
+    def architecture(self) -> str:
+        """What the compilers call these GPUs: ``sm_90``."""
+        return architecture(self.capability)
+
+    @property
     def library(self) -> tuple[str, ...]:
         """What is left to the library, once for each call."""
         return tuple(s.label for s in walk(self.linked.steps) if isinstance(s, Library))
@@ -97,7 +102,7 @@ def write(code: DeviceCode, folder: Path) -> None:
         rows.append({"name": name, "nodes": made.nodes, "block": made.block, **resources(made.machine)})
     told = {
         "format": FORMAT,
-        "architecture": architecture(code.capability),
+        "architecture": code.architecture,
         "kernels": rows,
         "library": code.library,
         "host": code.host,

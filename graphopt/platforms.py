@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Literal, Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from graphopt.compilation import Dispatch
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
+from graphopt.kernels.cuda.machine import architecture as architecture_of
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
+from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.options import on
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.link import Linked
 from graphopt.lowering.options import BY_RULE, Options
-from graphopt.runtime.device import Device
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
 from graphopt.target import ProductPrices
+
+if TYPE_CHECKING:
+    from graphopt.kernels.cuda.cupy_device import CudaDevice
 
 
 class Compiler(Protocol):
@@ -81,56 +85,81 @@ class _WithDriver:
         return self.compiling.objects((native_driver(), *kernels))
 
 
-@dataclass(frozen=True)
-class Accelerator:
-    """A device beside the host: the card that nests are scheduled for, how one gets at the device, and what becomes of
-    a kernel there."""
-
-    card: Card
-    device: Callable[[], Device]
-    compiled: Callable[[Kernel], bytes]
+class Gpu:
+    """This machine's GPU."""
 
     def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
-        """Loops over blocks of threads, and calls of the device's library."""
-        return on(self.card, prices, dispatch)
+        """Loops over blocks of threads, and calls of cuBLAS."""
+        return on(replace(CARD, has_epilogues=has_epilogues()), prices, dispatch)
+
+    @contextmanager
+    def compiling(self, jobs: int | None) -> Iterator[Compiler]:
+        """PTX for the GPU. Raises DeviceError where there is none."""
+        architecture = architecture_of(gpu().capability)
+        with Compiling(jobs) as compiling:
+            yield _For(architecture, compiling)
+
+    def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> DeviceProgram:
+        """A program that runs there."""
+        return DeviceProgram(code_of(linked, objects), gpu(), linked.functions, numpy_dtypes())
+
+
+@dataclass(frozen=True)
+class _For:
+    architecture: str
+    compiling: Compiling
+
+    def begin(self, kernel: Kernel) -> None:
+        self.compiling.begin(replace(kernel, target=self.architecture))
+
+    def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        return self.compiling.objects([replace(kernel, target=self.architecture) for kernel in kernels])
+
+
+class Simulation:
+    """A GPU that Python simulates."""
+
+    def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
+        """Loops over small blocks of threads, which hand each other nothing but by shared memory."""
+        return on(SIMULATED, prices, dispatch)
 
     def compiling(self, jobs: int | None) -> AbstractContextManager[Compiler]:
-        """The device's code."""
+        """Kernels as they are."""
         return nullcontext(self)
 
     def begin(self, kernel: Kernel) -> None:
-        """Nothing: kernels are compiled once all are known."""
+        """Nothing: there is nothing to compile."""
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
-        """The code of these kernels, one after another."""
-        return [self.compiled(kernel) for kernel in kernels]
+        """Source, and what parameters are."""
+        from graphopt.kernels.cuda.simulated_device import packed
+
+        return list(map(packed, kernels))
 
     def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> DeviceProgram:
-        """A program whose kernels the device runs. Raises DeviceError where there is none."""
-        return DeviceProgram(code_of(linked, objects), self.device(), linked.functions, numpy_dtypes())
+        """A program on a device of its own."""
+        from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+
+        return DeviceProgram(code_of(linked, objects), SimulatedDevice(), linked.functions, numpy_dtypes())
+
+
+@cache
+def gpu() -> CudaDevice:
+    """This machine's GPU, which all programs share. Raises DeviceError where there is none."""
+    from graphopt.kernels.cuda.cupy_device import CudaDevice
+
+    return CudaDevice()
+
+
+def has_epilogues() -> bool:
+    """Whether the package is installed by which cuBLAS adds a bias to a product itself."""
+    return find_spec("nvmath") is not None
 
 
 def platform_of(device: Literal["cpu", "cuda", "simulated"]) -> Platform:
     """The platform of a target's device."""
-    if device == "cpu":
-        return Host()
-    return _cuda() if device == "cuda" else _simulated()
-
-
-@cache
-def _cuda() -> Accelerator:
-    from graphopt.kernels.cuda.compile import ptx
-    from graphopt.kernels.cuda.cupy_device import CudaDevice
-
-    device = cache(CudaDevice)
-    return Accelerator(CARD, device, lambda kernel: ptx(kernel, device().capability).encode())
-
-
-@cache
-def _simulated() -> Accelerator:
-    from graphopt.kernels.cuda.simulated_device import SimulatedDevice, packed
-
-    return Accelerator(SIMULATED, SimulatedDevice, packed)
+    found: Mapping[str, Platform] = {"cpu": Host(), "cuda": Gpu(), "simulated": Simulation()}
+    return found[device]
 
 
 def code_of(linked: Linked, kernels: Sequence[bytes], driver: bytes = b"") -> Code:

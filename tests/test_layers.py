@@ -71,6 +71,7 @@ PARTS = {
     "digests": {"kernels", "runtime"},
     "stored": {"calibration", "compilation", "digests", "kernels", "platforms", "runtime"},
     "pipelines": {"calibration", "ir", "lowering", "optimize", "rewrite", "target"},
+    "device_code": {"compilation", "kernels", "lowering", "pipeline", "runtime"},
     "dispatch": {"ir", "lowering", "rewrite"},
     "compile": {
         "compilation",
@@ -126,6 +127,7 @@ PARTS = {
         "coverage",
         "documentation",
         "derivation",
+        "device_code",
         "diff",
         "explanation",
         "inspection",

@@ -109,6 +109,5 @@ def test_there_are_three_ways_to_dispatch() -> None:
 
 
 def test_a_program_for_a_gpu_is_not_saved(tmp_path: object) -> None:
-    with graphopt.compile(perceptron(), target="simulated") as program:
-        with pytest.raises(UsageError, match="are not saved"):
-            program.save(f"{tmp_path}/p")
+    with graphopt.compile(perceptron(), target="simulated") as program, pytest.raises(UsageError, match="not saved"):
+        program.save(f"{tmp_path}/p")

@@ -18,7 +18,6 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
     from graphopt.cli import printable, progress
     from graphopt.cli.tables import console
     from graphopt.device_code import capability_of, device_code, lines, write
-    from graphopt.kernels.cuda.machine import architecture
 
     if settings.target.device != "cuda":
         raise UsageError(f"programs for {settings.target.name} are not written: expected cpu or cuda")
@@ -39,6 +38,6 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
         table.add_row(*map(printable, row))
     console().print(table)
     print(
-        f"{folder}: {len(made.kernels)} kernels for {architecture(wanted)}, "
+        f"{folder}: {len(made.kernels)} kernels for {made.architecture}, "
         f"{len(made.library)} calls of the library, {len(made.host)} steps of the host"
     )
