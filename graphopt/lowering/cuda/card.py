@@ -23,7 +23,7 @@ class Card:
     shared: int = 48 << 10
     access: int = 16
     has_exchange: bool = True
-    blocks: int = 256
+    blocks: int = 1024
     has_epilogues: bool = False
     """Whether the library adds a bias to a product, and clips it, itself (cuBLASLt)."""
 

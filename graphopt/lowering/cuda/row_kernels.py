@@ -34,14 +34,14 @@ from graphopt.lowering.loops import (
 )
 
 
-def row_wise(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+def row_wise(owner: DeviceScheduling, found: Sequence[Chain], is_split: bool = True) -> tuple[Stmt, int] | None:
     """The kernels of the first blocks that work on the same rows, and how many those are; None where the first block is
-    none of rows."""
+    none of rows. Only where ``is_split`` says so rows may be shared out to several blocks of threads."""
     for count in range(len(found), 0, -1):
         rows = rows_of(found[:count])
         if rows is None:
             continue
-        plan = planned(owner, rows)
+        plan = planned(owner, rows, is_split)
         if plan.blocks == 1:
             return RowKernel(owner, rows, plan, _needed(owner, found[:count], found[count:])).kernel(), count
         if count == 1:
@@ -62,19 +62,19 @@ def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Cha
     number: Expr = Const(0)
     for axis in member.rows:
         number = number * axis.extent + axis.var
-    places = {s.buffer: (block.var, number) for s in member.chain.stores}
-    made = {b: owner.memory(b.name, (Const(plan.blocks), count), b.dtype) for b in places}
+    place, shape = plan.teams.arranged(number, block.var), plan.teams.arranged(count, Const(plan.blocks))
+    made = {s.buffer: owner.memory(s.buffer.name, shape, s.buffer.dtype) for s in member.chain.stores}
     first = RowKernel(owner, rows, plan, set(made), made).kernel()
     steps = []
     for store in member.chain.stores:
         fn, _ = accumulated(Load(store.buffer, store.indices), store.value)
-        part = Load(made[store.buffer], places[store.buffer])
+        part = Load(made[store.buffer], place)
         steps.append(Store(store.buffer, store.indices, apply(str(fn), Load(store.buffer, store.indices), part)))
     own = member.chain.spatial
     axes = (*own, block)
     second = replace(member.chain.block, axes=axes, values=tuple(a.var for a in axes), body=seq(*steps))
     chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), _described(second))
-    rest = row_wise(owner, [chain, *found[1:]])
+    rest = row_wise(owner, [chain, *found[1:]], is_split=False)
     assert rest is not None
     return seq(first, rest[0]), rest[1]
 
@@ -254,7 +254,7 @@ class RowKernel:
 
         def left(row: Expr, lane: Expr) -> Stmt:
             assert self.parts is not None
-            place = (self.block % self.plan.blocks, self.row(row))
+            place = teams.arranged(self.row(row), self.block % self.plan.blocks)
             made = [Store(self.parts[b], place, Load(parts[b], teams.arranged(row, lane))) for b in parts]
             last: Stmt = seq(*made)
             return self.guarded(row, last if teams.lanes == 1 else If(equal(lane, 0), last))

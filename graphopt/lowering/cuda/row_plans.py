@@ -38,12 +38,12 @@ class Plan:
     blocks: int
 
 
-def planned(owner: DeviceScheduling, rows: Rows) -> Plan:
-    """How rows are shared out to threads."""
+def planned(owner: DeviceScheduling, rows: Rows, is_split: bool = True) -> Plan:
+    """How rows are shared out to threads; to several blocks each only where ``is_split`` says so."""
     length, access = known_size(rows.length), _access(owner, rows)
     units = None if length is None else length // access
     teams = _teams(owner, rows, length, units)
-    blocks = _blocks(teams, rows, units)
+    blocks = _blocks(teams, rows, units) if is_split else 1
     steps = None if units is None else -(-units // teams.lanes)
     is_held = blocks == 1 and steps is not None and steps * access <= HELD
     return Plan(teams, access, steps if is_held else None, blocks)
@@ -72,10 +72,14 @@ def _teams(owner: DeviceScheduling, rows: Rows, length: int | None, units: int |
 
 
 def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
-    """To how many blocks each row is shared out: several, where rows are long and would keep few blocks busy."""
-    card, busy = teams.owner.card, -(-at_least(rows.extents) // teams.rows)
-    is_few = sum(bool(m.elements) for m in rows.members) == 1 or busy * FEW <= card.blocks
-    if not (_is_shared(rows) and is_few and (units is None or units > ENOUGH * card.threads)):
+    """To how many blocks each row is shared out: several, where rows are long and would keep few blocks busy. Blocks
+    that pass on whole rows stay one kernel where rows might be short."""
+    card, count = teams.owner.card, known_size(rows.extents)
+    if count is None or not _is_shared(rows) or (units is not None and units <= ENOUGH * ENOUGH * teams.lanes):
+        return 1
+    busy = max(-(-count // teams.rows), 1)
+    is_passing = sum(bool(m.elements) for m in rows.members) > 1
+    if is_passing and (units is None or busy * FEW > card.blocks):
         return 1
     blocks = max(card.blocks // busy, 1)
     return blocks if units is None else min(blocks, units // (ENOUGH * teams.lanes))

@@ -108,11 +108,11 @@ def of_channels() -> Nest:
     return t.nest("of_channels", [x], [y])
 
 
-def squares() -> Nest:
+def squares(rows: int = 2, length: int = 4100) -> Nest:
     """Few long rows, each of several blocks of threads, and what becomes of the results."""
-    x, k = t.placeholder((2, 4100)), t.reduce_axis(4100)
-    total = t.compute((2,), lambda i: t.sum(x[i, k.var] * x[i, k.var], k), name="total")
-    return t.nest("squares", [x], [t.compute((2,), lambda i: apply("sqrt", total[i]), name="y")])
+    x, k = t.placeholder((rows, length)), t.reduce_axis(length)
+    total = t.compute((rows,), lambda i: t.sum(x[i, k.var] * x[i, k.var], k), name="total")
+    return t.nest("squares", [x], [t.compute((rows,), lambda i: apply("sqrt", total[i]), name="y")])
 
 
 def whole() -> Nest:
