@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphopt.lowering.addresses import polynomial
+from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
@@ -139,14 +139,25 @@ def _is_near(factors: Sequence[Expr], axis: Axis) -> bool:
 
 def lies_along(factor: Expr, axis: Axis) -> bool:
     """Whether neighbours along an axis lie side by side in everything that a factor reads along it."""
+    return alignment(factor, axis) > 0
+
+
+def alignment(factor: Expr, axis: Axis, most: int = 1) -> int:
+    """How many neighbours along an axis, a power of two up to ``most``, lie side by side, from a place on that is a
+    multiple of so many, in everything that a factor reads along it; 0 where not even single ones do."""
     found = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
-    return bool(found) and all(_stride(load, axis.var) == 1 for load in found)
+    width = most if found else 0
+    for load in found:
+        parts = _address(load).split(axis.var)
+        if parts is None or parts[0].number != 1:
+            return 0
+        while any(times % width for times in parts[1].terms.values()):
+            width //= 2
+    return width
 
 
-def _stride(load: Load, var: Var) -> int | None:
-    """How far apart neighbours along an axis lie; None where that is not the same everywhere, or not known."""
-    total = polynomial(Const(0))
+def _address(load: Load) -> Polynomial:
+    total = Polynomial({})
     for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
         total += polynomial(index) * polynomial(stride)
-    parts = total.split(var)
-    return None if parts is None else parts[0].number
+    return total

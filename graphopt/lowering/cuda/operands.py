@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from graphopt.ir.constants import BITS
-from graphopt.lowering.cuda.contraction import Group, lies_along
+from graphopt.lowering.cuda.contraction import Group, alignment, lies_along
 from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, substitute
 
 
@@ -65,11 +65,10 @@ class Operand:
 def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, access: int) -> Operand:
     """A factor with the widest way to fetch it that its place in memory allows, ``access`` bytes at most."""
     value = stored(value)
-    most = access * 8 // BITS[value.dtype]
     is_deep = bool(steps.axes) and lies_along(value, steps.axes[-1]) and not lies_along(value, outer.axes[-1])
     along = steps if is_deep else outer
-    is_wide = bool(along.axes) and lies_along(value, along.axes[-1])
-    wide = along.in_units(min(most, depth if is_deep else size)) if is_wide else replace(along, width=1)
+    most = min(access * 8 // BITS[value.dtype], depth if is_deep else size)
+    wide = along.in_units(max(alignment(value, along.axes[-1], most), 1)) if along.axes else along
     return Operand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
 
 

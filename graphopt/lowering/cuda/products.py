@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import is_follower
@@ -12,14 +14,22 @@ from graphopt.lowering.cuda.product_tiles import Finish, ProductTiles, Where, fi
 from graphopt.lowering.cuda.tensor_tiles import TensorTiles, WarpTile, warp_tile_for
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import tile_for
-from graphopt.lowering.expressions import Const, Expr, Load
+from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, substitute, walk
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Stmt, Store, seq
+from graphopt.lowering.loops import Stmt, Store, accesses, map_expressions, seq
+
+MOVING: Final = ("select", "cast")
+"""Functions that leave an element as it is, or leave it out."""
 
 
 def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
     """A product of matrices with what is done to each of its results, tile by tile."""
-    first = found[0]
+    first, made = found[0], moved_by(owner, found)
+    if made is not None:
+        rest_of = product(owner, [with_element(found[1], made), *found[2:]])
+        if rest_of is not None:
+            owner.gone.add(made.stores[0].buffer)
+            return rest_of[0], rest_of[1] + 1
     if first.block.init is None or any(a.extent == Const(0) for a in first.axes):
         return None
     after, taken = followers(owner, found)
@@ -41,6 +51,32 @@ def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
     if tile.splits == 1:
         return kernel(finish), taken
     return split_product(owner, contraction, tile.splits, kernel, finish), taken
+
+
+def moved_by(owner: DeviceScheduling, found: Sequence[Chain]) -> Chain | None:
+    """The first block, where it only moves elements, and puts some between them, for a reduction behind it alone."""
+    first = found[0]
+    if first.block.init is not None or len(first.stores) != 1 or len(found) < 2 or found[1].block.init is None:
+        return None
+    (store,) = first.stores
+    is_moving = all(not isinstance(e, Apply) or e.fn in MOVING or e.dtype in (INDEX, "bool") for e in walk(store.value))
+    is_plain = store.indices == tuple(a.var for a in first.axes) and store.buffer in owner.nest.allocs
+    others = [a.buffer for c in found[2:] for a in c.accesses]
+    return first if is_moving and is_plain and store.buffer not in others else None
+
+
+def with_element(chain: Chain, maker: Chain) -> Chain:
+    """A block that computes the elements itself that another one made for it."""
+    (store,) = maker.stores
+
+    def load(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.buffer == store.buffer):
+            return None
+        return substitute(store.value, dict(zip((a.var for a in maker.axes), e.indices, strict=True)))
+
+    block = replace(chain.block, body=map_expressions(chain.block.body, load))
+    read, written = accesses(block)
+    return Chain(chain.loops, replace(block, reads=read, writes=written))
 
 
 def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Chain], int]:

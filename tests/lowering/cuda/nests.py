@@ -8,6 +8,7 @@ from collections.abc import Callable
 from graphopt.lowering import compute as t
 from graphopt.lowering.expressions import Expr, Var, cast, maximum, select
 from graphopt.lowering.loops import Nest
+from tests.lowering.described import convolution
 
 N = Var("n")
 
@@ -99,7 +100,8 @@ CONTRACTIONS: dict[str, Callable[[], Nest]] = {
     "bfloats": lambda: matrices(12, 20, 10, "nn", "bfloat16"),
     "spread_windows": window,
     "dense_windows": lambda: window(size=5, stride=1, dilation=1, pad=0),
-    "groups_of_windows": lambda: window(groups=3),
+    "groups_of_windows": lambda: window(size=5, groups=2),
+    "padded_windows": convolution,
     **{f.__name__: f for f in (einsum, columns_first, twice_needed, integers)},
 }
 OPEN: dict[str, Callable[[], Nest]] = {

@@ -12,6 +12,7 @@ from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
 from tests.lowering.cuda.nests import CONTRACTIONS, OPEN
 from tests.lowering.cuda.simulated import check
+from tests.lowering.described import convolution
 
 FOLDER = Path(__file__).parent / "goldens"
 
@@ -35,7 +36,17 @@ def test_one_schedule_serves_every_size(name: str, size: int) -> None:
     check(nest, scheduled(nest, SIMULATED), [size], is_run=size > 1)
 
 
-@pytest.mark.parametrize("name", ["even", "halves", "long", "spread_windows", "open"])
+def test_what_is_only_moved_for_a_product_is_not_kept() -> None:
+    made = scheduled(convolution(), SIMULATED)
+    assert {b.scope for b in made.allocs} == {"local", "shared"}
+
+
+def test_what_others_need_as_well_is_kept() -> None:
+    nest = CONTRACTIONS["twice_needed"]()
+    assert [b.name for b in scheduled(nest, SIMULATED).allocs if b.scope == "global"] == ["c"]
+
+
+@pytest.mark.parametrize("name", ["even", "halves", "long", "padded_windows", "open"])
 def test_the_source_is_as_it_was(name: str) -> None:
     source = "\n".join(made.kernel.source for _, made in emit(scheduled((CONTRACTIONS | OPEN)[name](), CARD)))
     path = FOLDER / f"{name}.py.txt"

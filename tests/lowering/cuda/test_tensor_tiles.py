@@ -18,9 +18,9 @@ WARPS = Card(threads=64)
 NESTS: dict[str, Callable[[], Nest]] = {
     "even": lambda: matrices(32, 32, 64, "nt", "float16"),
     "odd": lambda: matrices(19, 37, 21, "nn", "float16"),
-    "left_transposed": lambda: matrices(40, 48, 40, "tn", "bfloat16"),
-    "both_transposed": lambda: matrices(24, 40, 24, "tt", "float16", batch=2),
-    "long": lambda: matrices(16, 16, 544, "nt", "float16"),
+    "left_transposed": lambda: matrices(20, 24, 40, "tn", "bfloat16"),
+    "both_transposed": lambda: matrices(24, 40, 8, "tt", "float16", batch=2),
+    "long": lambda: matrices(8, 8, 544, "nt", "float16"),
 }
 
 
