@@ -13,7 +13,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import division, halves, values
 from graphopt.kernels.cuda.device import elementwise, function
-from graphopt.kernels.cuda.libdevice import called
+from graphopt.kernels.cuda.libdevice import called, of_floats
 from graphopt.kernels.values import Value, is_float
 from graphopt.kernels.vector_type import check, dtype_of, meet, to_mask
 
@@ -49,6 +49,11 @@ def _dtype(kind: Any) -> Any:
 def _round_even(x: Value) -> Value:
     """The nearest whole number, the even one of two (ONNX's Round)."""
     return called("rint", x)
+
+
+def _copysign(x: Value, sign: Value) -> Value:
+    """The magnitude of ``x`` with the sign of ``sign``."""
+    return called("copysign", x, sign)
 
 
 def _isinf(x: Value) -> Value:
@@ -92,11 +97,9 @@ fma = elementwise(values.fma, "fi")
 minimum = elementwise(values.minimum, "fi")
 maximum = elementwise(values.maximum, "fi")
 sqrt = elementwise(values.sqrt)
-floor = elementwise(values.floor)
-ceil = elementwise(values.ceil)
-trunc = elementwise(values.trunc)
+floor, ceil, trunc = (elementwise(of_floats(name)) for name in ("floor", "ceil", "trunc"))
 round_even = elementwise(_round_even)
-copysign = elementwise(values.copysign)
+copysign = elementwise(_copysign)
 isnan = elementwise(values.isnan, "f", to_mask)
 isinf = elementwise(_isinf, "f", to_mask)
 bits = elementwise(values.bits, "f", lambda dtype: values.integer(dtype.bitwidth))

@@ -19,7 +19,9 @@ def called(name: str, *args: Value) -> Value:
     return Value(x.builder, values.call(x.builder, symbol, x.ir.type, [arg.ir for arg in args]), x.dtype, 1)
 
 
-def _of_one(name: str) -> Callable[[Value], Value]:
+def of_floats(name: str) -> Callable[[Value], Value]:
+    """The function of one float, by C's name."""
+
     def trace(x: Value) -> Value:
         return called(name, x)
 
@@ -43,6 +45,6 @@ def _pow(x: Value, y: Value) -> Value:
     return called("pow", x, y) if is_float(x.dtype) else division.integer_power(x, y)
 
 
-exp, expm1, log, log1p, sinh, cosh, tanh, asinh, acosh, atanh, erf = (elementwise(_of_one(name)) for name in SINGLE)
-sin, cos, tan, asin, acos, atan = (elementwise(_of_one(name)) for name in CIRCULAR)
+exp, expm1, log, log1p, sinh, cosh, tanh, asinh, acosh, atanh, erf = (elementwise(of_floats(name)) for name in SINGLE)
+sin, cos, tan, asin, acos, atan = (elementwise(of_floats(name)) for name in CIRCULAR)
 sigmoid, atan2, pow = elementwise(_sigmoid), elementwise(_atan2), elementwise(_pow, "fi")

@@ -114,5 +114,5 @@ def test_memory_of_a_threads_own_is_reported(own_cache: Path) -> None:
 def test_ptx_that_is_none_is_an_error() -> None:
     with pytest.raises(CompilationError, match="PTX does not become code for sm_90: "):
         machine_code("nothing of the kind", (9, 0))
-    with pytest.raises(CompilationError, match="no code for sm_11"):
+    with pytest.raises(CompilationError, match="code for sm_11"):
         machine_code(".version 8.0", (1, 1))
