@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.device.kernels import kernels, launches
+from tests.device.ladder import ladder
 from tests.device.machine import Gpu, Machine, Simulated
 from tests.device.models import models, warmed
 from tests.device.products import products
@@ -32,6 +33,7 @@ def sections(machine: Machine, paths: list[Path], ready: set[Path]) -> list[Sect
         partial(launches, machine),
         partial(kernels, machine, rows, columns),
         partial(products, machine, sizes),
+        partial(ladder, machine),
         partial(models, machine, paths, ready),
     ]
 

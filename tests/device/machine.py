@@ -21,12 +21,18 @@ BURST = 0.004
 """Seconds of a turn, about: of as many calls as fit."""
 
 
+_LANES = {(7, 5): 64, (8, 0): 64}
+"""Operations that a multiprocessor begins in a cycle, where these are not 128 (CUDA C++ Programming Guide)."""
+
+
 class Machine(Protocol):
     """Where programs run, and how long they take there."""
 
     name: str
     target: str
     device: Any
+    peak: float
+    """Operations on float32 in a second at the highest clock, without tensor cores."""
 
     def code_of(self, kernel: Kernel) -> bytes:
         """What the device loads."""
@@ -56,6 +62,11 @@ class Gpu:
 
         self._cupy, self.device = cupy, CudaDevice()
         self.name = self.device.name
+        known, number = self._cupy.cuda.runtime, self.device.number
+        units = known.deviceGetAttribute(known.cudaDevAttrMultiProcessorCount, number)
+        clock = known.deviceGetAttribute(known.cudaDevAttrClockRate, number) * 1e3
+        lanes = _LANES.get(self.device.capability, 128)
+        self.peak = 2.0 * units * lanes * clock
         self.code_of = lambda kernel: ptx(kernel, self.device.capability).encode()
 
     def random(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -89,7 +100,7 @@ class Gpu:
 class Simulated:
     """No GPU at all: what is measured means nothing."""
 
-    name, target = "simulated", "simulated"
+    name, target, peak = "simulated", "simulated", 1e12
 
     def __init__(self) -> None:
         self.device = SimulatedDevice()

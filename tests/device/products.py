@@ -18,6 +18,8 @@ from tests.device.table import Line
 
 KINDS = {"f32": ("float32", False), "TF32": ("float32", True), "f16": ("float16", False)}
 _OWN_GOALS = {"f32": 0.60, "f16": 0.50}
+LARGE = 2048
+"""Sizes from which on our own products have a goal."""
 _FLOPS = 4e12
 """Of one measured program, about: so that starting it does not count."""
 
@@ -30,20 +32,23 @@ def products(machine: Machine, sizes: tuple[int, ...]) -> Iterator[Line]:
             # so large that numbers stay about as large from product to product
             a, b = machine.random((n, n), dtype), machine.array(_orthogonal(n, dtype))
             y = machine.array(np.zeros((n, n), dtype))
-            direct = _direct(machine, a, b, count, dtype, tf32)
+            _, theirs = direct(machine, a, b, count, dtype, tf32)
             sent = run(_chain(machine, n, count, dtype, tf32), {"a": a, "b": b}, {"y": y})
-            calls = [direct, sent]
+            calls = [theirs, sent]
             if not tf32:
                 calls.append(run(_own(machine, n, count, dtype), {"a": a, "b": b}, {"y": y}))
             times = [seconds / count for seconds in machine.seconds(*calls)]
             yield _line("dispatched product", kind, n, times[1], times[0], 0.98)
             if not tf32:
-                yield _line("our own product", kind, n, times[2], times[0], _OWN_GOALS[kind] if n >= 2048 else None)
+                goal = _OWN_GOALS[kind] if n >= LARGE else None
+                yield _line("our own product", kind, n, times[2], times[0], goal, machine.peak if kind == "f32" else 0)
 
 
-def _line(what: str, kind: str, n: int, ours: float, theirs: float, goal: float | None) -> Line:
-    rates = [f"{2 * n**3 / seconds / 1e12:.2f} TFLOP/s" for seconds in (ours, theirs)]
-    return Line(what, f"{kind} {n}", rates[0], "cuBLAS", rates[1], theirs / ours, goal)
+def _line(what: str, kind: str, n: int, ours: float, theirs: float, goal: float | None, peak: float = 0) -> Line:
+    rates = [2 * n**3 / seconds for seconds in (ours, theirs)]
+    said = [f"{rate / 1e12:.2f} TFLOP/s" for rate in rates]
+    share = f", {rates[0] / peak:.0%} of peak" if peak else ""
+    return Line(what, f"{kind} {n}", said[0] + share, "cuBLAS", said[1], theirs / ours, goal)
 
 
 def _orthogonal(n: int, dtype: str) -> np.ndarray[Any, Any]:
@@ -78,10 +83,10 @@ def _own(machine: Machine, n: int, count: int, dtype: str) -> Any:
     return graphopt.compile(model, target=machine.target, dispatch="own", optimize=False).compiled.program
 
 
-def _direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool) -> Call:
-    """cuBLAS without us: its calls captured in a graph, two results in turn."""
+def direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool) -> tuple[Any, Call]:
+    """cuBLAS without us: its calls captured in a graph, two results in turn; the last result, and what computes it."""
     if isinstance(machine, Simulated):
-        return partial(np.matmul, a, b)
+        return a @ b, partial(np.matmul, a, b)
     from graphopt.kernels.cuda.driver import cublas, cupy, runtime
 
     blas, n = cublas(), a.shape[0]
@@ -112,4 +117,4 @@ def _direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool
     def call(keep: Any = (results, one, zero, a, b)) -> None:
         graph.launch(cupy.cuda.Stream.null)
 
-    return call
+    return results[(count - 1) % 2], call

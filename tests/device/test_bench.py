@@ -21,7 +21,15 @@ def test_the_bench_runs_without_a_gpu(
     code = bench.main(["--simulated", str(path)])
     said = capsys.readouterr().out
     assert code == 0, said
-    for what in ("launch, in a graph", "copy", "transpose", "norm of rows", "dispatched product", "our own product"):
+    for what in (
+        "launch, in a graph",
+        "copy",
+        "transpose",
+        "norm of rows",
+        "dispatched product",
+        "our own product",
+        "ladder",
+    ):
         assert f"| {what} " in said
     assert "| small " in said
 
