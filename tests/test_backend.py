@@ -1,6 +1,7 @@
 """ONNX's own backend tests through ``graphopt.backend``: all that do not need the network.
 
-One in ``SHARE`` runs by default. All of them take some minutes: ``pytest -m "slow or not slow" tests/test_backend.py``.
+One in ``SHARE`` runs by default, and one in ``SIMULATED`` on a simulated GPU. All of them take some minutes, on the
+simulated GPU an hour: ``pytest -m "slow or not slow" tests/test_backend.py``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from graphopt.errors import UsageError
 from graphopt.tolerance import error
 
 SHARE = 17
+SIMULATED = 68
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 LOWERED = 0.75
 """The share of cases that run with no op left to reference, at least."""
@@ -65,6 +67,19 @@ def test_the_backend_suite(first: int) -> None:
     assert lowered >= LOWERED * len(found) - 5, f"{lowered} of {len(found)} cases ran with no op left to reference"
 
 
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, SIMULATED))])
+def test_the_backend_suite_on_a_simulated_gpu(first: int) -> None:
+    wrong = []
+    for case in cases()[first::SIMULATED]:
+        if any(re.fullmatch(pattern, case.name) for pattern in FAILING):
+            continue
+        try:
+            run(case, target="simulated")
+        except Exception as problem:
+            wrong.append(f"{case.name}: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}")
+    assert not wrong, "\n".join(wrong)
+
+
 @cache
 def cases() -> list[TestCase]:
     with warnings.catch_warnings():
@@ -72,10 +87,10 @@ def cases() -> list[TestCase]:
         return [case for kind in KINDS for case in load_model_tests(kind=kind)]
 
 
-def run(case: TestCase) -> PreparedModel:
+def run(case: TestCase, **options: Any) -> PreparedModel:
     """The case's model, which gives what the case says."""
     model = case.model or onnx.load(f"{case.model_dir}/model.onnx")
-    prepared = graphopt.backend.prepare(model, "CPU", optimize=False)
+    prepared = graphopt.backend.prepare(model, "CPU", optimize=False, **options)
     for given, want in data_sets(case, model):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
