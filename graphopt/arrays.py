@@ -18,8 +18,8 @@ def read_array(path: str | Path) -> np.ndarray[Any, Any]:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
         raise ReadError(f"{path}: cannot read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise ReadError(f"{path}: cannot read it as a numpy array ({error}); write it with numpy.save") from None
+    except (ValueError, EOFError):  # numpy's messages speak of its own options
+        raise ReadError(f"{path}: not an array of numbers, or a damaged one; write it with numpy.save") from None
     if not isinstance(array, np.ndarray):
         raise ReadError(f"{path}: holds several arrays; write one array with numpy.save")
     return array

@@ -123,10 +123,7 @@ def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, i
 
     Raises UsageError for an input or dimension that the graph does not have, and where nothing can be drawn.
     """
-    names = [graph.names[v] for v in graph.inputs]
-    for name in inputs:
-        if name not in names:
-            raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
+    check_inputs(graph, inputs)
     types = (graph.types.get(v) for v in graph.inputs)
     open_sizes = {n for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple) for n in _named(t.shape)}
     for name in dims:
@@ -139,6 +136,14 @@ def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, i
             yield draw(graph, found, ranges(graph), known, seed=0, kind=0)
         except ValueError as problem:
             raise UsageError(str(problem)) from None
+
+
+def check_inputs(graph: Graph, inputs: Iterable[str]) -> None:
+    """Raise UsageError, with its name, for an input that the graph does not have."""
+    names = [graph.names[v] for v in graph.inputs]
+    for name in inputs:
+        if name not in names:
+            raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
 
 
 def accepted_feeds(candidates: Iterable[dict[str, Any]], run: Callable[[Feeds], Any]) -> dict[str, Any]:

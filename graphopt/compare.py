@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.engines import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, LimitError, UsageError
 from graphopt.inputs import DISTRIBUTIONS, draw, ranges, sizes
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import TensorType, symbol, symbols
@@ -46,6 +46,9 @@ CHEAP = 1.0
 STILL = 4
 """How many sizes more are tried on a model whose outputs do not depend on its inputs."""
 
+_UNKNOWN = "NOT_IMPLEMENTED"
+"""What ONNX Runtime says of an op that it has no kernel for."""
+
 SLACK = 4.0
 """How many times what such a move does may be put down to rounding."""
 
@@ -68,7 +71,7 @@ def answer(folder: str) -> None:
     request = json.loads((place / "request.json").read_text())
     try:
         found = {"status": "verified", **compare(request, (place / "phase").write_text)}
-    except UnverifiedError as refusal:
+    except (UnverifiedError, LimitError) as refusal:
         found = {"status": "unverified", "reason": str(refusal)}
     except MismatchError as mismatch:
         found = {"status": "wrong", "reason": str(mismatch)}
@@ -124,6 +127,11 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             run({name: value for name, value in feeds.items() if name in known}) for feeds in (s.feeds for s in samples)
         ]
     except EngineError as refusal:
+        if before.opset != after.opset and _UNKNOWN in str(refusal):
+            raise UsageError(
+                f"{engine} has no kernels for what {b} is in opset {after.opset} ({refusal}): ask for a later --opset, "
+                "or say --verify off where another runtime is to run it"
+            ) from None
         raise MismatchError(f"{engine} runs {a} but not {b} ({refusal})") from None
     del run
     enter("comparison")

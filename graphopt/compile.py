@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt import stored
 from graphopt.compilation import CompileReport, Settings, dispatch_of
-from graphopt.errors import InputError, ReadError, UsageError, naming
+from graphopt.errors import CompilationError, InputError, InvalidModelError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
@@ -81,7 +81,7 @@ def compile(
     ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them. ``dispatch`` says who
     computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels.
     """
-    place = target_named(target) if isinstance(target, str) else target
+    place = target_named(target, makes_models=False) if isinstance(target, str) else target
     if isinstance(pipeline, str):
         from graphopt.pipelines import pipeline_named
 
@@ -155,7 +155,9 @@ class CompiledModel:
         """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
         program = self.compiled.program if self._only is None else self._only[0]
         if not isinstance(program, Program):
-            raise UsageError("programs for a GPU are not saved: compile the model where it runs; its kernels are kept")
+            raise CompilationError(
+                "programs for a GPU are not saved: compile the model where it runs; its kernels are kept"
+            )
         save(program, folder)
 
     def close(self) -> None:
@@ -284,6 +286,9 @@ class CompiledModel:
                         except NeedsValues as needs:
                             self._needed = needed | {self.graph.names[v] for v in needs.inputs}
                             continue
+                        except InvalidModelError as error:  # the model is valid, but not with these elements
+                            names = ", ".join(map(repr, sorted({*needed, *self._unranked})))
+                            raise InputError(f"with what is given for {names}: {error}") from None
                         if len(self._programs) >= KEPT:
                             del self._programs[next(iter(self._programs))]
                         self._programs[key] = compiled

@@ -76,7 +76,8 @@ class MissingDependencyError(GraphoptError):
 
 
 class CompilationError(GraphoptError):
-    """A kernel that does not compile; the message says where its source is kept."""
+    """A kernel that does not compile (the message says where its source is kept), or that is not there though it is
+    needed: where nodes must not be left to Python."""
 
     exit_code = 10
 

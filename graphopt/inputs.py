@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt.arrays import SUFFIX, read_array
-from graphopt.errors import UsageError
+from graphopt.errors import LimitError, UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
@@ -69,6 +69,8 @@ def given(value: Given) -> Array | tuple[float, float]:
             bounds = float(low), float(high)
         except ValueError:
             raise UsageError(f"input range {text!r}: expected LOW..HIGH with two numbers, such as 0..1000") from None
+        if not isfinite(bounds[1] - bounds[0]):
+            raise UsageError(f"input range {text!r}: both ends, and what lies between them, have to be finite")
         if not bounds[0] <= bounds[1]:
             raise UsageError(f"input range {text!r}: the low end is above the high end")
         return bounds
@@ -279,8 +281,11 @@ def draw(
         if default is not None:
             found[name] = _near(default.array, rng)  # type: ignore[union-attr]
             continue
+        type = graph.types.get(value)
+        if known is not None and isinstance(type, TensorType):
+            _check_bounds(name, type.dtype, known)
         range = Range(*known) if known is not None else ranges.get(name, ANYTHING)
-        found[name] = _draw(name, graph.types.get(value), sizes, range, rng, kind)
+        found[name] = _draw(name, type, sizes, range, rng, kind)
     return found
 
 
@@ -300,13 +305,42 @@ def _draw(
 ) -> object:
     match type:
         case TensorType(dtype, tuple(shape)):
-            concrete = [substitute(size, dict(sizes)) for size in shape]
-            return _tensor(dtype, tuple(n for n in concrete if isinstance(n, int)), range, rng, kind)
+            concrete = [n for size in shape if isinstance(n := substitute(size, dict(sizes)), int)]
+            try:
+                return _tensor(dtype, tuple(concrete), range, rng, kind)
+            except (MemoryError, ValueError):  # numpy's for what no address can reach
+                raise LimitError(
+                    f"input {name!r} would be {dtype}{concrete}, for which there is no memory: give smaller sizes, "
+                    "with --dim or --shape"
+                ) from None
         case SequenceType(element):
             return [_draw(name, element, sizes, range, rng, kind) for _ in (0, 1)]
         case OptionalType(element):
             return _draw(name, element, sizes, range, rng, kind)
     raise ValueError(f"input {name!r} has no type of which values can be drawn; give it with --input {name}=FILE.npy")
+
+
+def _check_bounds(name: str, dtype: str, bounds: tuple[float, float]) -> None:
+    """Raise UsageError where a tensor of the dtype cannot hold numbers between the bounds."""
+    if dtype in ("string", "bool"):
+        return
+    low, high = _limits(_numpy_dtype(dtype))
+    for end in bounds:
+        if not low <= end <= high:
+            raise UsageError(f"input {name!r} is {dtype}, which holds no {end:g}: give bounds from {low:g} to {high:g}")
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the largest number of a dtype."""
+    if dtype.kind in "iu":
+        whole = np.iinfo(dtype)
+        return int(whole.min), int(whole.max)
+    if dtype.kind in "fc":
+        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    import ml_dtypes
+
+    info: Any = ml_dtypes.iinfo if "int" in dtype.name else ml_dtypes.finfo
+    return float(info(dtype).min), float(info(dtype).max)
 
 
 def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Generator, kind: int) -> Array:

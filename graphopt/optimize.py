@@ -302,7 +302,7 @@ def optimize(
 
     Raises the exceptions of ``graphopt.errors``; nothing is written then.
     """
-    place = target_named(target) if isinstance(target, str) else target
+    place = target_named(target, makes_models=True) if isinstance(target, str) else target
     if not place.makes_models:
         raise UsageError(f"the target {place.name} makes programs, no ONNX models: use graphopt.compile")
     weakest = soundness(policy)

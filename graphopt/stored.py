@@ -24,7 +24,7 @@ from typing import Any
 from graphopt import digests
 from graphopt.calibration.store import digest
 from graphopt.compilation import CompileReport, Settings
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import CompilationError, ReadError, UsageError
 from graphopt.kernels import cache
 from graphopt.runtime import saved
 from graphopt.runtime.dtypes import STORAGE
@@ -121,7 +121,7 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     above = place.folder.parent
-    with suppress(OSError, ReadError, UsageError):  # a program that cannot be kept runs all the same
+    with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
         cache.prune(above, MOST - size)
         made = Path(tempfile.mkdtemp(prefix=".", dir=above))
         try:

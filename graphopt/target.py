@@ -479,11 +479,13 @@ TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, CUDA, S
 """The targets that come with graphopt, by name."""
 
 
-def target(name: str) -> Target:
-    """The target of this name. UsageError, with the nearest names, where there is none."""
+def target(name: str, makes_models: bool | None = None) -> Target:
+    """The target of this name. UsageError, with the nearest names, where there is none; ``makes_models`` is which of
+    them are of use."""
     found = TARGETS.get(name)
     if found is None:
-        near = get_close_matches(name, TARGETS, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(TARGETS)}"
+        there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
+        near = get_close_matches(name, there, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(there)}"
         raise UsageError(f"no target is called {name!r}: {hint}")
     return found

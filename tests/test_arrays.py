@@ -19,11 +19,13 @@ def test_what_is_no_array_is_told(tmp_path: Path) -> None:
     (tmp_path / "two.npz").rename(tmp_path / "two.npy")
     (tmp_path / "text.npy").write_text("no array")
     (tmp_path / "empty.npy").touch()
+    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
     for name, said in (
         ("missing", "cannot read: No such file or directory$"),
         ("two", "holds several arrays"),
         ("text", "write it with numpy.save"),
         ("empty", "write it with numpy.save"),
+        ("objects", "objects.npy: not an array of numbers, or a damaged one; write it with numpy.save$"),
     ):
         with pytest.raises(ReadError, match=said):
             read_array(tmp_path / f"{name}.npy")

@@ -149,8 +149,17 @@ def test_stacks_of_matrices_are_repeated_where_there_is_one() -> None:
 @pytest.mark.parametrize("shape", ["[-1, 5]", "[4, 5]", "[2, 2]", "[0, 6]"])
 def test_elements_that_do_not_fill_a_shape_are_refused(shape: str) -> None:
     made = compiled(f"x: float32[a, b] y = Relu(Reshape(x, {shape})) return y")
-    with pytest.raises(InputError, match=r"a tensor of the shape \[3, 4\] would be taken for one"):
+    with pytest.raises(InputError, match=r"^\w+: Reshape of \[a, b\] to .* is expected, with {'a': 3, 'b': 4}$"):
         made(floats(3, 4))
+
+
+def test_more_elements_than_there_are_are_refused_with_both_numbers() -> None:
+    made = compiled("x: float32[n, 5] k: int64[1] y, i = TopK(x, k) return y, i")
+    assert made(floats(2, 5), np.array([5]))["y"].shape == (2, 5)
+    for k in (6, -1):
+        said = rf"with what is given for 'k': node 'y': TopK .*: {k} elements are asked for, and axis 1 has 5"
+        with pytest.raises(InputError, match=said):
+            made(floats(2, 5), np.array([k]))
 
 
 def test_symbols_that_two_inputs_share_agree() -> None:

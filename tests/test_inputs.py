@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import LimitError, ReadError, UsageError
 from graphopt.inputs import Range, draw, given, ranges, sizes
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
@@ -119,6 +119,26 @@ def test_sequences_are_drawn_and_unknown_types_are_not() -> None:
         draw(graph, {}, {}, {}, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bounds"),
+    [("float32", (0, 1e39)), ("float16", (-7e4, 0)), ("bfloat16", (0, 1e39)), ("uint8", (-1, 5)), ("int4", (0, 8))],
+)
+def test_bounds_that_a_dtype_does_not_hold_are_refused(dtype: str, bounds: tuple[float, float]) -> None:
+    graph = Graph()
+    graph.add_input("x", TensorType(dtype, (3,)))
+    with pytest.raises(UsageError, match=f"input 'x' is {dtype}, which holds no "):
+        draw(graph, {}, {}, {"x": bounds}, 0, 0)
+    assert draw(graph, {}, {}, {"x": (0, 2)}, 0, 0)["x"].shape == (3,)  # type: ignore[attr-defined]
+
+
+def test_sizes_beyond_memory_are_refused() -> None:
+    graph = Graph()
+    graph.add_input("x", TensorType("float32", (symbol("n"), 1 << 20)))
+    for size in (1 << 40, 1 << 62):
+        with pytest.raises(LimitError, match=rf"input 'x' would be float32\[{size}, 1048576\]"):
+            draw(graph, {"n": size}, {}, {}, 0, 0)
+
+
 def test_what_users_give(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3))
     (tmp_path / "bad.npy").write_text("no array")
@@ -128,5 +148,5 @@ def test_what_users_give(tmp_path: Path) -> None:
     for value, error in (("5..1", UsageError), ("a..b", UsageError), ("x", UsageError)):
         with pytest.raises(error):
             given(value)
-    with pytest.raises(ReadError, match="cannot read it as a numpy array"):
+    with pytest.raises(ReadError, match="not an array of numbers, or a damaged one"):
         given(tmp_path / "bad.npy")

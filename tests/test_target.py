@@ -21,6 +21,9 @@ def test_an_unknown_name_gives_the_nearest() -> None:
         target("portabel")
     with pytest.raises(UsageError, match="there are portable, ort"):
         target("xyzzy")
+    for makes_models, said in ((True, "there are portable, ort, t4$"), (False, "did you mean cpu")):
+        with pytest.raises(UsageError, match=f"'gpu': {said}"):
+            target("gpu", makes_models)
 
 
 def test_what_results_may_use() -> None:

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
@@ -221,3 +222,12 @@ def test_a_few_percent_are_too_much_behind_quantization_too(tmp_path: Path) -> N
         onnx_io.save(parse(text), tmp_path / f"{name}.onnx")
     with pytest.raises(VerificationError, match="times the tolerance"):
         verify_as_asked(tmp_path / "a.onnx", tmp_path / "b.onnx", 1, None)
+
+
+def test_an_opset_that_a_runtime_has_no_kernels_for_is_no_wrong_result(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    nodes, weights = [N("Gemm", ["x", "w", "b"], ["y"])], {"w": np.ones((3, 3), "f4"), "b": np.ones(3, "f4")}
+    model = write(tmp_path / "a.onnx", nodes, {"x": (F, [2, 3])}, {"y": F}, weights)
+    with pytest.raises(UsageError, match=r"has no kernels for what the result is in opset 3 .* a later --opset"):
+        graphopt.optimize(model, output=tmp_path / "b.onnx", opset=3)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"]

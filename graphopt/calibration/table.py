@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphopt.calibration.fit import apply
 from graphopt.calibration.machine import machine
-from graphopt.calibration.store import ANALYTIC, AUTO, MEASURED, Setting, Store, database
+from graphopt.calibration.store import ANALYTIC, AUTO, COSTS, MEASURED, Setting, Store, database
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.target import Target
 
@@ -42,9 +42,12 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
     plain = Priced(target, ANALYTIC)
     if costs == ANALYTIC or (costs == AUTO and not target.runtime):
         return plain
+    path = database(costs)
+    if costs not in COSTS:
+        with Store(path):  # what is no database is said first
+            pass
     if not target.runtime:
         raise UsageError(f"prices of the target {target.name} are not measured in any runtime: say --costs {ANALYTIC}")
-    path = database(costs)
     if costs == AUTO and not path.exists():
         return plain
     found = setting(target.runtime, threads)

@@ -26,7 +26,7 @@ EXIT_CODES = {
     7: "a rule or rule file is wrong, or no rule has that name",
     8: "something that is needed is not installed",
     9: "a result is slower than --fail-if-slower allows",
-    10: "a kernel does not compile",
+    10: "a kernel does not compile, or a node has none though --strict or saving needs one",
     11: "a compiled program stopped at a step that could not do its work",
     12: "a step of a schedule is not allowed",
     13: "a GPU is not there, cannot run what it is given, or has no memory left",
@@ -78,10 +78,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except usage_error as error:  # type: ignore[misc]
         return _fail(f"{error.format_message()} (see graphopt --help)", 2)
-    except MemoryError:
-        return _fail(
-            "out of memory: the model, or what was made of it, does not fit this machine", LimitError.exit_code
-        )
+    except MemoryError as error:
+        what = str(error) or "the model, or what was made of it, does not fit this machine"
+        return _fail(f"out of memory: {what}; --dim and --shape give smaller sizes", LimitError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was written", INTERRUPTED)
     except (BrokenPipeError, SystemExit) as error:

@@ -25,6 +25,19 @@ def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> N
         taken.append((path, f"which {option} writes"))
 
 
+def check_folder(option: str, path: Path, known: str) -> None:
+    """Raise UsageError where a folder to write is none, or holds what this would mix with: files, but not ``known``."""
+    try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{option} {path}: a file is there; name a folder")
+        if not path.parent.is_dir():
+            raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+        if path.is_dir() and not (path / known).is_file() and any(path.iterdir()):
+            raise UsageError(f"{option} {path}: the folder holds something else; name a new one, or an empty one")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {path}: not a name for a folder ({error})") from None
+
+
 def _check_place(option: str, path: Path) -> None:
     try:
         if path.is_dir():

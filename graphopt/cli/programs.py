@@ -178,15 +178,17 @@ def compile_model(
     For cuda, the folder has the source, PTX and machine code of its kernels, and a report of what these take: that
     needs no GPU.
     """
-    from graphopt.cli import progress
+    from graphopt.cli import files, progress
+    from graphopt.runtime.saved import MANIFEST
 
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"-o {output}: a file is there; name a folder")
     if target != "cpu":
         from graphopt.cli.device import write_kernels
+        from graphopt.device_code import REPORT
 
+        files.check_folder("-o", output, REPORT)
         write_kernels(model, output, settings_of(target, dispatch, policy, shape, dim, strict), capability, quiet)
         return
+    files.check_folder("-o", output, MANIFEST)
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(
             model,
@@ -263,10 +265,11 @@ def settings_of(
 
 def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
-    from graphopt.bench import random_feeds
+    from graphopt.bench import check_inputs, random_feeds
     from graphopt.ir import onnx_io
 
     graph = onnx_io.load(model)
+    check_inputs(graph, given)
     for value in graph.inputs:
         name = graph.names[value]
         if name not in given and "default" not in graph.producer(value).attrs:

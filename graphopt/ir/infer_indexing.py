@@ -56,6 +56,8 @@ def top_k(call: Call) -> Types:
         shape: Shape = call.shape_of_its_own("topk", values=(1,))
     else:
         axis = axis_of(call.integer("axis", -1), len(x))
+        if isinstance(k, int) and (k < 0 or (isinstance(x[axis], int) and k > x[axis])):  # type: ignore[operator]
+            raise ValueError(f"{k} elements are asked for, and axis {axis} has {x[axis]}")
         size = call.size_of_its_own("topk", values=(1,)) if k is None else k
         shape = (*x[:axis], size, *x[axis + 1 :])
     return [call.tensor(shape), TensorType("int64", shape)]

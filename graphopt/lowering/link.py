@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from graphopt.errors import UsageError
+from graphopt.errors import LimitError, UsageError
+from graphopt.ir import infer_shapes
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
@@ -166,7 +167,11 @@ class Linker:
         """The number of the buffer that holds a constant."""
         if constant not in self.held:
             self.held[constant] = self.buffer(fact, "constant")
-            self.constants[self.held[constant]] = np.require(constant.array, requirements=["C", "A"])
+            try:
+                self.constants[self.held[constant]] = np.require(constant.array, requirements=["C", "A"])
+            except MemoryError:
+                what = f"a constant of the model is {constant.dtype}{list(constant.shape)}"
+                raise LimitError(f"{what}: its {constant.array.nbytes / 2**30:.1f} GiB cannot be had") from None
         return self.held[constant]
 
     def laid(self, constant: Constant, laid: Laid) -> int:
@@ -315,11 +320,24 @@ class Scope:
         """The scope of a body."""
         return Scope(self.linker, body.graph, body.facts, body.lowered, is_branch or self.is_branch)
 
+    def checked(self, lowering: Viewed) -> None:
+        """Have a view refused, before anything runs, that is not of the size of what it views."""
+        before, after = (self.facts[v].shape for v in (lowering.source, Value(lowering.node.id)))
+        if before is None or after is None:
+            return
+        counts = infer_shapes.product(before), infer_shapes.product(after)
+        if counts[0] == counts[1]:
+            return
+        what = " to ".join(infer_shapes.spell(shape) for shape in (before, after))
+        message = f"{name_of(self.graph, lowering.node)}: {lowering.node.op} of {what}"
+        self.linker.conditions[Condition(("==", *map(self.linker.symbols.size, counts)), message)] = None
+
     def view(self, lowering: Viewed) -> Iterator[Step]:
         """What sees to it, in a branch that may not be taken, that a view is of the size of what it views."""
         source, node = self.number(lowering.source), lowering.node
         made = self.numbers[Value(node.id)] = self.linker.buffer(self.facts[Value(node.id)], "view", source)
         if not self.is_branch:  # it is seen to before anything runs
+            self.checked(lowering)
             return
         size = Sizes()
         before, after = (tuple(map(size, self.facts[v].shape or ())) for v in (lowering.source, Value(node.id)))

@@ -132,7 +132,7 @@ class Binder:
         separate = sum(map(arena.up, sizes.values()))
         wanted = separate + sum(self.bytes(n, symbols) for n in outputs)
         if wanted > _MOST:
-            raise no_memory(wanted)
+            raise self.no_memory(level, symbols, wanted)
         places, total = self._placed(sizes, symbols)
         known = {**earlier, **places}
         offsets = np.empty(len(own.words), np.int64)
@@ -140,6 +140,17 @@ class Binder:
             word = self._layout.words[n]
             offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, known)
         return Binding(symbols, offsets, places, total, separate, outputs)
+
+    def no_memory(self, level: int, symbols: Mapping[str, int], size: int) -> MemoryError:
+        """What is raised where so many bytes cannot be had for a level's buffers: it tells the largest of them."""
+        buffers = (*self.levels[level].arena, *self.levels[level].outputs)
+        n = max(buffers, key=lambda k: self.bytes(k, symbols))
+        names = [port.name for port in self._code.outputs if port.buffer == n]
+        what = f"output {names[0]!r} is" if names else "the largest value within is"
+        return MemoryError(
+            f"the program needs {size} bytes ({size / 2**30:.1f} GiB) for what it computes with; with {dict(symbols)} "
+            f"{what} {self._code.buffers[n].dtype}{list(self.shape(n, symbols))}"
+        )
 
     def _start(self, root: int | None, places: Mapping[int, int]) -> int:
         if root is None:
@@ -189,11 +200,6 @@ class Binder:
     def bytes(self, number: int, symbols: Mapping[str, int]) -> int:
         """How much memory a buffer takes."""
         return prod(self.shape(number, symbols)) * itemsize(self._code.buffers[number].dtype)
-
-
-def no_memory(size: int) -> MemoryError:
-    """What is raised where so many bytes cannot be had."""
-    return MemoryError(f"the program needs {size} bytes ({size / 2**30:.1f} GiB) for what it computes with")
 
 
 def itemsize(dtype: str) -> int:

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from math import prod
 from time import perf_counter_ns
 from typing import Any
 
@@ -130,8 +131,12 @@ class Program(Interface):
     ) -> dict[str, Array]:
         """The outputs by name; ``own`` are arrays by buffer that they are to be in."""
         arrays: dict[int, Array] = dict(zip(self._binder.arrays, values, strict=False))
-        for n, dtype in self._outputs:
-            arrays[n] = own[n] if n in own else fresh(binding.outputs[n], dtype)
+        try:
+            for n, dtype in self._outputs:
+                arrays[n] = own[n] if n in own else fresh(binding.outputs[n], dtype)
+        except MemoryError:
+            wanted = prod(binding.outputs[n]) * dtype.itemsize
+            raise self._binder.no_memory(0, binding.symbols, wanted) from None
         try:
             state = self._free.pop()
         except IndexError:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import CompilationError, ReadError
 from graphopt.runtime import cpu, table
 from graphopt.runtime.arena import up
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
@@ -40,15 +40,18 @@ _NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Conditi
 def save(program: Program, folder: str | os.PathLike[str]) -> None:
     """Write a program into a folder, which is made where it is missing; what it had of another program is replaced.
 
-    Raises ``UsageError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be written;
-    what the folder had is there as it was.
+    Raises ``CompilationError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be
+    written; what the folder had is there as it was.
     """
     code, place = program.code, Path(folder)
     hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, Host)))
     if hosts:
-        raise UsageError(f"the program cannot be saved, for Python runs some of its steps: {', '.join(hosts)}")
+        raise CompilationError(
+            f"the program cannot be saved, for Python runs some of its steps: {', '.join(hosts)}; run the model where "
+            "graphopt is installed, or write tensor programs for these ops (docs/tensor-programs.md)"
+        )
     if any(code.buffers[n].dtype in OBJECTS for n in code.constants):
-        raise UsageError("the program cannot be saved, for some of its constants are Python objects")
+        raise CompilationError("the program cannot be saved, for some of its constants are Python objects")
     distinct = list(dict.fromkeys((code.driver, *code.objects)))
     text = {
         "format": FORMAT,

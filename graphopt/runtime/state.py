@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
-from graphopt.runtime.binding import Binder, Binding, no_memory
+from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
 from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
@@ -126,7 +126,10 @@ class State:
         if memory.nbytes < binding.arena_bytes:
             self._bound[level] = None
             self._arenas[level] = _no_memory()  # the old one goes first
-            self._arenas[level] = memory = allocate(binding.arena_bytes)
+            try:
+                self._arenas[level] = memory = allocate(binding.arena_bytes)
+            except MemoryError:
+                raise self._binder.no_memory(level, binding.symbols, binding.arena_bytes) from None
         self._bases[1 + level] = address(memory)
         for n, shape in binding.outputs.items():
             if n not in self._arrays:
@@ -281,11 +284,8 @@ def _no_memory() -> Array:
 
 
 def allocate(size: int) -> Array:
-    """So many bytes that begin on a cache line; raises ``MemoryError`` that says how many were wanted."""
-    try:
-        memory = np.empty(size + arena.ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise no_memory(size) from None
+    """So many bytes that begin on a cache line."""
+    memory = np.empty(size + arena.ALIGNMENT, np.uint8)
     skip = -address(memory) % arena.ALIGNMENT
     return memory[skip : skip + size]
 

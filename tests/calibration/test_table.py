@@ -69,6 +69,14 @@ def test_a_target_without_a_runtime_is_not_measured(database: Path) -> None:
         priced(PORTABLE, "measured")
 
 
+def test_what_is_no_database_is_said_whatever_the_target(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("text")
+    for place, said in (("nothing", "there is no such database"), ("text", "not a database of measured times")):
+        for target in (PORTABLE, ORT):
+            with pytest.raises(ReadError, match=f"{place}: {said}"):
+                priced(target, tmp_path / place)
+
+
 def test_a_damaged_database_is_a_warning_unless_it_was_named(database: Path) -> None:
     database.write_bytes(b"garbage" * 99)
     found = priced(ORT)

@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from graphopt.cli import run
 from graphopt.cli.programs import show_parts
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 
 W = np.arange(12, dtype=np.float32).reshape(4, 3)
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -66,7 +68,10 @@ def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -
         (["--input", "x={long}"], "size 5 along axis 1"),
         (["--input", "x={flat}"], "float32[n, 4] is expected"),
         (["--input", "x={x}", "-o", "{x}"], "would overwrite"),
-        (["--input", "q={x}"], "nothing is given for the input 'x'"),
+        (["--input", "q=random"], "there is no input 'q': the inputs are 'x'"),
+        (["--input", "q={x}"], "there is no input 'q': the inputs are 'x'"),
+        (["--input", "x=1..inf"], "both ends, and what lies between them, have to be finite"),
+        (["--input", "x=0..1e308"], "input 'x' is float32, which holds no 1e+308"),
         (["--input", "x={x}", "--input", "q={x}"], "no input 'q'"),
         (["--input", "x={x}", "--dim", "m=2"], "no dimension of an input is called 'm': there are n"),
     ],
@@ -136,8 +141,27 @@ def test_compile(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run(["compile", model, "-o", str(tmp_path / "p")]) == 0
     assert "bytes" in capsys.readouterr().out
     np.testing.assert_allclose(load(tmp_path / "p")({"x": X})["y"], np.maximum(X @ W + 1, 0), rtol=1e-5)
-    assert run(["compile", model, "-o", model]) == 2
-    assert "a file is there" in capsys.readouterr().err
+    assert run(["compile", model, "-o", str(tmp_path / "p")]) == 0  # over the same program
+    for place, said in (
+        (model, "a file is there"),
+        (str(tmp_path), "the folder holds something else"),
+        (str(tmp_path / "no" / "p"), f"the folder {tmp_path / 'no'} does not exist"),
+    ):
+        before = sorted(tmp_path.iterdir())
+        assert run(["compile", model, "-o", place]) == 2
+        assert said in capsys.readouterr().err
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_does_not_fit_into_memory_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = tmp_path / "large.onnx"
+    onnx_io.save(parse("x: float32[n] y = Add(x, Expand(x, int64[1]{1099511627776})) return y"), large)
+    assert run(["run", str(large), "--input", "x=random", "--dim", f"n={1 << 50}"]) == 5
+    assert f"input 'x' would be float32[{1 << 50}], for which there is no memory" in capsys.readouterr().err
+    assert run(["run", str(large), "--input", "x=random", "--dim", "n=1"]) == 5
+    said = capsys.readouterr().err
+    assert "out of memory: the program needs" in said
+    assert "output 'y' is float32[1099511627776]; --dim and --shape give smaller sizes" in said
 
 
 def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:

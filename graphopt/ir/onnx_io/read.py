@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnx import FunctionProto, ModelProto
+from onnx import IR_VERSION, FunctionProto, ModelProto
 
 from graphopt.errors import InvalidModelError, ReadError
 from graphopt.ir.functions import check_calls
@@ -25,6 +25,11 @@ def read_model(proto: ModelProto, storage: Storage, where: str) -> Graph:
     if not proto.HasField("graph"):
         raise ReadError(f"{where}: not an ONNX model, or one without a graph")
     header = _read_header(proto, where)
+    if header.ir_version > IR_VERSION:
+        raise InvalidModelError(
+            f"{where}: IR version {header.ir_version} is newer than the installed onnx package knows (up to "
+            f"{IR_VERSION}); install a newer onnx"
+        )
     if header.opset > LATEST:
         raise InvalidModelError(
             f"{where}: opset {header.opset} is newer than the installed onnx package knows (up to {LATEST}); "

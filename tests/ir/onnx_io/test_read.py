@@ -204,6 +204,15 @@ def test_nodes_that_are_no_calls_of_their_op_are_refused() -> None:
         assert load(broken(body)).opset == 18
 
 
+def test_an_ir_version_that_is_too_new_is_refused() -> None:
+    proto = plain()
+    proto.ir_version = onnx.IR_VERSION
+    assert load(proto).header.ir_version == onnx.IR_VERSION
+    proto.ir_version = 99
+    with pytest.raises(InvalidModelError, match="IR version 99 is newer than the installed onnx package knows"):
+        load(proto)
+
+
 def test_an_opset_that_is_too_new_is_refused() -> None:
     proto = plain()
     proto.opset_import[0].version = 999
