@@ -6,21 +6,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt.lowering.expressions import Expr, Load, loads_in, maximum, minimum
-from graphopt.lowering.loops import Check, Nest, map_expressions, statements
+from graphopt.lowering.loops import Buffer, Check, Nest, Stmt, Store, map_expressions, mutate, statements
 
 
 def kept_inside(nest: Nest) -> Nest:
-    """The nest with indices that are read from memory held within their buffers, where something is checked at all: the
-    same for indices that are in range."""
+    """The nest with indices that are read from memory held within their buffers, where something is checked at all."""
     if not any(isinstance(s, Check) for s in statements(nest.body)):
         return nest
+    return replace(nest, body=inside_buffers(nest.body))
 
-    def inside(index: Expr, extent: Expr) -> Expr:
-        return maximum(minimum(index, extent - 1), 0) if loads_in(index) else index
 
-    def held(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or not loads_in(e) - {e}:
-            return None
-        return Load(e.buffer, tuple(map(inside, e.indices, e.buffer.shape)))
+def inside_buffers(stmt: Stmt) -> Stmt:
+    """The statement with indices that are read from memory held within their buffers: the same, where they are."""
 
-    return replace(nest, body=map_expressions(nest.body, held))
+    def held(indices: tuple[Expr, ...], buffer: Buffer) -> tuple[Expr, ...]:
+        pairs = zip(indices, buffer.shape, strict=True)
+        return tuple(maximum(minimum(i, n - 1), 0) if loads_in(i) else i for i, n in pairs)
+
+    def load(e: Expr) -> Expr | None:
+        return Load(e.buffer, held(e.indices, e.buffer)) if isinstance(e, Load) and loads_in(e) - {e} else None
+
+    def store(s: Stmt) -> Stmt | None:
+        return replace(s, indices=held(s.indices, s.buffer)) if isinstance(s, Store) else None
+
+    return mutate(map_expressions(stmt, load), store)

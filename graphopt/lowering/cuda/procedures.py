@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from graphopt.lowering.chain_facts import bytes_of, known_size, total_size
 from graphopt.lowering.cuda.elements import decoded
 from graphopt.lowering.cuda.independence import is_independent, own_buffers, uses
+from graphopt.lowering.cuda.lookups import inside_buffers
 from graphopt.lowering.cuda.row_plans import at_least
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Expr, loads_in, variables
+from graphopt.lowering.intrinsics import find_intrinsic, placed
 from graphopt.lowering.loops import (
     Block,
     Buffer,
     Check,
     For,
+    If,
+    Invoke,
     Nest,
     Seq,
     Stmt,
+    mutate,
     rename_buffers,
     seq,
     statements,
@@ -33,13 +39,10 @@ from graphopt.lowering.loops import (
 def opened(nest: Nest) -> Nest:
     """The nest with the statements of its procedures one after another, each of which may be a kernel: what several of
     them use lies in memory."""
-    parts = _parts(nest.body)
+    parts = [p for part in _parts(mutate(nest.body, _written_out)) for p in _checked_first(part)]
     apart = [{u.buffer for u in uses(part)} for part in parts]
-    moved = {
-        b: replace(b, scope="global")
-        for b in nest.allocs
-        if b.scope != "global" and sum(b in used for used in apart) > 1
-    }
+    common = {b for b in nest.allocs if b.scope != "global" and sum(b in used for used in apart) > 1}
+    moved = {b: replace(b, scope="global") for b in common}
     body = rename_buffers(seq(*parts), moved)
     return replace(nest, body=body, allocs=tuple(moved.get(b, b) for b in nest.allocs))
 
@@ -50,6 +53,41 @@ def _parts(stmt: Stmt) -> list[Stmt]:
     return [p for s in stmt.stmts for p in _parts(s)] if isinstance(stmt, Seq) else [stmt]
 
 
+def _written_out(stmt: Stmt) -> Stmt | None:
+    """What is invoked, as loops, of which each iteration may be a thread's."""
+    if not isinstance(stmt, Invoke):
+        return None
+    description = find_intrinsic(stmt.intrinsic).description
+    return None if description.allocs else placed(description, stmt)
+
+
+def _checked_first(stmt: Stmt) -> list[Stmt]:
+    """A statement as two, where its loops begin with checks of what they do not change: first all is checked."""
+    loops, body = _nested(stmt)
+    if not loops or not isinstance(body, Seq):
+        return [stmt]
+    checks = list(takewhile(lambda s: isinstance(s, Check), body.stmts))
+    written = {u.buffer for u in uses(body) if u.is_write}
+    if not checks or any(u.buffer in written for check in checks for u in uses(check)):
+        return [stmt]
+    return [_wrapped(loops, seq(*checks)), _wrapped(loops, inside_buffers(seq(*body.stmts[len(checks) :])))]
+
+
+def _nested(stmt: Stmt) -> tuple[list[For], Stmt]:
+    """The loops that stand directly in one another, and what is in the innermost."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
+def _wrapped(loops: Sequence[For], body: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
 def is_bound(stmt: Stmt) -> bool:
     """Whether some loop in a statement is a block's or a thread's already."""
     return any(isinstance(s, For) and s.thread is not None for s in statements(stmt))
@@ -57,6 +95,8 @@ def is_bound(stmt: Stmt) -> bool:
 
 def shared_out(owner: DeviceScheduling, stmt: Stmt, scratch: Sequence[Buffer]) -> Stmt:
     """The statement of a procedure as a kernel; ``scratch`` are the buffers that no other statement uses."""
+    if isinstance(stmt, If) and stmt.otherwise is None and not loads_in(stmt.condition):
+        return replace(stmt, then=shared_out(owner, stmt.then, scratch))
     found = _found(stmt, [b for b in scratch if b.scope == "local"])
     count = known_size([f.extent for f in found.free]) if found.free else 1
     few = (count if count is not None else at_least([f.extent for f in found.free])) < owner.card.threads
@@ -83,24 +123,14 @@ class _Found:
 
 
 def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
-    loops: list[For] = []
-    body = stmt
-    while isinstance(body, For) and body.kind in ("serial", "parallel"):
-        loops.append(body)
-        body = body.body
-    own = set(scratch) if any(f.kind == "parallel" for f in loops) else own_buffers(body, scratch)
-    bound = {f.var for f in loops}
+    loops, body = _nested(stmt)
+    own, bound = own_buffers(body, scratch), {f.var for f in loops}
     free: list[For] = []
     for k, f in enumerate(loops):
         is_told = f.kind == "parallel" and len(free) == k  # not that it may change places with others
         if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, own)):
             free.append(f)
-    moving = {f.var for f in free}
-    rest = body
-    for f in reversed(loops):
-        if f.var not in moving:
-            rest = replace(f, body=rest)
-    return _Found(tuple(free), rest, tuple(scratch))
+    return _Found(tuple(free), _wrapped([f for f in loops if f not in free], body), tuple(scratch))
 
 
 class _Inside:
@@ -130,24 +160,27 @@ class _Inside:
         match stmt:
             case Seq():
                 return seq(*(self.shared_out(s) for s in stmt.stmts))
-            case For() if stmt.kind == "parallel" or is_independent(stmt, stmt, ()):
-                self.is_shared_out = True
-                return self.by_threads(stmt)
-            case For(kind="serial") if not loads_in(stmt.extent):
-                return replace(stmt, body=self.shared_out(stmt.body))
+            case For():
+                found = _found(stmt, ())
+                if found.free:
+                    self.is_shared_out = True
+                    return self.by_threads(found)
+                if not loads_in(stmt.extent):
+                    return replace(stmt, body=self.shared_out(stmt.body))
         return stmt
 
-    def by_threads(self, loop: For) -> Stmt:
-        """A loop whose iterations are the threads' in turn."""
+    def by_threads(self, found: _Found) -> Stmt:
+        """Loops whose iterations are the threads' in turn."""
         threads, step = self.owner.card.threads, self.owner.var("k")
+        total = total_size([f.extent for f in found.free])
 
         def own(thread: Expr) -> Stmt:
-            rounds = (loop.extent - thread + (threads - 1)) // threads
-            return For(step, rounds, substitute_in(loop.body, {loop.var: step * threads + thread}))
+            rounds = (total - thread + (threads - 1)) // threads
+            return For(step, rounds, found.at(step * threads + thread, found.rest))
 
         return self.owner.by_threads(threads, own)
 
 
 def _is_open(stmt: Stmt) -> bool:
-    """Whether threads can do a statement together: none of them ends before the others."""
-    return not any(isinstance(s, Check) for s in statements(stmt))
+    """Whether threads can do a statement together: none of them ends before the others, and all is written out."""
+    return not any(isinstance(s, Check | Invoke) for s in statements(stmt))
