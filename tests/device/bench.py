@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from graphopt.errors import DeviceError, MissingDependencyError
 from tests.device.kernels import kernels, launches
 from tests.device.ladder import ladder
 from tests.device.machine import Gpu, Machine, Simulated
@@ -54,13 +55,17 @@ def measured(found: Iterable[Section], end: float) -> Iterator[Line]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; the exit code is 1 where a section failed."""
+    """Print the table; the exit code is 1 where a section failed, another one where there is no GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", type=Path, help="ONNX files")
     parser.add_argument("--seconds", type=float, default=360.0, help="how long all may take")
     parser.add_argument("--simulated", action="store_true", help="without a GPU, on a few numbers")
     options = parser.parse_args(arguments)
-    machine: Machine = Simulated() if options.simulated else Gpu()
+    try:
+        machine: Machine = Simulated() if options.simulated else Gpu()
+    except (DeviceError, MissingDependencyError) as error:
+        print(f"nothing is measured: {error}")
+        return error.exit_code
     end = time.monotonic() + options.seconds
     ready = warmed(machine, options.models, options.seconds / 3)
     lines = list(measured(sections(machine, options.models, ready), end))
