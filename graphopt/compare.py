@@ -139,10 +139,17 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     for sample, got in zip(samples, found, strict=True):
         errors = list(map(_error, sample.outputs, got))
         if max(errors, default=0.0) > 1:
+            if not sample.is_finite and max(map(_error_where_finite, sample.outputs, got)) <= 1:
+                raise UnverifiedError(
+                    f"{a}'s outputs were not finite in {DISTRIBUTIONS} draws, and {b} has NaN or infinity elsewhere; "
+                    "give values with --input"
+                )
             _explain(request, engine, before, sample.feeds, sample.outputs, got)
         worst = max([worst, *(e for e in errors if e <= 1)])
     reason = ""
-    if not any(sample.moves for sample in samples):
+    if not all(sample.is_finite for sample in samples):
+        reason = "though its outputs are not finite on random inputs: --input can give better ones"
+    elif not any(sample.moves for sample in samples):
         reason = "though its outputs do not depend on random inputs: --input can give better ones"
     elif not all(_varies(output) for sample in samples for output in sample.outputs):
         reason = "though its outputs hardly vary on random inputs: --input can give better ones"
@@ -160,10 +167,11 @@ class _Sample:
     outputs: list[Any]
     sizes: dict[str, int]
     moves: bool
+    is_finite: bool = True
 
 
 def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]) -> Iterator[_Sample]:
-    """For each draw, inputs on which the original's outputs are finite, and those outputs.
+    """For each draw, inputs on which the original's outputs are finite, if there are any, and those outputs.
 
     One draw that is asked for is followed by one of other sizes, where there are any and it costs little.
     """
@@ -225,9 +233,9 @@ def _accepted(
 def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int) -> _Sample:
     """Inputs and outputs, if possible such that the outputs vary, and whether they move with the inputs.
 
-    Raises EngineError where the model refuses these sizes, UnverifiedError where its outputs are never finite.
+    Raises EngineError where the model refuses these sizes, UnverifiedError where nothing can be drawn.
     """
-    found = None
+    found = strange = None
     for kind in range(first, first + DISTRIBUTIONS):
         try:
             feeds = elements(chosen, kind)
@@ -247,11 +255,13 @@ def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int)
                 found = kind, feeds, outputs
             if is_varied:
                 break
+        else:
+            strange = strange or (feeds, outputs)
     if found is not None:
         kind, feeds, outputs = found
         return _Sample(feeds, outputs, chosen, _moves(feeds, outputs, elements(chosen, kind, 1), run))
-    hint = "give values with --input"
-    raise UnverifiedError(f"the original's outputs were not finite in {DISTRIBUTIONS} draws; {hint}")
+    assert strange is not None  # an engine that refuses the first draw has ended this
+    return _Sample(*strange, chosen, moves=True, is_finite=False)
 
 
 def _moves(feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner) -> bool:
@@ -326,6 +336,14 @@ def _error(want: Any, got: Any, coarsest: float = 0.0) -> float:
     if want is None or got is None or isinstance(want, dict):
         return 0.0 if want == got else inf
     return error(np.asarray(want), np.asarray(got), coarsest)
+
+
+def _error_where_finite(want: Any, got: Any) -> float:
+    """The same, of elements that are wanted to be finite."""
+    if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and is_inexact(want) and want.shape == got.shape:
+        finite = np.isfinite(want)
+        want, got = want[finite], got[finite]
+    return _error(want, got)
 
 
 def _coarsest(graph: Graph) -> list[float]:

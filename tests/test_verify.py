@@ -90,6 +90,20 @@ def test_an_original_that_is_never_finite_is_unverified(tmp_path: Path) -> None:
     assert (found.status, found.reason[:42]) == ("unverified", "the original's outputs were not finite in ")
 
 
+def test_results_of_nan_are_compared_where_they_are_nan_and_where_not(tmp_path: Path) -> None:
+    def model(name: str, *weights: float) -> Path:
+        nodes, held = [N("Mul", ["x", "w"], ["y"])], {"w": np.array(weights, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [50, 4])}, {"y": F}, held)
+
+    a = model("a.onnx", np.nan, 1, 2, np.inf)
+    found = verify(a, model("b.onnx", np.nan, 1, 2, np.inf), required=True)
+    assert (found.status, found.reason[:30]) == ("verified", "though its outputs are not fin")
+    assert verify(a, model("c.onnx", 3, 1, 2, np.inf)).status == "unverified"
+    for wrong in ((np.nan, 1, 3, np.inf), (3, 1, np.nan, np.inf)):
+        with pytest.raises(VerificationError, match="output 'y' of the result differs"):
+            verify(a, model("d.onnx", *wrong))
+
+
 def test_positive_inputs_are_found_where_they_are_needed(tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Log")
     assert verify(a, a).status == "verified"

@@ -214,6 +214,8 @@ def optimize(
         print(report.to_json(), end="")
     elif json is not None:
         files.write_text(json, report.to_json())
+    if quiet and report.verification.status == "unverified":
+        programs.show_warnings([f"{written} is unverified: {report.verification.reason}"])
     if not quiet:
         tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
     if stats and not quiet:

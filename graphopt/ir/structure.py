@@ -11,6 +11,8 @@ from collections import Counter
 from hashlib import blake2b
 from typing import TypeAlias
 
+import numpy as np
+
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Graph, Node, Value
@@ -26,6 +28,9 @@ from graphopt.ir.types import (
     symbol,
     symbols,
 )
+
+SHOWN = 8
+"""Constants of so many elements are shown in words."""
 
 Context: TypeAlias = "tuple[tuple[bytes, int] | None, ...]"
 """The hashes of the values that a body captures."""
@@ -274,11 +279,33 @@ def _attr_difference(a: _Side, b: _Side, m: Node, n: Node) -> str | None:
             if isinstance(p, Graph) and isinstance(q, Graph):
                 inner = _difference(p, q, a.hasher, context_m, context_n)
                 return f"in {name}: {inner or 'its inputs or outputs differ'}"
-            return f"{name} is {_show(p)}, and {_show(q)} in the other"
+            return f"{name} is {_show(p)}, and {_show(q)} in the other{_apart(p, q)}"
     return None
 
 
+def _apart(p: Attr, q: Attr) -> str:
+    """Where two constants of one type that are too large to be shown differ, and by how much."""
+    if not isinstance(p, Constant) or not isinstance(q, Constant) or p.size <= SHOWN:
+        return ""
+    if (p.dtype, p.shape) != (q.dtype, q.shape):
+        return ""
+    a, b = p.array, q.array
+    if p.dtype == "string":
+        differ, far = a != b, None
+    else:
+        wide = a.dtype if a.dtype.kind in "biuc" else np.dtype(np.float64)
+        a, b = a.astype(wide), b.astype(wide)
+        differ = (a != b) & ~((a != a) & (b != b))
+        far = np.abs(np.subtract(a, b, dtype=np.complex128 if wide.kind == "c" else np.float64))
+    if not differ.any():
+        return ", which differ in bits that compare as equal: signs of 0, or NaNs"
+    most = differ if far is None else np.where(differ, np.nan_to_num(far, nan=np.inf), -1.0)
+    at = np.unravel_index(int(np.argmax(most)), p.shape)
+    where = ", ".join(map(str, map(int, at)))
+    return f": {int(differ.sum())} of {p.size} elements differ, the most at [{where}]: {a[at]} and {b[at]}"
+
+
 def _show(value: Attr) -> str:
-    if isinstance(value, Constant) and value.size <= 8:
+    if isinstance(value, Constant) and value.size <= SHOWN:
         return f"{value!r} {value.array.tolist()}"
     return repr(value)

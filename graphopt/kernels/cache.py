@@ -18,7 +18,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
-from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.errors import MissingDependencyError, ReadError, UsageError
 from graphopt.kernels.cuda.machine import EXTRA
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu
@@ -117,7 +117,7 @@ def store(place: Path, code: bytes) -> None:
 
 
 def write(place: Path, content: bytes) -> None:
-    """Write a file as a whole; raises ``UsageError`` where it cannot be."""
+    """Write a file as a whole; raises ``ReadError`` where it cannot be."""
     try:
         handle, name = tempfile.mkstemp(dir=place.parent)
         try:
@@ -128,7 +128,9 @@ def write(place: Path, content: bytes) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+        raise ReadError(
+            f"{place} cannot be written: {error.strerror}; set {VARIABLE} to a folder where there is room"
+        ) from None
 
 
 def _root() -> Path:

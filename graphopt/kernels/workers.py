@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from queue import PriorityQueue
 
-from graphopt.errors import CompilationError
+from graphopt.errors import CompilationError, GraphoptError
 from graphopt.kernels import cache
 from graphopt.kernels.kernel import Kernel
 
@@ -43,7 +43,10 @@ def serve() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
     for line in sys.stdin:
         params, target, place = json.loads(line)
-        problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), target), Path(place))
+        try:
+            problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), target), Path(place))
+        except GraphoptError as error:  # what was made cannot be kept
+            problem = str(error)
         print(json.dumps(problem), file=answers, flush=True)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +41,11 @@ def test_ids_order_and_inner_names_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (mlp(weight=2.0), r"output 'y': Constant 'w': value is <float32\[4, 4\]>, and <float32\[4, 4\]> in the other"),
+        (
+            mlp(weight=2.0),
+            r"output 'y': Constant 'w': value is <float32\[4, 4\]>, and <float32\[4, 4\]> in the other: "
+            r"16 of 16 elements differ, the most at \[0, 0\]: 1.0 and 2.0",
+        ),
         (mlp(axis=0), "output 'y': Softmax: axis is 1, and 0 in the other"),
         (mlp(act="Abs"), "output 'y': Relu 'b', and Abs 'b' in the other"),
     ],
@@ -48,10 +53,31 @@ def test_ids_order_and_inner_names_do_not_matter() -> None:
 def test_the_first_difference_is_said_in_words(other: Graph, words: str) -> None:
     found = same(mlp(), other)
     assert found is not None
-    import re
-
     assert re.fullmatch(words, found), found
     assert structural_hash(mlp()) != structural_hash(other)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "was", "becomes", "words"),
+    [
+        ("float32", 2.5, -1.5, r": 1 of 12 elements differ, the most at \[2, 1\]: 2.5 and -1.5$"),
+        ("float16", 2.5, np.nan, r": 1 of 12 elements differ, the most at \[2, 1\]: 2.5 and nan$"),
+        ("int64", 7, 2**62, rf": 1 of 12 elements differ, the most at \[2, 1\]: 7 and {2**62}$"),
+        ("bool", True, False, r": 1 of 12 elements differ, the most at \[2, 1\]: True and False$"),
+        ("float64", 0.0, -0.0, "in the other, which differ in bits that compare as equal"),
+    ],
+)
+def test_constants_that_differ_say_where(dtype: str, was: float, becomes: float, words: str) -> None:
+    graphs = []
+    for element in (was, becomes):
+        array = np.ones((4, 3), dtype)
+        array[2, 1] = element
+        graph = Graph()
+        graph.add_output("y", graph.add_constant(Constant.of(array), "w"))
+        graphs.append(graph)
+    found = same(*graphs)
+    assert found is not None
+    assert re.search(words, found), found
 
 
 def test_what_the_caller_sees_matters() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
+from graphopt.errors import ReadError
 from graphopt.kernels import cache
 
 
@@ -58,3 +60,15 @@ def test_kernels_are_counted_once_in_a_while(folder: Path, monkeypatch: pytest.M
     assert [p.name for p in folder.iterdir()] == ["k3.o"]
     assert not first.exists()
     assert not second.exists()
+
+
+def test_a_full_disk_is_told_with_what_to_do(folder: Path) -> None:
+    put(folder, "a.o", 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(ReadError, match=r"a\.o cannot be written: File too large; set GRAPHOPT_CACHE to a folder"):
+            cache.store(folder / "a.o", bytes(1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(file.name, file.stat().st_size) for file in folder.iterdir()] == [("a.o", 10)]

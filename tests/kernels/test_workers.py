@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from graphopt.errors import ReadError
+from graphopt.kernels import workers
 from graphopt.kernels.kernel import Kernel
 from graphopt.kernels.workers import Task, Workers
 
@@ -64,3 +68,20 @@ def test_nothing_that_waits_is_compiled_once_all_are_ended(tmp_path: Path) -> No
     workers.kill()
     assert len(answers) <= 1
     assert not list(tmp_path.glob("*.o"))
+
+
+def test_what_cannot_be_kept_is_said_and_the_worker_lives_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(place: Path, code: bytes) -> None:
+        raise ReadError("no room")
+
+    monkeypatch.setattr(workers.cache, "store", full)
+    monkeypatch.setattr(workers, "_code", lambda kernel, place: b"code")
+    (tmp_path / "k.py").write_text(NOTHING)
+    line = json.dumps([["float32"], "", str(tmp_path / "k.py")])
+    monkeypatch.setattr(sys, "stdin", StringIO(f"{line}\n{line}\n"))
+    answers = sys.stdout
+    workers.serve()
+    sys.stdout = answers
+    assert capsys.readouterr().out.splitlines() == ['"no room"'] * 2
