@@ -18,6 +18,8 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.lowering.chains import chains
+from graphopt.lowering.cuda.card import CARD
+from graphopt.lowering.cuda.dispatch import compared
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.library import called_product, ways
 from graphopt.lowering.link import needed
@@ -210,14 +212,22 @@ def _of_nests(graph: Graph, model: CostModel) -> Iterator[Choice]:
 def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target) -> Iterator[Choice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
     written = write(graph, facts, found)
+    if target.device != "cpu":
+        yield from _told(graph, found, compared(written.nest, CARD, target.prices.products))
+        return
     reads = zip(written.nest.buffers, written.inputs, strict=False)
     laid = laid_out(written.nest, [b for b, v in reads if graph.constant_of(v) is not None])
     nest = written.nest if laid is None else laid.nest
     parts = chains(nest)
     product = None if parts is None else called_product(parts, nest)
     if product is not None:
+        yield from _told(graph, found, ways(product, target.prices.products))
+
+
+def _told(graph: Graph, found: Group, seconds: Mapping[str, float]) -> Iterator[Choice]:
+    """The choice of who computes the product that a group is, where several could."""
+    if seconds:
         what = "+".join(m.node.op for m in found.members)
-        seconds = ways(product, target.prices.products)
         first, *others = sorted((Alternative(what, *way) for way in seconds.items()), key=lambda w: w.seconds)
         yield Choice("product", name_of(graph, found.sink.node, 0), first, tuple(others))
 

@@ -99,7 +99,7 @@ def _options(settings: Settings) -> Options:
     if settings.pipeline is not None:
         return settings.pipeline.options
     prices = priced(settings.target, settings.costs).target.prices.products
-    return platform_of(settings.target.device).options(prices, settings.dispatch)
+    return platform_of(settings.target.device).options(prices, settings)
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:

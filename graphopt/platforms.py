@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from graphopt.compilation import Dispatch
+from graphopt.compilation import Settings
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
+from graphopt.kernels.cuda.cublas_lt import is_installed
 from graphopt.kernels.cuda.machine import architecture as architecture_of
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD, SIMULATED
@@ -44,7 +44,7 @@ class Compiler(Protocol):
 class Platform(Protocol):
     """What programs run on."""
 
-    def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
+    def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """How graphs are lowered for it, where products take so long."""
 
     def compiling(self, jobs: int | None) -> AbstractContextManager[Compiler]:
@@ -57,7 +57,7 @@ class Platform(Protocol):
 class Host:
     """This machine's processor."""
 
-    def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
+    def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops of vectors, shared out to threads."""
         return replace(BY_RULE, schedule=partial(scheduled, prices=prices))
 
@@ -88,9 +88,10 @@ class _WithDriver:
 class Gpu:
     """This machine's GPU."""
 
-    def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
+    def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of cuBLAS."""
-        return on(replace(CARD, has_epilogues=has_epilogues()), prices, dispatch)
+        card = replace(CARD, has_epilogues=is_installed(), has_tf32=settings.policy == "approx")
+        return on(card, prices, settings.dispatch)
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
@@ -119,9 +120,9 @@ class _For:
 class Simulation:
     """A GPU that Python simulates."""
 
-    def options(self, prices: Mapping[str, ProductPrices], dispatch: Dispatch) -> Options:
+    def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over small blocks of threads, which hand each other nothing but by shared memory."""
-        return on(SIMULATED, prices, dispatch)
+        return on(SIMULATED, prices, settings.dispatch)
 
     def compiling(self, jobs: int | None) -> AbstractContextManager[Compiler]:
         """Kernels as they are."""
@@ -149,11 +150,6 @@ def gpu() -> CudaDevice:
     from graphopt.kernels.cuda.cupy_device import CudaDevice
 
     return CudaDevice()
-
-
-def has_epilogues() -> bool:
-    """Whether the package is installed by which cuBLAS adds a bias to a product itself."""
-    return find_spec("nvmath") is not None
 
 
 def platform_of(device: Literal["cpu", "cuda", "simulated"]) -> Platform:

@@ -10,6 +10,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
+from graphopt.target import CUDA
 
 
 @pytest.fixture
@@ -64,3 +65,10 @@ def test_weights_in_bfloat16_are_told_beside_those_in_float32() -> None:
     assert plain.what == "MatMul"
     assert plain.seconds > chosen.chosen.seconds > 0
     assert not [c for c in choices(graph) if "Bfloat" in c.chosen.what]
+
+
+def test_who_computes_products_on_a_gpu_is_told() -> None:
+    graph = parse("x: float32[2048, 2048]\nw: float32[2048, 2048]\ny = MatMul(x, w)\nreturn y")
+    (told,) = (c for c in choices(graph, CUDA) if c.kind == "product")
+    assert told.chosen.how == "gemm"
+    assert [way.how for way in told.others] == ["product"]

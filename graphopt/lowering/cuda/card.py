@@ -26,6 +26,8 @@ class Card:
     blocks: int = 1024
     has_epilogues: bool = False
     """Whether the library adds a bias to a product, and clips it, itself (cuBLASLt)."""
+    has_tf32: bool = False
+    """Whether the library may round operands of float32 to TF32, which has the 10 bits of a half float."""
 
 
 CARD: Final = Card()

@@ -7,13 +7,14 @@ from typing import Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.lowering.chain_facts import is_follower
-from graphopt.lowering.chains import Chain
-from graphopt.lowering.cuda.multiplication import GEMM, Gemm, gemm_of
+from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.cuda.card import Card
+from graphopt.lowering.cuda.multiplication import GEMM, TF32, Gemm, gemm_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
 from graphopt.lowering.library import OPEN
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Buffer, For, Stmt, Store, is_accumulation, seq
+from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, is_accumulation, seq
 from graphopt.target import ProductPrices
 
 Way: TypeAlias = Literal["auto", "library", "own"]
@@ -35,6 +36,21 @@ def seconds(gemm: Gemm, prices: ProductPrices, is_whole: bool) -> float:
     width = BITS[gemm.a.buffer.dtype] / BITS["float32"]
     moved = batch * (m * k + k * n + m * n * (1 if is_whole else 3))
     return prices.call + width * max(prices.step * batch * m * n * k, prices.moved[1] * moved)
+
+
+def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dict[str, float]:
+    """Modelled seconds that the product takes with which a nest begins, by who computes it; nothing where it is none
+    that the library can compute."""
+    told: dict[str, float] = {}
+
+    def chosen(gemm: Gemm, is_whole: bool) -> bool:
+        told.update(gemm=seconds(gemm, prices["gemm"], is_whole), product=seconds(gemm, prices["product"], True))
+        return False
+
+    found = chains(nest)
+    if found:
+        multiplied(DeviceScheduling(nest, card), found, chosen)
+    return told
 
 
 def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) -> tuple[Stmt, int] | None:
@@ -85,4 +101,4 @@ def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) 
         end = Store(last.buffer, tuple(substitute(i, at) for i in last.indices), after)
     step = Store(sums, (), Apply("add", (sum_, added), sum_.dtype))
     around = wrapped(loops[1:], seq(Store(sums, (), init.value), wrapped(steps, step), end))
-    return For(loops[0].var, loops[0].extent, around, notes=(GEMM,))
+    return For(loops[0].var, loops[0].extent, around, notes=(GEMM, TF32) if owner.card.has_tf32 else (GEMM,))

@@ -53,6 +53,8 @@ WIDE = (8, 4, 2)
 """How many neighbouring elements may be read or written at once."""
 ACCESS = 16
 """Bytes that may be."""
+SHARED = 48 << 10
+"""Bytes that the threads of a block may share, whatever the card."""
 LEAST = 4
 """Bytes that may be copied while a thread goes on."""
 
@@ -158,6 +160,9 @@ class DeviceWriter(Writer):
         header = [f'"""{nest.name}"""', *self.header(), ""]
         source = "\n".join([*header, f"def kernel({', '.join(params)}):", *self.lines]) + "\n"
         kinds = tuple(b.dtype for b in buffers) + ("size",) * len(sizes) + ("int32",) * len(status)
+        taken = sum(_count(b) * _bytes(b.dtype) for b in common)
+        if taken > SHARED:
+            raise EmitError(f"{nest.name}: a block's threads share {taken} bytes, and {SHARED} is the most: use less")
         x, y, z = (self.grid.get(f"blockIdx.{axis}", Const(1)) for axis in AXES)
         return Launchable(
             Kernel(source, kinds),
@@ -166,7 +171,7 @@ class DeviceWriter(Writer):
             (x, y, z),
             self.dims,
             tuple(self.messages),
-            sum(_count(b) * _bytes(b.dtype) for b in common),
+            taken,
         )
 
     def number_in_warp(self) -> Var:

@@ -17,6 +17,8 @@ from graphopt.lowering.loops import Buffer, For, Note, Seq, Stmt, Store
 
 GEMM: Final[tuple[str, Note]] = ("library", "gemm")
 """The note of a loop that a library's product of matrices is to take the place of."""
+TF32: Final[tuple[str, Note]] = ("tf32", 1)
+"""The note beside it where operands may be rounded to TF32."""
 DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 ONE: Final = Polynomial({(): 1})
 NONE: Final = Polynomial({})
@@ -108,6 +110,7 @@ def library_call(stmt: Stmt) -> LibraryCall:
         "transpose_b": gemm.b.is_transposed,
         "has_bias": gemm.bias is not None,
         "epilogue": gemm.epilogue,
+        "tf32": gemm.a.buffer.dtype == "float32" and isinstance(stmt, For) and TF32 in stmt.notes,
     }
     told = tuple((name, value) for name, value in attributes.items() if value)
     return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)

@@ -155,3 +155,16 @@ def test_a_check_that_fails_says_which() -> None:
 def test_elements_are_what_the_nest_says(name: str) -> None:
     nest = FIXED[name]()
     check(nest, scheduled(nest, SIMULATED))
+
+
+def test_what_threads_share_has_room() -> None:
+    nest = program("""
+    s = alloc((16384,), "float32", scope="shared")
+    for b in bind("blockIdx.x", 8):
+        for i in bind("threadIdx.x", 16):
+            s[i] = x[b, i]
+        for j in bind("threadIdx.x", 16):
+            y[b, j] = s[j]
+""")
+    with pytest.raises(EmitError, match="65536 bytes, and 49152 is the most"):
+        emit(nest)
