@@ -113,6 +113,20 @@ class Elements:
             raise IndexError(f"writes element {at} of {self.name}, which has {self.size}")
         self.array[at] = value
 
+    def load(self, index: Any, count: int) -> tuple[Any, ...]:
+        """Neighbouring elements, read at once."""
+        at = self.start + index
+        self.check_aligned(index, count)
+        if not 0 <= at <= self.size - count:
+            raise IndexError(f"reads elements {at} to {at + count - 1} of {self.name}, which has {self.size}")
+        return tuple(self.array[at : at + count])
+
+    def store(self, index: Any, values: Sequence[Any]) -> None:
+        """Writes neighbouring elements at once."""
+        self.check_aligned(index, len(values))
+        for k, value in enumerate(values):
+            self[index + k] = value
+
     def offset(self, index: Any) -> Elements:
         """The pointer to an element."""
         return Elements(self.name, self.array, self.start + int(index))
@@ -142,7 +156,14 @@ class SharedElements(Elements):
             raise IndexError(f"reads element {at} of {self.name} that another thread wrote, with no barrier between")
         if self.read.setdefault(at, me) != me:
             self.read[at] = -1
-        return super().__getitem__(index)
+        if not 0 <= at < self.size:
+            return super().__getitem__(index)
+        return self.array[at]
+
+    def load(self, index: Any, count: int) -> tuple[Any, ...]:
+        """Neighbouring elements, read at once."""
+        self.check_aligned(index, count)
+        return tuple([self[index + k] for k in range(count)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         at, me = self.start + index, self.block.number
@@ -253,8 +274,7 @@ class _Block:
     def _row(self, p: Elements, index: int) -> Array:
         """The 16 bytes that a thread says are a row of a matrix."""
         count = 16 // p.array.itemsize
-        p.check_aligned(index, count)
-        return np.array([p[index + k] for k in range(count)])
+        return np.array(p.load(index, count))
 
     def _groups(self) -> list[list[Copy]]:
         """The groups of copies that a thread has under way; the last is not committed."""
@@ -286,16 +306,15 @@ class _Block:
 
 def _loader(count: int) -> Callable[[Elements, int], tuple[Any, ...]]:
     def load(p: Elements, index: int) -> tuple[Any, ...]:
-        p.check_aligned(index, count)
-        return tuple(p[index + k] for k in range(count))
+        return p.load(index, count)
 
     return load
 
 
 def _storer(count: int) -> Callable[[Elements, int, tuple[Any, ...]], None]:
     def store(p: Elements, index: int, values: tuple[Any, ...]) -> None:
-        p.check_aligned(index, count)
-        for k, value in zip(range(count), values, strict=True):
-            p[index + k] = value
+        if len(values) != count:
+            raise ValueError(f"store{count} of {len(values)} values")
+        p.store(index, values)
 
     return store

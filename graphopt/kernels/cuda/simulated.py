@@ -81,21 +81,25 @@ def _sigmoid(x: Any) -> Any:
 
 def minimum(a: Any, b: Any) -> Any:
     """The smaller; NaN where either is."""
-    a, b = _same(a, b)
+    if type(a) is not type(b) or not isinstance(a, np.generic):
+        a, b = _same(a, b)
     return b if b != b or b < a else a
 
 
 def maximum(a: Any, b: Any) -> Any:
     """The larger; NaN where either is."""
-    a, b = _same(a, b)
+    if type(a) is not type(b) or not isinstance(a, np.generic):
+        a, b = _same(a, b)
     return b if b != b or b > a else a
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``; of floats rounded once, or as good as: a product of float32 is exact in float64."""
+    if type(a) is type(b) is type(c) is np.float32:
+        return np.float32(np.float64(a) * b + c)
     a, b, c = _same(a, b, c)
     if isinstance(a, np.float32):
-        return np.float32(np.float64(a) * b + c)
+        return fma(a, b, c)
     plain = a * b + c
     exact = Fraction(a) * Fraction(b) + Fraction(c) if isinstance(a, np.float64) and np.isfinite(plain) else 0
     return np.float64(float(exact)) if exact else plain  # the sign of a zero is that of the plain one
