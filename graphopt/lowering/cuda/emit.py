@@ -325,12 +325,23 @@ class DeviceWriter(Writer):
             self.line(f"{', '.join(names)} = {function}({self.name(group[0].buffer)}, {at})")
             for load, name in zip(group, names, strict=True):
                 self.spell.known[load, None] = self.spell.loaded(Text(name), load.dtype)
+        if sum(target.buffer.scope == "global" for target, _ in made) > 1:
+            self.read_ahead(read)
         loaded = {e.buffer for _, value in made for e in loads_in(value)}
         targets = [t for t, _ in made if t.buffer.scope != "local" and t.buffer not in loaded]
         groups = self.neighbours(dict.fromkeys(targets)) if len(set(targets)) == len(targets) else []
         self.groups = {target: tuple(group) for group in groups for target in group}
         super().stretch(stores)
         self.groups = {}
+
+    def read_ahead(self, loads_: Sequence[Load]) -> None:
+        """Reads from memory before anything is written there: a compiler does not know that these are apart, and would
+        wait for each before it writes."""
+        for load in dict.fromkeys(loads_):
+            if load.buffer.scope == "global" and (load, None) not in self.spell.known:
+                name, at = self.fresh("w"), self.index(self.spell.address(load))
+                self.line(f"{name} = {self.name(load.buffer)}[{at}]")
+                self.spell.known[load, None] = self.spell.loaded(Text(name), load.dtype)
 
     def store(self, target: Load, value: Expr, lanes: Lanes | None) -> None:
         """One store, or the last of several that are one."""

@@ -20,7 +20,7 @@ from graphopt.lowering.expressions import Const, Expr
 HELD: Final = 32
 """Elements of a row that one thread holds in registers. A row that is no longer than that it takes alone."""
 ENOUGH: Final = 4
-"""Accesses that a thread has to make before another one is worth its while."""
+"""Accesses that a thread has to make before another one is worth its while, and that it may as well make at once."""
 FEW: Final = 16
 """By how much a card has to be idle before blocks that pass on whole rows are kernels of their own."""
 MANY: Final = 64

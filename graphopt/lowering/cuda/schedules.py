@@ -18,6 +18,7 @@ from graphopt.lowering.cuda.independence import uses
 from graphopt.lowering.cuda.lookups import kept_inside
 from graphopt.lowering.cuda.procedures import is_bound, opened, shared_out
 from graphopt.lowering.cuda.products import product
+from graphopt.lowering.cuda.row_elements import by_rows
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over
@@ -27,7 +28,7 @@ from graphopt.lowering.loops import Nest, Seq, Stmt, seq
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
 
-RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over)
+RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over, by_rows)
 
 
 def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:

@@ -1,0 +1,57 @@
+"""Element by element, where rows are of a length that is not known: a thread finds out once in which row it is.
+
+An element's number would have to be divided by that length, by every thread for each element. So blocks of threads take
+pieces of some neighbouring rows each; a warp has one piece, and its threads every 32nd element of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, total_size
+from graphopt.lowering.chains import Chain
+from graphopt.lowering.cuda.card import WARP
+from graphopt.lowering.cuda.elements import decoded
+from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.expressions import Const, Expr, Var, minimum
+from graphopt.lowering.loops import For, If, Stmt
+
+EACH: Final = 8
+"""Elements of a piece that one thread takes."""
+
+
+def by_rows(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int] | None:
+    """The kernel of the first block, where it computes element by element along rows of a length that is not known;
+    None where it does not."""
+    chain = found[0]
+    groups = collapsed(chain, chain.axes)
+    if chain.block.init is not None or len(groups) < 2 or known_size([a.extent for a in groups[-1]]) is not None:
+        return None
+    extents = [total_size([a.extent for a in group]) for group in groups]
+    length, count, rows = extents[-1], total_size(extents[:-1]), owner.card.threads // WARP
+    pieces = (length + (WARP * EACH - 1)) // (WARP * EACH)
+
+    def block(number: Expr) -> Stmt:
+        first = number % pieces * (WARP * EACH)
+
+        def element(row: Expr, place: Expr) -> Stmt:
+            values: dict[Var, Expr] = {}
+            for group, at in zip(groups, [*decoded(row, extents[:-1]), place], strict=True):
+                values.update(taken_apart(at, group))
+            return chain.with_values([values[a.var] for a in chain.axes])
+
+        def piece(row: Expr, lane: Expr) -> Stmt:
+            start, whole, part = first + lane, owner.var("k"), owner.var("k")
+            left = minimum((length - start + (WARP - 1)) // WARP, EACH)
+            every = For(whole, Const(EACH), element(row, whole * WARP + start), "unrolled")
+            some = For(part, left, element(row, part * WARP + start))
+            return If(first + WARP * EACH <= length, every, some)
+
+        def warp(y: Expr) -> Stmt:
+            row = number // pieces * rows + y
+            return owner.by_threads(WARP, lambda x: owner.within(row, count, rows, lambda r: piece(r, x)))
+
+        return owner.by_threads(rows, warp, "y")
+
+    return owner.over_blocks((count + (rows - 1)) // rows * pieces, block), 1
