@@ -14,6 +14,7 @@ import numpy as np
 
 from graphopt import ceilings
 from graphopt.compile import compile
+from graphopt.derivation import Preparation
 from graphopt.engines import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 from graphopt.errors import (
     ExecutionError,
@@ -67,6 +68,7 @@ def bench(
     seconds: float = 5.0,
     inputs: Mapping[str, Given] | None = None,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     listener: Listener | None = None,
 ) -> list[Timing]:
     """How long a run of the model takes here, and in each of the other engines.
@@ -84,7 +86,7 @@ def bench(
     outputs: dict[str, list[Any]] = {}
     start = time.perf_counter()
     compiled = compile(model, threads=threads, listener=listener)
-    feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}), compiled)
+    feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
     runs[OURS] = lambda: list(compiled(feeds).values())
     outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
     for name in against:
@@ -117,13 +119,19 @@ def profile(model: str | Path, feeds: Mapping[str, Any], *, threads: int = 1, ru
     return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
 
 
-def random_feeds(graph: Graph, inputs: Mapping[str, Given], dims: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Elements for every input: those that are given, else (or for ``"random"``) random ones, at several sizes of open
-    dimensions, the most promising first.
+def random_feeds(
+    graph: Graph,
+    inputs: Mapping[str, Given],
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Elements for every input: those that are given, else (or for ``"random"``) random ones, of the ``shapes`` that
+    are given and at several sizes of open dimensions, the most promising first.
 
     Raises UsageError for an input or dimension that the graph does not have, and where nothing can be drawn.
     """
     check_inputs(graph, inputs)
+    graph = Preparation(shapes=shapes or {}).fixed(graph)
     types = (graph.types.get(v) for v in graph.inputs)
     open_sizes = {n for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple) for n in _named(t.shape)}
     for name in dims:

@@ -162,6 +162,20 @@ def test_more_elements_than_there_are_are_refused_with_both_numbers() -> None:
             made(floats(2, 5), np.array([k]))
 
 
+def test_what_onnx_leaves_open_is_as_documented() -> None:
+    text = "x: int64[n] d: int64[n] q = Div(x, d) r = Mod(x, d) return q, r"
+    found = compiled(text)(np.array([5, -5, 0, 7]), np.array([0, 0, 0, 2]))
+    assert (found["q"].tolist(), found["r"].tolist()) == ([0, 0, 0, 3], [0, 0, 0, 1])
+    wanted = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": -np.inf, "ReduceMin": np.inf, "ReduceMean": np.nan}
+    steps = " ".join(f"{op} = {op}(x, int64[1]{{1}}, keepdims=0)" for op in wanted)
+    found = compiled(f"x: float32[n, k] {steps} return {', '.join(wanted)}")(floats(2, 0))
+    assert all(np.array_equal(found[op], np.full(2, value), equal_nan=True) for op, value in wanted.items())
+    least = compiled("x: int32[n, k] y = ReduceMax(x, int64[1]{1}, keepdims=0) return y")(np.ones((2, 0), np.int32))
+    assert least["y"].tolist() == [np.iinfo(np.int32).min] * 2
+    copied = compiled("x: float32[a, b] y = Relu(Reshape(x, int64[2]{0, -1})) return y")
+    assert [copied(floats(*shape))["y"].shape for shape in ((3, 4), (3, 0))] == [(3, 4), (3, 0)]
+
+
 def test_symbols_that_two_inputs_share_agree() -> None:
     made = compiled("x: float32[n] y: float32[n] z = Sub(x, y) return z")
     with pytest.raises(InputError, match="'y' has size 3"):

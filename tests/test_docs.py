@@ -35,6 +35,14 @@ def test_tensor_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         assert line in printed
 
 
+def test_the_builder_of_the_readme() -> None:
+    known: dict[str, Any] = {"__name__": "readme"}
+    path = DOCS.parent / "README.md"
+    (block,) = (b[1] for b in BLOCK.finditer(path.read_text(encoding="utf-8")) if "GraphBuilder" in b[1])
+    exec(compile(block, str(path), "exec"), known)
+    assert np.array_equal(known["y"], np.full((2, 10), 65, np.float32))
+
+
 def test_the_fuser_of_the_tutorial_is_short() -> None:
     text = (DOCS / "tensor-programs.md").read_text(encoding="utf-8")
     (block,) = (b[1] for b in BLOCK.finditer(text) if b[1].startswith("class FuseDense"))

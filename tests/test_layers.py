@@ -86,7 +86,7 @@ PARTS = {
         "target",
     },
     "backend": {"compile", "ir"},
-    "bench": {"ceilings", "compile", "engines", "inputs", "ir", "progress", "runtime", "tolerance"},
+    "bench": {"ceilings", "compile", "derivation", "engines", "inputs", "ir", "progress", "runtime", "tolerance"},
     "program_profiler": {"compile", "engines"},
     "ceilings": {"kernels", "lowering", "runtime"},
     "roofline": {"ceilings", "runtime"},

@@ -58,6 +58,7 @@ def run_model(
     threads: Threads = 1,
     strict: Strict = False,
     policy: Policy = "reals",
+    shape: Shapes = None,
     dim: Dims = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
     trace: Annotated[
@@ -76,10 +77,11 @@ def run_model(
     given = values.inputs(input or ())
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
-    sizes, feeds = values.dims(dim or ()), {name: read_array(path) for name, path in read.items()}
+    feeds = {name: read_array(path) for name, path in read.items()}
+    sizes, shapes = values.dims(dim or ()), values.shapes(shape or ())
     candidates = None
-    if not feeds or len(feeds) < len(given) or sizes:  # else the model is not read where its program is kept
-        candidates = candidates_of(model, {**given, **feeds}, sizes)
+    if not feeds or len(feeds) < len(given) or sizes or shapes:  # else the model is not read where its program is kept
+        candidates = candidates_of(model, {**given, **feeds}, sizes, shapes)
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(
             model,
@@ -92,7 +94,7 @@ def run_model(
             listener=listener,
         )
         if candidates is None and set(feeds) != set(compiled.input_names):
-            candidates = candidates_of(model, feeds, sizes)
+            candidates = candidates_of(model, feeds, sizes, shapes)
         if candidates is not None:
             from graphopt.bench import accepted_feeds
 
@@ -119,6 +121,7 @@ def bench_model(
     threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
     input: Inputs = None,
+    shape: Shapes = None,
     dim: Dims = None,
     roofline: Annotated[
         Path | None,
@@ -144,13 +147,15 @@ def bench_model(
                 threads=count,
                 seconds=seconds,
                 inputs=values.inputs(input or ()),
+                shapes=values.shapes(shape or ()),
                 dims=values.dims(dim or ()),
                 listener=listener,
             )
             for count in counts
         }
         if roofline is not None:
-            draw_roofline(model, roofline, counts[0], values.inputs(input or ()), values.dims(dim or ()))
+            given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
+            draw_roofline(model, roofline, counts[0], *given)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in found.items():
         if len(found) > 1:
@@ -263,7 +268,9 @@ def settings_of(
     )
 
 
-def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def candidates_of(
+    model: Path, given: Mapping[str, Any], sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
     from graphopt.bench import check_inputs, random_feeds
     from graphopt.ir import onnx_io
@@ -276,7 +283,7 @@ def candidates_of(model: Path, given: Mapping[str, Any], sizes: Mapping[str, int
             raise UsageError(
                 f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random"
             )
-    return ({name: feeds[name] for name in given} for feeds in random_feeds(graph, given, sizes))
+    return ({name: feeds[name] for name in given} for feeds in random_feeds(graph, given, sizes, shapes))
 
 
 def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
@@ -291,7 +298,14 @@ def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
     return compiled
 
 
-def draw_roofline(model: Path, picture: Path, threads: int, given: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+def draw_roofline(
+    model: Path,
+    picture: Path,
+    threads: int,
+    given: Mapping[str, Any],
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+) -> None:
     """The roofline of a run on the inputs that ``bench`` takes."""
     from graphopt.bench import accepted_feeds, profile, random_feeds
     from graphopt.ceilings import measure
@@ -299,7 +313,7 @@ def draw_roofline(model: Path, picture: Path, threads: int, given: Mapping[str, 
     from graphopt.ir import onnx_io
     from graphopt.roofline import draw
 
-    candidates = random_feeds(onnx_io.load(model), given, dims)
+    candidates = random_feeds(onnx_io.load(model), given, dims, shapes)
     feeds = accepted_feeds(candidates, compile(model, threads=threads))
     draw(profile(model, feeds, threads=threads), measure(threads), picture, model.stem)
 

@@ -57,6 +57,11 @@ def test_run(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", model, "--input", "x=random", "--dim", "n=5", "--strict"]) == 0
     assert "float32[5, 3]" in capsys.readouterr().out
+    assert run(["run", model, "--input", "x=random", "--shape", "x=6,4"]) == 0
+    assert "float32[6, 3]" in capsys.readouterr().out
+    for command in (["run"], ["bench", "--seconds", "0"]):
+        assert run([*command, model, "--input", "x=random", "--shape", "x=6,5"]) == 2
+        assert "'x'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
