@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 
+from graphopt.kernels import cache
 from graphopt.kernels.compile import Listener, compile_kernels
-from graphopt.kernels.cuda.machine import Capability, architecture
+from graphopt.kernels.cuda.machine import Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import cpu
 
 ENTRY = "kernel"
 """What the one function of the PTX is called."""
@@ -32,3 +37,26 @@ def compile_ptx(
     """The PTX of each kernel; ``jobs`` and ``listener`` are those of ``compile_kernels``."""
     wanted = [replace(kernel, target=architecture(capability)) for kernel in kernels]
     return [code.decode() for code in compile_kernels(wanted, jobs=jobs, listener=listener)]
+
+
+def assemble(texts: Sequence[str], capability: Capability, *, jobs: int | None = None) -> list[MachineCode]:
+    """The machine code of each PTX, for one compute capability: what is not cached by ``jobs`` threads (None: one for
+    each core). Raises what ``machine_code`` raises."""
+
+    def assembled(text: str) -> MachineCode:
+        name = sha256("\0".join([cache.gpu_compiler(), architecture(capability), text]).encode()).hexdigest()[:40]
+        place = cache.folder() / f"{name}.cubin"
+        kept = cache.stored(place)
+        if kept is not None:
+            cache.use(place)
+            head, _, code = kept.partition(b"\n")
+            return MachineCode(code, *json.loads(head))
+        made = machine_code(text, capability)
+        head = json.dumps([made.registers, made.spilled, made.local, made.shared]).encode()
+        cache.store(place, head + b"\n" + made.code)
+        return made
+
+    different = list(dict.fromkeys(texts))
+    with ThreadPoolExecutor(max(1, cpu.cores() if jobs is None else jobs)) as threads:
+        made = dict(zip(different, threads.map(assembled, different), strict=True))
+    return [made[text] for text in texts]

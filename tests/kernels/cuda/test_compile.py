@@ -11,7 +11,8 @@ import pytest
 from graphopt.errors import CompilationError
 from graphopt.kernels import cache, workers
 from graphopt.kernels.compile import compile_kernels
-from graphopt.kernels.cuda.compile import compile_ptx, ptx
+from graphopt.kernels.cuda import compile as compiling
+from graphopt.kernels.cuda.compile import assemble, compile_ptx, ptx
 from graphopt.kernels.cuda.machine import machine_code
 from graphopt.kernels.kernel import Kernel
 
@@ -100,6 +101,16 @@ def test_machine_code_says_what_it_takes(own_cache: Path) -> None:
     assert (code.shared, code.spilled, code.local) == (128, 0, 0)
     assert 4 <= code.registers <= 32
     assert machine_code(ptx(KERNEL), (9, 0)) == code
+
+
+def test_machine_code_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = compile_ptx([KERNEL, Kernel(SOURCE.replace("2.0", "3.0"), KERNEL.params), KERNEL], jobs=0)
+    made = assemble(texts, (9, 0), jobs=2)
+    assert made == [machine_code(text, (9, 0)) for text in texts]
+    monkeypatch.setattr(compiling, "machine_code", None)
+    assert assemble(texts, (9, 0)) == made
+    with pytest.raises(TypeError):
+        assemble(texts, (8, 9))
 
 
 def test_memory_of_a_threads_own_is_reported(own_cache: Path) -> None:
