@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.ir.graph import Graph, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.types import TensorType, is_anonymous
 from graphopt.steps import count_ops
 
@@ -52,6 +53,29 @@ def inspect(path: str | Path) -> Inspection:
         count_ops(graph),
         _constants(graph),
     )
+
+
+def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
+    """What a node of a model became part of when it was rewritten: of the names that are left, those of the nearest
+    nodes that compute with what it makes.
+
+    Empty where the model has no node of that name, or of a value of that name.
+    """
+    waiting = [n for n in graph.nodes() if n.op not in (INPUT, CONSTANT) and name in _called(graph, n)]
+    seen = {node.id for node in waiting}
+    while waiting:
+        found = dict.fromkeys(called for node in waiting for called in _called(graph, node) if called in left)
+        if found:
+            return tuple(found)
+        users = {user for node in waiting for value in node.outputs for user, _ in graph.users(value)} - seen
+        seen |= users
+        waiting = [graph.node(user) for user in sorted(users)]
+    return ()
+
+
+def _called(graph: Graph, node: Node) -> list[str]:
+    """The names by which a node can be called."""
+    return [name for name in (node.origin.name, *(graph.names.get(v) for v in node.outputs)) if name]
 
 
 def _constants(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.cli import run
-from graphopt.inspection import inspect
+from graphopt.inspection import heirs, inspect
+from graphopt.ir.text import parse
 
 
 @pytest.fixture
@@ -68,3 +69,12 @@ def test_a_file_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "bad.onnx" in capsys.readouterr().err
     assert run(["inspect", str(tmp_path / "missing.onnx")]) == 3
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_a_node_became_part_of_is_the_nearest_that_is_left() -> None:
+    graph = parse("x: float32[n]\na = Relu(x)\nb = Neg(a)\nc = Exp(a)\nd = Add(b, c)\ny = Abs(d)\nreturn y")
+    assert heirs(graph, "a", {"a", "y"}) == ("a",)
+    assert heirs(graph, "a", {"c", "d"}) == ("c",)
+    assert heirs(graph, "a", {"b", "c", "y"}) == ("b", "c")
+    assert heirs(graph, "a", {"y"}) == ("y",)
+    assert heirs(graph, "a", {"x"}) == heirs(graph, "x", {"y"}) == heirs(graph, "nowhere", {"y"}) == ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -235,15 +236,28 @@ def show_model(
         show_parts(parts)
         return
     name = loops if loops is not None else source
-    found = [p for p in parts if name in p.nodes]
-    if not found:
-        near = get_close_matches(name or "", sorted({n for p in parts for n in p.nodes}), 3)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise UsageError(f"no kernel computes a node {name!r}: {hint}graphopt show {model} lists those that kernels do")
-    if loops is not None and loops in linked.nests:
-        print(f"# before it is scheduled\n{show(linked.nests[loops])}\n# as it runs")
+    names = _computed(model, name or "", {n for p in parts for n in p.nodes})
+    found = [p for p in parts if not names.isdisjoint(p.nodes)]
+    for nest in dict.fromkeys(linked.nests[n] for n in sorted(names) if n in linked.nests) if loops is not None else ():
+        print(f"# before it is scheduled\n{show(nest)}\n# as it runs")
     for part in found:
         print(show(part.nest) if source is None else part.source)
+
+
+def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
+    """The nodes that kernels compute which are meant by a name: that node, or what it became part of, which is said on
+    stderr. UsageError where there is none."""
+    from graphopt.inspection import heirs
+    from graphopt.ir import onnx_io
+
+    if name in there:
+        return {name}
+    if found := heirs(onnx_io.load(model), name, there):
+        print(f"graphopt: {name!r} became part of {', '.join(map(repr, found))}", file=sys.stderr)
+        return {*found}
+    near = get_close_matches(name, sorted(there), 3)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    raise UsageError(f"no kernel computes a node {name!r}: {hint}graphopt show {model} lists those that kernels do")
 
 
 def settings_of(

@@ -25,7 +25,7 @@ X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 def model(tmp_path: Path) -> str:
     """``y = Relu(x @ w + 1)``."""
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="the product"),
         helper.make_node("Add", ["a", "one"], ["b"]),
         helper.make_node("Relu", ["b"], ["y"], name="the relu"),
     ]
@@ -179,6 +179,11 @@ def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert before.partition("\n")[2] != after
     assert run(["show", model, "--source", "the relu"]) == 0
     assert "def kernel(" in capsys.readouterr().out
+    for gone in ("a", "the product"):  # rewritten, with what adds to it
+        assert run(["show", model, "--source", gone]) == 0
+        out, err = capsys.readouterr()
+        assert "def kernel(" in out
+        assert err == f"graphopt: {gone!r} became part of 'b'\n"
     assert run(["show", model, "--loops", "nowhere"]) == 2
     assert f"no kernel computes a node 'nowhere': graphopt show {model} lists" in capsys.readouterr().err
     assert run(["show", model, "--loops", "the relo"]) == 2
