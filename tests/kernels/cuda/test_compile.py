@@ -59,12 +59,12 @@ def test_ptx_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ptx(KERNEL, (8, 6))
 
 
-def test_several_processes_make_the_same(own_cache: Path) -> None:
-    kernels = [Kernel(SOURCE.replace("2.0", f"{n}.5"), KERNEL.params) for n in range(3)] + [KERNEL, KERNEL]
+def test_another_process_makes_the_same(own_cache: Path) -> None:
+    kernels = [Kernel(SOURCE.replace("2.0", "2.5"), KERNEL.params), KERNEL, KERNEL]
     done = []
-    made = compile_ptx(kernels, jobs=2, listener=lambda count, of: done.append((count, of)))
-    assert done[-1] == (4, 4)
-    assert made[3] == made[4]
+    made = compile_ptx(kernels, jobs=1, listener=lambda count, of: done.append((count, of)))
+    assert done[-1] == (2, 2)
+    assert made[1] == made[2] != made[0]
     for other in own_cache.glob("kernels/*.o"):
         other.unlink()
     assert [ptx(k) for k in kernels] == made

@@ -129,7 +129,8 @@ def test_products_and_sums_are_rounded_once() -> None:
         exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
         assert got.dtype == dtype
         assert ulps(got, np.array([float(e) for e in exact]).astype(wide)).max() <= 0.501
-    assert FUNCTIONS["fma"](np.int8(100), np.int8(2), np.int8(5)) == np.int8(-51)
+    with np.errstate(over="ignore"):
+        assert FUNCTIONS["fma"](np.int8(100), np.int8(2), np.int8(5)) == np.int8(-51)
 
 
 TWO: dict[str, Callable[..., Any]] = {"atan2": np.arctan2, "pow": np.power}
