@@ -148,8 +148,8 @@ def _outcome(job: Job, run: Callable[[Job], Report]) -> Outcome:
         return _of(job.name, run(job))
     except GraphoptError as error:
         failed = Outcome(job.name, error.exit_code, str(error))
-    except MemoryError:
-        failed = Outcome(job.name, LimitError.exit_code, "out of memory")
+    except MemoryError as error:
+        failed = Outcome(job.name, LimitError.exit_code, f"out of memory: {error}".rstrip(": "))
     except KeyboardInterrupt:
         failed = Outcome(job.name, 130, "interrupted")
     except OSError as error:

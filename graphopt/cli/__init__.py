@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except OSError:  # which run has told of; without this, the interpreter would do so once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    gc.freeze()  # else the interpreter looks through all graphs once more when it ends, which can take seconds
     sys.exit(code)
 
 

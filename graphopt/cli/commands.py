@@ -83,7 +83,7 @@ def optimize(
         str,
         typer.Option(
             metavar="N|off|require",
-            help="Compare original and result on N random inputs; require: not being able to is an error.",
+            help="Compare on N random inputs, for 2 minutes at most; require: not being able to is an error.",
         ),
     ] = "1",
     input: Annotated[

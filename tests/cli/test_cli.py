@@ -276,6 +276,12 @@ def test_help_imports_nothing_heavy() -> None:
 _LISTED = [sys.executable, "-c", "from graphopt.cli import main; main(['rules', 'show', 'max-zero'])"]
 
 
+def test_the_end_does_not_look_through_what_a_command_made() -> None:
+    program = f"import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0)); {_LISTED[-1]}"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 def test_output_that_cannot_be_written_is_told() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(_LISTED, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
