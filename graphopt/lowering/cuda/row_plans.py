@@ -65,10 +65,16 @@ def _teams(owner: DeviceScheduling, rows: Rows, length: int | None, units: int |
         while lanes < card.threads and (lanes * 2 < card.threads if units is None else units > ENOUGH * lanes):
             lanes *= 2
     along = along and lanes > 1
-    together, known = card.threads // lanes if along or count * lanes >= all_busy else WARP, known_size(rows.extents)
-    while known is not None and together // 2 >= max(known, 1):
-        together //= 2
-    return Teams(owner, together, lanes, along)
+    most = card.threads // lanes if along or count * lanes >= all_busy else WARP
+    return Teams(owner, _together(most, known_size(rows.extents), 1 if along else WARP, card.blocks), lanes, along)
+
+
+def _together(most: int, count: int | None, least: int, blocks: int) -> int:
+    """How many rows a block has at most: few where there are few, so that more blocks are busy, but no fewer than are
+    to be read together."""
+    while count is not None and most > 1 and (count <= most // 2 or (most > least and count < most * blocks)):
+        most //= 2
+    return most
 
 
 def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
