@@ -337,11 +337,14 @@ class DeviceWriter(Writer):
     def read_ahead(self, loads_: Sequence[Load]) -> None:
         """Reads from memory before anything is written there: a compiler does not know that these are apart, and would
         wait for each before it writes."""
+        names: dict[str, str] = {}
         for load in dict.fromkeys(loads_):
             if load.buffer.scope == "global" and (load, None) not in self.spell.known:
-                name, at = self.fresh("w"), self.index(self.spell.address(load))
-                self.line(f"{name} = {self.name(load.buffer)}[{at}]")
-                self.spell.known[load, None] = self.spell.loaded(Text(name), load.dtype)
+                element = f"{self.name(load.buffer)}[{self.index(self.spell.address(load))}]"
+                if element not in names:
+                    names[element] = self.fresh("w")
+                    self.line(f"{names[element]} = {element}")
+                self.spell.known[load, None] = self.spell.loaded(Text(names[element]), load.dtype)
 
     def store(self, target: Load, value: Expr, lanes: Lanes | None) -> None:
         """One store, or the last of several that are one."""

@@ -10,8 +10,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.lowering.chain_axes import with_axis_split
+from graphopt.lowering.chain_facts import known_size
 from graphopt.lowering.chains import Chain
-from graphopt.lowering.expressions import Const, Expr, Var
+from graphopt.lowering.expressions import Apply, Const, Expr, Var
 from graphopt.lowering.loops import Axis, Buffer, Check, Invoke, is_accumulation, statements
 
 
@@ -45,6 +47,7 @@ class Rows:
 
 def rows_of(found: Sequence[Chain]) -> Rows | None:
     """The blocks as one set of rows; None where they are none."""
+    found = [_with_groups(c, _passed(found)) for c in found]
     if not any(c.block.init is not None for c in found) or not all(map(is_plain, found)):
         return None
     places = [_wide(found[0].spatial)] if len(found) == 1 else _shared(found)
@@ -55,8 +58,29 @@ def rows_of(found: Sequence[Chain]) -> Rows | None:
     if len(lengths) != 1 or any(m.reduces and not set(m.elements) <= set(m.chain.reduced) for m in members):
         return None
     rows = Rows(tuple(a.extent for a in members[0].rows), lengths.pop(), tuple(members))
-    made = {s.buffer for c in found for s in c.stores}
-    return rows if len(found) == 1 or all(_keeps_to_rows(m, made) for m in members) else None
+    passed = _passed(found)
+    return rows if all(_keeps_to_rows(m, passed) for m in members) else None
+
+
+def _passed(found: Sequence[Chain]) -> set[Buffer]:
+    """What some of the blocks write and others read."""
+    written = {s.buffer: c for c in found for s in c.stores}
+    return {a.buffer for c in found for a in c.accesses if written.get(a.buffer, c) is not c}
+
+
+def _with_groups(chain: Chain, passed: Container[Buffer]) -> Chain:
+    """An element-wise block with an axis for groups of neighbours, where it reads a result of each group."""
+    if chain.block.init is not None:
+        return chain
+    for index in (i for a in chain.accesses if a.buffer in passed for i in a.indices):
+        match index:
+            case Apply(fn="floordiv", args=(Var() as var, Const(value=width))):
+                axis = next((a for a in chain.spatial if a.var == var), None)
+                count = known_size([axis.extent]) if axis is not None else None
+                if axis is not None and count is not None and count % width == 0:
+                    parts = (Const(count // int(width)), Const(width))
+                    return _with_groups(with_axis_split(chain, chain.spatial.index(axis), parts), passed)
+    return chain
 
 
 def is_plain(chain: Chain) -> bool:
@@ -76,7 +100,7 @@ Side: TypeAlias = tuple[int, Var] | tuple[Buffer, int]
 def _shared(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     """Of each block the spatial axes that all have in common, in the order of the first block: the same elements of all
     that passes between blocks lie along them."""
-    made = {s.buffer for c in found for s in c.stores}
+    passed = _passed(found)
     same: dict[Side, Side] = {}
     broken: list[Side] = []
 
@@ -88,7 +112,7 @@ def _shared(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     for number, chain in enumerate(found):
         own = {a.var for a in chain.spatial}
         for access in chain.accesses:
-            for k, index in enumerate(access.indices if access.buffer in made else ()):
+            for k, index in enumerate(access.indices if access.buffer in passed else ()):
                 if index in own:
                     one, other = root((number, index)), root((access.buffer, k))
                     if one != other:
@@ -105,11 +129,11 @@ def _shared(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     return [tuple(group[k] for group in groups) for k in range(len(found))]
 
 
-def _keeps_to_rows(member: Member, made: Container[Buffer]) -> bool:
-    """Whether a block reaches what blocks make only in its own row, and there only at its own element."""
+def _keeps_to_rows(member: Member, passed: Container[Buffer]) -> bool:
+    """Whether a block reaches what blocks pass on only in its own row, and there only at its own element."""
     ways, along = {a.var for a in member.rows}, [a.var for a in member.elements]
     for access in member.chain.accesses:
-        if access.buffer in made:
+        if access.buffer in passed:
             sides = zip(access.indices, access.buffer.shape, strict=True)
             here = [index for index, extent in sides if extent != Const(1)]
             rest = [index for index in here if index not in ways]

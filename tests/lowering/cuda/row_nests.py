@@ -100,6 +100,15 @@ def over_two_axes() -> Nest:
     return t.nest("over_two_axes", [x, scale], [y])
 
 
+def of_groups() -> Nest:
+    """Group normalization: what is read of a group stands at a quotient."""
+    x, scale = t.placeholder((2, 6, 20)), t.placeholder((6,), name="scale")
+    mean, variance = moments((2, 2, 3, 20), (2, 3), lambda n, g, c, i: x[n, g * 3 + c, i])
+    inverse = inverse_root(variance, 1e-5)
+    normal = lambda n, c, i: (x[n, c, i] - mean[n, c // 3]) * inverse[n, c // 3] * scale[c]  # noqa: E731
+    return t.nest("of_groups", [x, scale], [t.compute(x.shape, normal, name="y")])
+
+
 def of_channels() -> Nest:
     """Batch normalization in training: rows apart in memory."""
     x = t.placeholder((4, 3, 50))
@@ -180,7 +189,19 @@ ROWS: dict[str, Callable[[], Nest]] = {
     f.__name__: f
     for f in (
         *(channel_softmax, short_rows, one_warp, several_warps, odd_rows, halves, log_of_softmax, layer_norm),
-        *(over_two_axes, of_channels, squares, down, truths, numbers, both_ends, masked, vector, transposed_vector),
+        *(
+            over_two_axes,
+            of_groups,
+            of_channels,
+            squares,
+            down,
+            truths,
+            numbers,
+            both_ends,
+            masked,
+            vector,
+            transposed_vector,
+        ),
     )
 }
 ANY_ROWS: dict[str, Callable[[], Nest]] = {
