@@ -29,11 +29,13 @@ SIZE = 4096
 def steps(size: int) -> dict[str, Nest]:
     """The product of matrices of ``size`` by ``size``, a multiple of 128, scheduled as each step says, and by rule.
 
-    Parameters are ``A``, ``B`` and ``C``.
+    Parameters are ``A``, ``B`` and ``C``; the operands are of float16 where tensor cores are in the name, else float32.
     """
     known = page()
     made = {name: known["climbed"](step, size) for name, (step, _) in known["LADDER"].items()}
-    return {**made, "by rule": scheduled(known["product"](size), CARD)}
+    made["by rule"] = scheduled(known["product"](size), CARD)
+    made["tensor cores, by rule"] = scheduled(known["product"](size, "float16"), CARD)
+    return made
 
 
 def small_step() -> dict[str, Nest]:
