@@ -19,8 +19,10 @@ UNITS: Final = 128
 """Multiplications that a multiprocessor begins in a cycle."""
 DELAY: Final = 32
 """Cycles until a thread has what it reads from shared memory."""
-SHALLOW: Final = 4
-"""Steps that are fetched together, at least."""
+SHALLOW: Final = 8
+"""Steps that are fetched together, at least, where a thread does not have to hold more than ``AHEAD`` elements of an
+operand until then."""
+AHEAD: Final = 16
 CHUNK: Final = 4
 """Neighbours that a thread reads from shared memory at once."""
 PAD: Final = 4
@@ -55,7 +57,8 @@ def tile_for(found: Contraction, card: Card) -> Tile:
     batch = 1 if found.batch.known is None else max(found.batch.known, 1)
     best = min(_tiles(rows, columns, card), key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
     size = max(BITS[found.made.dtype] // 8, 4)
-    depth = max(CHUNK * best.threads // max(best.rows, best.columns), SHALLOW)
+    share = best.threads / max(best.rows, best.columns)
+    depth = _power(int(min(max(CHUNK * share, SHALLOW), AHEAD * share)))
     steps = found.steps.known
     if steps is not None:
         depth = min(depth, _power(steps))
