@@ -113,7 +113,8 @@ def _goes_along(rows: Rows) -> bool:
 def _access(owner: DeviceScheduling, rows: Rows) -> int:
     """How many neighbouring elements of a row can be read or written at once."""
     side = known_size(rows.length[-1:])
-    found = [a for m, a in _far(rows) if m.elements and is_step(a, m.elements[-1])]
+    far = [(m, a) for m, a in _far(rows) if a.buffer not in owner.nest.allocs]
+    found = [a for m, a in far if is_step(a, m.elements[-1])]
     if side is None or not found:
         return 1
     width = owner.card.access * 8 // max(BITS[a.buffer.dtype] for a in found)
