@@ -66,7 +66,7 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
         own = Buffer(f"{owner.var('sum').name}_l", (), first.stores[0].buffer.dtype, "local")
         stmt = _multiplying(owner, found[:taken], own)
         gemm = None if stmt is None else gemm_of(stmt)
-        if stmt is None or gemm is None or not (_is_plain(gemm) or owner.card.has_epilogues):
+        if stmt is None or gemm is None or not (_is_plain(gemm) or (owner.card.has_epilogues and _is_finished(gemm))):
             continue
         if not chosen(gemm, taken == 2 or not follows):
             return None
@@ -79,6 +79,11 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
 
 def _is_plain(gemm: Gemm) -> bool:
     return gemm.bias is None and not gemm.epilogue
+
+
+def _is_finished(gemm: Gemm) -> bool:
+    """Whether the library finishes such a product itself: not in double precision, and not where steps may be none."""
+    return gemm.a.buffer.dtype != "float64" and isinstance(gemm.k, Const) and gemm.k.value != 0
 
 
 def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> Stmt | None:

@@ -19,7 +19,8 @@ GEMM: Final[tuple[str, Note]] = ("library", "gemm")
 """The note of a loop that a library's product of matrices is to take the place of."""
 TF32: Final[tuple[str, Note]] = ("tf32", 1)
 """The note beside it where operands may be rounded to TF32."""
-DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+HALVES: Final = frozenset({"float16", "bfloat16"})
+DTYPES: Final = HALVES | {"float32", "float64"}
 ONE: Final = Polynomial({(): 1})
 NONE: Final = Polynomial({})
 
@@ -79,7 +80,7 @@ def gemm_of(stmt: Stmt) -> Gemm | None:
     made = Load(sums.stored.buffer, sums.stored.indices)
     if made.dtype != sums.factors[0].dtype:
         return None
-    finish = _finish_of(sums.stored.value, sums.sum)
+    finish = _finish_of(sums.stored.value, sums.sum, made.dtype)
     if finish is None:
         return None
     bias, epilogue = finish
@@ -132,7 +133,7 @@ def _sums_of(stmt: Stmt) -> _Sums | None:
     product = value.args[1]
     if not (isinstance(product, Apply) and product.fn == "mul"):
         return None
-    x, y = map(_uncast, product.args)
+    x, y = map(_factor, product.args)
     if not (isinstance(x, Load) and isinstance(y, Load) and x.dtype == y.dtype and x.dtype in DTYPES):
         return None
     if own.dtype != ("float64" if x.dtype == "float64" else "float32"):
@@ -153,22 +154,34 @@ def _zero(load: Load) -> Expr:
     return Const(0.0, load.dtype)
 
 
-def _uncast(expr: Expr) -> Expr:
-    """The expression without conversions between floats."""
-    while isinstance(expr, Apply) and expr.fn == "cast" and {expr.dtype, expr.args[0].dtype} <= DTYPES:
+def _factor(expr: Expr) -> Expr:
+    """A factor before it was converted to the type that sums are of, which loses nothing."""
+    while isinstance(expr, Apply) and expr.fn == "cast" and _is_wider(expr.dtype, expr.args[0].dtype):
         expr = expr.args[0]
     return expr
 
 
-def _finish_of(value: Expr, own: Load) -> tuple[Load | None, str] | None:
-    """What is added to each sum, and what is done to it then; None where the library cannot."""
-    value, epilogue, bias = _uncast(value), "", None
+def _is_wider(dtype: str, than: str) -> bool:
+    """Whether floats of one type have all values of another."""
+    return dtype == than or (dtype == "float32" and than in HALVES) or (dtype == "float64" and than in DTYPES)
+
+
+def _finish_of(value: Expr, own: Load, dtype: str) -> tuple[Load | None, str] | None:
+    """What is added to each sum, and what is done to it then, where the result is of a type; None where the library
+    does not do that. It rounds the result once, where the nest may round it to that type several times."""
+
+    def rounded(expr: Expr) -> Expr:
+        while isinstance(expr, Apply) and expr.fn == "cast" and {expr.dtype, expr.args[0].dtype} <= {dtype, own.dtype}:
+            expr = expr.args[0]
+        return expr
+
+    value, epilogue, bias = rounded(value), "", None
     if isinstance(value, Apply) and value.fn == "max" and _is_zero(value.args[1]):
-        value, epilogue = _uncast(value.args[0]), "relu"
+        value, epilogue = rounded(value.args[0]), "relu"
     if isinstance(value, Apply) and value.fn == "add":
-        left, right = map(_uncast, value.args)
+        left, right = map(rounded, value.args)
         left, right = (left, right) if left == own else (right, left)
-        if left != own or not isinstance(right, Load):
+        if left != own or not isinstance(right, Load) or right.dtype != dtype:
             return None
         value, bias = left, right
     return (bias, epilogue) if value == own else None
@@ -221,6 +234,8 @@ def _is_row(m: _Group, n: _Group, batch: _Group) -> bool:
 
 def _matrix(load: Load, outer: Polynomial, inner: Polynomial, columns: _Group, rows: _Group) -> Operand | None:
     """An operand whose rows lie ``outer`` apart and whose columns ``inner``; None where neither are neighbours."""
+    if any(not stride.terms and group.extent != Const(1) for stride, group in ((outer, rows), (inner, columns))):
+        return None  # the same element again and again
     for apart, near, along, is_transposed in ((outer, inner, columns, False), (inner, outer, rows, True)):
         if near == ONE or not near.terms:
             if not apart.terms:

@@ -49,6 +49,7 @@ CASES = {
 OTHERS = {
     "rows that overlap": "11 5,6 7,6; 1, 1, 7, 6, 5; m, n; x[m + e] * y[e, n]",
     "heads within rows": "3,7,2,5 3,5,2,6 3,2,7,6; 3, 2, 7, 6, 5; a, b, m, n; x[a, m, b, e] * y[a, e, b, n]",
+    "the same in all steps": "7 5,6 7,6; 1, 1, 7, 6, 5; m, n; x[m] * y[e, n]",
     "no neighbours": "7,5,2 5,6 7,6; 1, 1, 7, 6, 5; m, n; x[m, e, 1] * y[e, n]",
 }
 
@@ -148,6 +149,45 @@ def halves(x: Buffer[(7, 5), "float16"], y: Buffer[(5, 6), "float16"], c: Buffer
 """)
     made = dispatched(nest)
     assert [type(m) for _, m in emit(made)] == [LibraryCall]
+    check(nest, made)
+
+
+def finished(dtype: str, element: str, result: str, bias: str = "float32") -> Nest:
+    """A product of operands of a dtype, summed up in float32, and an element of what follows."""
+    return read(f"""
+@program
+def finished(
+    x: Buffer[(7, 5), "{dtype}"], y: Buffer[(5, 6), "{dtype}"], b: Buffer[(6,), "{bias}"], c: Buffer[(7, 6), "{result}"]
+):
+    t = alloc((7, 6), "{dtype if dtype == "float64" else "float32"}")
+    for m, n, e in grid(7, 6, 5):
+        with block("t"):
+            v0, v1, v2 = axis.remap("SSR", [m, n, e])
+            with init():
+                t[v0, v1] = 0.0
+            t[v0, v1] = t[v0, v1] + {"x[v0, v2] * y[v2, v1]" if dtype != "float16" else WIDENED}
+    for i, j in grid(7, 6):
+        with block("c"):
+            v0, v1 = axis.remap("SS", [i, j])
+            c[v0, v1] = {element}
+""")
+
+
+WIDENED = 'cast(x[v0, v2], "float32") * cast(y[v2, v1], "float32")'
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        finished("float32", 'cast(cast(t[v0, v1], "float16"), "float32")', "float32"),
+        finished("float16", 'cast(cast(cast(t[v0, v1], "float16"), "float32") + b[v1], "float16")', "float16"),
+        finished("float64", "max(t[v0, v1] + b[v1], 0.0)", "float64", "float64"),
+    ],
+    ids=["rounded by the model", "a bias of another type", "double precision"],
+)
+def test_the_library_does_nothing_that_the_model_does_not_say(nest: Nest) -> None:
+    made = dispatched(nest, Card(has_epilogues=True))
+    assert [type(m) for _, m in emit(made)][-1] is not LibraryCall
     check(nest, made)
 
 
