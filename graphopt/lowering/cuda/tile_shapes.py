@@ -22,7 +22,7 @@ DELAY: Final = 32
 SHALLOW: Final = 8
 """Steps that are fetched together, at least, where a thread does not have to hold more than ``AHEAD`` elements of an
 operand until then."""
-AHEAD: Final = 16
+AHEAD: Final = 8
 CHUNK: Final = 4
 """Neighbours that a thread reads from shared memory at once."""
 PAD: Final = 4
