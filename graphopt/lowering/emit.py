@@ -11,13 +11,13 @@ stretch of statements needs twice are computed once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from keyword import iskeyword
 from re import findall
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.kernel import SIZE, Kernel
@@ -131,15 +131,37 @@ Item: TypeAlias = tuple[Stmt, Place]
 
 def emit(nest: Nest) -> Emitted:
     """The kernel that does what the nest says. EmitError where its schedule cannot be written down."""
-    stacked: set[Buffer] = set()
+    return settled(lambda known: Writer(nest, known), Writer.emitted)
+
+
+W = TypeVar("W", bound="Writer")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a kernel before it is written: local buffers that cannot be variables, and what ``IndexNames``
+    found when it was written before."""
+
+    stacked: frozenset[Buffer] = frozenset()
+    plain: frozenset[tuple[int, Key]] = frozenset()
+    given: frozenset[Expr] = frozenset()
+
+
+def settled(writer: Callable[[Known], W], made: Callable[[W], M]) -> M:
+    """What is ``made`` by the writer that knows all that can be known of its kernel, which others found out that write
+    it for nothing. Raises EmitError where the schedule cannot be written down."""
+    stacked: frozenset[Buffer] = frozenset()
     while True:
         try:
-            first = Writer(nest, stacked)
-            first.emitted()
+            first = writer(Known(stacked))
+            made(first)
             names = first.spell.names
-            return Writer(nest, stacked, names.used_once(), names.replacing()).emitted()
+            return made(writer(Known(stacked, names.used_once(), names.replacing())))
         except NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
-            stacked.add(need.buffer)
+            if need.buffer in stacked:
+                raise EmitError(f"{need.buffer.name}: its elements are no variables, and it cannot be memory") from None
+            stacked |= {need.buffer}
 
 
 class NeedsMemory(Exception):  # noqa: N818  not an error
@@ -155,11 +177,9 @@ class Writer:
     def __init__(
         self,
         nest: Nest,
-        stacked: set[Buffer],
-        plain: frozenset[tuple[int, Key]] = frozenset(),
-        given: frozenset[Expr] = frozenset(),
+        known: Known,
     ) -> None:
-        self.nest, self.stacked = nest, stacked
+        self.nest, self.stacked = nest, known.stacked
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Buffer, str] = {}
@@ -169,7 +189,9 @@ class Writer:
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
         self.private = private(nest)
-        names = IndexNames(self.lines, self.fresh, self.value, self.applied, nest.sizes, plain, given, self.apart)
+        names = IndexNames(
+            self.lines, self.fresh, self.value, self.applied, nest.sizes, known.plain, known.given, self.apart
+        )
         self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
         self.vectors = VectorLoops(self)
 

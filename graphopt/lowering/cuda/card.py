@@ -15,8 +15,8 @@ class Card:
     8.0.
 
     ``threads`` is how many a block has at most, ``shared`` the bytes that they share, ``access`` the bytes that a
-    thread reads or writes at once, ``has_exchange`` whether threads of a warp may hand each other values (numba's
-    simulator cannot), ``blocks`` how many blocks keep the whole card busy.
+    thread reads or writes at once, ``has_exchange`` whether threads of a warp may hand each other values without shared
+    memory, ``blocks`` how many blocks keep the whole card busy.
     """
 
     threads: int = 256
@@ -33,4 +33,4 @@ class Card:
 CARD: Final = Card()
 """Any card."""
 SIMULATED: Final = Card(threads=64, has_exchange=False, blocks=4)
-"""What numba's simulator runs within a bearable time."""
+"""What is simulated within a bearable time; threads hand each other values by shared memory alone."""

@@ -21,9 +21,8 @@ from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.multiplication import is_for_library, library_call
 from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
-from graphopt.lowering.emit import Dims, EmitError, Item, Launchable, LibraryCall, NeedsMemory, Writer
+from graphopt.lowering.emit import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled
 from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
-from graphopt.lowering.index_names import Key
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -94,17 +93,7 @@ def _buffers(stmt: Stmt) -> set[Buffer]:
 
 
 def _emitted(nest: Nest) -> Launchable:
-    stacked: set[Buffer] = set()
-    while True:
-        try:
-            first = DeviceWriter(nest, stacked)
-            first.launchable()
-            names = first.spell.names
-            return DeviceWriter(nest, stacked, names.used_once(), names.replacing()).launchable()
-        except NeedsMemory as need:
-            if need.buffer in stacked:
-                raise EmitError(f"{need.buffer.name}: its elements are no registers, and it cannot be memory") from None
-            stacked.add(need.buffer)
+    return settled(lambda known: DeviceWriter(nest, known), DeviceWriter.launchable)
 
 
 class DeviceWriter(Writer):
@@ -113,11 +102,9 @@ class DeviceWriter(Writer):
     def __init__(
         self,
         nest: Nest,
-        stacked: set[Buffer],
-        plain: frozenset[tuple[int, Key]] = frozenset(),
-        given: frozenset[Expr] = frozenset(),
+        known: Known,
     ) -> None:
-        super().__init__(nest, stacked, plain, given)
+        super().__init__(nest, known)
         self.spell.own = self.own
         self.threads: dict[Var, str] = {}
         """The axis of each loop over threads that is being written."""
