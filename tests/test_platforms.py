@@ -18,7 +18,9 @@ def weights(name: str, *shape: int) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32) / 4, name)
 
 
-def model(nodes: list[onnx.NodeProto], x: list[int | str], y: list[int | str], *held: onnx.TensorProto) -> bytes:
+def model(
+    nodes: list[onnx.NodeProto], x: list[int | str], y: list[int | str], *held: onnx.TensorProto, opset: int = 18
+) -> bytes:
     graph = helper.make_graph(
         nodes,
         "g",
@@ -26,7 +28,7 @@ def model(nodes: list[onnx.NodeProto], x: list[int | str], y: list[int | str], *
         [helper.make_tensor_value_info("y", FLOAT, y)],
         list(held),
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     return bytes(made.SerializeToString())
 
 

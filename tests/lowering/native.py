@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import ml_dtypes
@@ -24,31 +24,41 @@ def numpy_dtype(dtype: str) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def number(expr: Expr, sizes: dict[Var, int]) -> int:
+def number(expr: Expr, sizes: Mapping[Var, int]) -> int:
     value = substitute(expr, {v: Const(n) for v, n in sizes.items()})
     assert isinstance(value, Const)
     return int(value.value)
 
 
+class Native:
+    """A nest compiled as it is in programs."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest, self.parts = nest, [emit(part) for part in divided(nest)]
+        self.image = Image(compile_kernels([p.kernel for p in self.parts], jobs=0))
+
+    def run(self, arrays: Sequence[Array], sizes: Sequence[int] = (), pieces: int = 1) -> None:
+        """Runs it on its buffers, the work items handed out in so many pieces."""
+        known = dict(zip(self.nest.sizes, sizes, strict=True))
+        buffers = dict(zip(self.nest.buffers, arrays, strict=True))
+        for part, entry in zip(self.parts, self.image.entries, strict=True):
+            for b in part.buffers:
+                if b not in buffers:
+                    buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
+            args = [buffers[b].ctypes.data for b in part.buffers] + [number(e, known) for e in part.sizes]
+            table = np.array(args, np.int64)
+            function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(entry)
+            extent = number(part.extent, known)
+            bounds = [extent * k // pieces for k in range(pieces + 1)]
+            for low, high in pairwise(bounds):
+                status = function(table.ctypes.data, low, high)
+                if status:
+                    raise IndexError(part.messages[status - 1])
+
+
 def run(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = (), pieces: int = 1) -> None:
     """Compiles the nest and runs it on its buffers, the work items handed out in so many pieces."""
-    known = dict(zip(nest.sizes, sizes, strict=True))
-    buffers = dict(zip(nest.buffers, arrays, strict=True))
-    parts = [emit(part) for part in divided(nest)]
-    image = Image(compile_kernels([p.kernel for p in parts], jobs=0))
-    for part, entry in zip(parts, image.entries, strict=True):
-        for b in part.buffers:
-            if b not in buffers:
-                buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
-        args = [buffers[b].ctypes.data for b in part.buffers] + [number(e, known) for e in part.sizes]
-        table = np.array(args, np.int64)
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(entry)
-        extent = number(part.extent, known)
-        bounds = [extent * k // pieces for k in range(pieces + 1)]
-        for low, high in pairwise(bounds):
-            status = function(table.ctypes.data, low, high)
-            if status:
-                raise IndexError(part.messages[status - 1])
+    Native(nest).run(arrays, sizes, pieces)
 
 
 def random_arrays(nest: Nest, sizes: Sequence[int] = (), seed: int = 0) -> list[Array]:

@@ -7,7 +7,7 @@ block shares it is noted who reads and writes it, so that a barrier that is miss
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -33,8 +33,15 @@ STORED = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
 """How elements lie in memory that kernels do not compute with."""
 
 
-def run(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | int]) -> None:
-    """Runs a kernel in so many blocks of so many threads, along up to three axes each.
+def run(
+    kernel: Kernel,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Array | int],
+    only: Collection[Triple] | None = None,
+) -> None:
+    """Runs a kernel in so many blocks of so many threads, along up to three axes each: ``only`` some of the blocks,
+    where their places are given.
 
     Pointers are flat arrays, changed in place (float16 and bfloat16 as uint16, bool as uint8), sizes are integers.
     Raises ``ExecutionError`` where the kernel does what a GPU would not forgive.
@@ -46,7 +53,8 @@ def run(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Sequenc
     passed = [_argument(*pair) for pair in zip(names, kernel.params, args, strict=True)]
     with np.errstate(all="ignore"):
         for z, y, x in product(*map(range, reversed(blocks))):
-            _Block((x, y, z), threads).run(code, passed)
+            if only is None or (x, y, z) in only:
+                _Block((x, y, z), threads).run(code, passed)
 
 
 def _triple(sizes: Sequence[int]) -> Triple:

@@ -42,6 +42,12 @@ Y[i * 20 + j * 5 + thread_y()] = float32(i * 100 + j * 10 + thread_y())
     np.testing.assert_array_equal(result, np.array(want, "float32"))
 
 
+def test_only_some_blocks_are_run() -> None:
+    result = np.zeros(4, "float32")
+    run(kernel("Y[block_y() * 2 + block_x()] = float32(1)", "Y"), (2, 2), (1,), (result,), [(0, 0, 0), (1, 1, 0)])
+    np.testing.assert_array_equal(result, np.array([1, 0, 0, 1], "float32"))
+
+
 REVERSED = """
 S = shared(4, float32)
 t = thread_x()

@@ -39,7 +39,7 @@ def launch(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = ()) -> No
             raise IndexError(made.messages[status[0] - 1])
 
 
-def multiply(call: LibraryCall, buffers: Mapping[Buffer, Array], known: dict[Var, int]) -> None:
+def multiply(call: LibraryCall, buffers: Mapping[Buffer, Array], known: Mapping[Var, int]) -> None:
     """Does what the library's product of matrices does."""
     told = dict(call.attributes)
     m, n, k, *rows, batch, step_a, step_b, step_c = [number(e, known) for e in call.sizes]
