@@ -115,7 +115,7 @@ class _Run:
     def explore(self, graph: Graph) -> Graph:
         """The cheapest of all graphs that the rules make equal to this one, bodies of its nodes first."""
         mark = self.journal.open()
-        space = Workspace(graph.copy(), infer(graph))
+        space = Workspace(graph.copy(), infer(graph, is_model=True))
         self.explored(space)
         self.journal.close(mark, space.edits > 0)
         return space.graph if space.edits else graph

@@ -73,8 +73,6 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
     try:
-        if (mixed := ops.mixture(op, tuple(None if f is None else f.dtype for f in inputs))) is not None:
-            raise ValueError(mixed)
         types = list(function(call) if function else _by_onnx(call))[:n_outputs]
         types += [None] * (n_outputs - len(types))
         elements = infer_elements(call, types)
@@ -248,13 +246,14 @@ def _size_from_proto(dim: Any, sizes: dict[str, Size]) -> Size:
 # -- graphs
 
 
-def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> dict[Value, Fact]:
+def infer(graph: Graph, facts: Mapping[Value, Fact] | None = None, is_model: bool = False) -> dict[Value, Fact]:
     """What is known of every value of a graph.
 
     Types that the model declares complete what inference does not know. ``facts`` is more knowledge
-    of the graph's inputs. Raises InvalidModelError, naming the node, where types do not fit together.
+    of the graph's inputs. Raises InvalidModelError, naming the node, where shapes do not fit together; of a model, as
+    ``is_model`` says, where dtypes do not either: while a graph is rewritten, and in forms of our own, they need not.
     """
-    return _Walk(graph.functions).graph(graph, facts or {})
+    return _Walk(graph.functions, is_model).graph(graph, facts or {})
 
 
 def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], functions: Functions) -> Sequence[Fact]:
@@ -273,8 +272,8 @@ class _Walk:
     DEPTH = 40
     """How deep bodies and functions are looked into."""
 
-    def __init__(self, functions: Functions) -> None:
-        self.functions = functions
+    def __init__(self, functions: Functions, is_model: bool = False) -> None:
+        self.functions, self.is_model = functions, is_model
         self.room = self.ROOM
         self.depth = 0
 
@@ -290,7 +289,8 @@ class _Walk:
             for value, fact in zip(node.outputs, outputs, strict=True):
                 declared = graph.types.get(value) if node.op != CONSTANT else None
                 found[value] = _numbered(fact if declared is None else _completed(fact, declared))
-        _check_outputs(graph, found)
+        if self.is_model:
+            _check_outputs(graph, found)
         return found
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
@@ -300,6 +300,8 @@ class _Walk:
                 return self.bodied(node, BODIED[node.op], inputs)
             if function is not None:
                 return self.bodied(node, partial(infer_function, function), inputs)
+            if self.is_model:
+                _check_inputs(Call(node.op, node.attrs, inputs, node.n_outputs, graph.opset))
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
             label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
@@ -324,6 +326,13 @@ class _Walk:
         found = self.graph(body, known)
         self.depth -= 1
         return [NOTHING if v is None else found[v] for v in body.outputs]
+
+
+def _check_inputs(call: Call) -> None:
+    """Raise InvalidModelError where inputs are of different types that have to be of one."""
+    mixed = ops.mixture(call.op, tuple(None if f is None else f.dtype for f in call.inputs))
+    if mixed is not None:
+        raise InvalidModelError(_complaint(call, mixed))
 
 
 def _check_outputs(graph: Graph, found: Mapping[Value, Fact]) -> None:

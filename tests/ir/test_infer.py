@@ -513,14 +513,14 @@ def test_errors_name_the_node() -> None:
 )
 def test_inputs_of_one_call_that_are_of_different_types_are_invalid(text: str, reason: str) -> None:
     with pytest.raises(InvalidModelError, match=f"node 'y': .*{reason}"):
-        infer(parse(f"{text}\nreturn y"))
+        infer(parse(f"{text}\nreturn y"), is_model=True)
 
 
 def test_an_output_declared_to_be_what_it_is_not_is_invalid() -> None:
     graph = parse("a: float32[n, 4]\ny = Relu(a)\nreturn y")
     graph.types[graph.outputs[0]] = TensorType("int64", (N, 4))  # type: ignore[index]
     with pytest.raises(InvalidModelError, match="output 'y' is declared int64, and Relu gives float32"):
-        infer(graph)
+        infer(graph, is_model=True)
 
 
 def body(
