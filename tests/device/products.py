@@ -87,13 +87,13 @@ def direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool)
     """cuBLAS without us: its calls captured in a graph, two results in turn; the last result, and what computes it."""
     if isinstance(machine, Simulated):
         return a @ b, partial(np.matmul, a, b)
-    from graphopt.kernels.cuda.driver import cublas, cupy, runtime
+    from graphopt.kernels.cuda.cublas import BY_RULE, FLOAT32, FLOAT32_BY_TF32, TYPES
+    from graphopt.kernels.cuda.cublas_library import WORKSPACE, Cublas
+    from graphopt.kernels.cuda.driver import cupy
 
-    blas, n = cublas(), a.shape[0]
-    handle, stream = blas.create(), cupy.cuda.Stream(non_blocking=True)
-    blas.setStream(handle, stream.ptr)
-    kind = runtime.CUDA_R_32F if dtype == "float32" else runtime.CUDA_R_16F
-    compute = blas.CUBLAS_COMPUTE_32F_FAST_TF32 if tf32 else blas.CUBLAS_COMPUTE_32F
+    n, kind, compute = a.shape[0], TYPES[dtype], FLOAT32_BY_TF32 if tf32 else FLOAT32
+    stream = cupy.cuda.Stream(non_blocking=True)
+    blas = Cublas(stream.ptr, machine.device.allocate(WORKSPACE))
     one, zero = np.ones((), np.float32), np.zeros((), np.float32)
     results = [cupy.empty_like(a), cupy.empty_like(a)]
 
@@ -101,9 +101,9 @@ def direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool)
         source = a
         for k in range(count):
             target = results[k % 2]
-            blas.gemmEx(
-                *(handle, 0, 0, n, n, n, one.ctypes.data, b.data.ptr, kind, n, source.data.ptr, kind, n),
-                *(zero.ctypes.data, target.data.ptr, kind, n, compute, blas.CUBLAS_GEMM_DEFAULT),
+            blas.gemm(
+                *(0, 0, n, n, n, one.ctypes.data, b.data.ptr, kind, n, source.data.ptr, kind, n),
+                *(zero.ctypes.data, target.data.ptr, kind, n, compute, BY_RULE),
             )
             source = target
 
@@ -114,7 +114,7 @@ def direct(machine: Machine, a: Any, b: Any, count: int, dtype: str, tf32: bool)
     multiply()
     graph = stream.end_capture()
 
-    def call(keep: Any = (results, one, zero, a, b)) -> None:
+    def call(keep: Any = (blas, results, one, zero, a, b)) -> None:
         graph.launch(cupy.cuda.Stream.null)
 
     return results[(count - 1) % 2], call

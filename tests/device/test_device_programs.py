@@ -178,6 +178,21 @@ def test_products_of_the_library(program: Any, dtype: str, transposed: Any, fini
         np.testing.assert_allclose(run(*given)["c"], wanted, rtol=close, atol=close)
 
 
+def test_a_product_between_two_kernels_waits_and_is_waited_for(program: Any) -> None:
+    n = 1024
+    buffers = [floats(place, n * n) for place in ("input", "arena", "constant", "arena", "output")]
+    turned = np.eye(n, dtype=np.float32)[::-1].copy()
+    product = Library("gemm", (Ref(1), Ref(2), Ref(3), n, n, n, n, n, n, 1, 0, 0, 0), attributes_of(Gemm()))
+    steps = [scale(0, 1, 2, 1, n * n), product, scale(3, 4, 3, 5, n * n)]
+    run = program(buffers, steps, {"x": 0}, {"y": 4}, {2: turned.reshape(-1)})
+    for call in range(4):  # the second is captured, those after it are replayed
+        x = np.arange(n * n, dtype=np.float32) % 100 + call
+        wanted = (x * 2 + 1).reshape(n, n)[:, ::-1] * 3 + 5
+        np.testing.assert_array_equal(run(x)["y"], wanted.reshape(-1))
+    stretch = next(iter(run._state._stretches.values()))
+    assert any(capture not in (None, stretch._launch) for capture in stretch._captures.values())
+
+
 def test_profiles_are_by_the_gpus_clock(chain: Any) -> None:
     rows = chain.profile(np.zeros(1 << 20, np.float32))
     assert [r.runs for r in rows] == [1, 1, 1]

@@ -6,12 +6,14 @@ which is the same memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from graphopt.kernels.cuda import driver
-from graphopt.runtime.device import Run, Words
+from graphopt.kernels.cuda.cublas_library import WORKSPACE, Cublas
+from graphopt.runtime.device import Memory, Run, Words
 from graphopt.runtime.library_calls import Gemm
 
 TYPES = {
@@ -21,8 +23,10 @@ TYPES = {
     "bfloat16": driver.runtime.CUDA_R_16BF,
 }
 """CUDA's numbers for the types of elements."""
+BY_RULE = -1
+"""cuBLAS's number for the algorithm that it chooses itself."""
 # the numbers of cublasComputeType_t, which cuBLAS and cuBLASLt share
-_FLOAT32, _FLOAT32_BY_TF32, _FLOAT64 = 68, 77, 70
+FLOAT32, FLOAT32_BY_TF32, _FLOAT64 = 68, 77, 70
 _WHOLE_SUMS = 16
 """The math mode in which parts of a sum are not rounded to half floats before they are added up."""
 
@@ -31,7 +35,7 @@ def compute_type(function: Gemm) -> int:
     """In what sums are computed, by cuBLAS's number."""
     if function.dtype == "float64":
         return _FLOAT64
-    return _FLOAT32_BY_TF32 if function.tf32 and function.dtype == "float32" else _FLOAT32
+    return FLOAT32_BY_TF32 if function.tf32 and function.dtype == "float32" else FLOAT32
 
 
 def scalar(function: Gemm, value: float) -> Any:
@@ -46,21 +50,19 @@ def least_rows(function: Gemm, m: int, n: int, k: int) -> tuple[int, int, int]:
 
 
 class Blas:
-    """cuBLAS on a stream."""
+    """cuBLAS on a stream, with memory of its own."""
 
-    def __init__(self, stream: int) -> None:
-        self._cublas = driver.cublas()
-        self._handle = self._cublas.create()
-        self._cublas.setStream(self._handle, stream)
-        self._cublas.setMathMode(self._handle, _WHOLE_SUMS)
+    def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
+        self._cublas = Cublas(stream, allocate(WORKSPACE))
+        self._cublas.set_math_mode(_WHOLE_SUMS)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product that nothing is done to, with the words in ``args``."""
-        cublas, handle, kind = self._cublas, self._handle, TYPES[function.dtype]
+        cublas, kind = self._cublas, TYPES[function.dtype]
         alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)
         factors = alpha.ctypes.data, beta.ctypes.data
-        ways = [cublas.CUBLAS_OP_T if t else cublas.CUBLAS_OP_N for t in (function.transpose_b, function.transpose_a)]
-        compute, algorithm = compute_type(function), cublas.CUBLAS_GEMM_DEFAULT
+        ways = int(function.transpose_b), int(function.transpose_a)  # by cuBLAS's numbers
+        compute = compute_type(function)
 
         def run(keep: Any = (alpha, beta)) -> None:
             a, b, c, m, n, k, lda, ldb, ldc, batch, step_a, step_b, step_c = args.tolist()
@@ -69,14 +71,14 @@ class Blas:
             least = least_rows(function, m, n, k)
             lda, ldb, ldc = max(lda, least[0]), max(ldb, least[1]), max(ldc, least[2])
             if batch == 1:
-                cublas.gemmEx(
-                    *(handle, *ways, n, m, k, factors[0], b, kind, ldb, a, kind, lda, factors[1], c, kind, ldc),
-                    *(compute, algorithm),
+                cublas.gemm(
+                    *(*ways, n, m, k, factors[0], b, kind, ldb, a, kind, lda, factors[1], c, kind, ldc),
+                    *(compute, BY_RULE),
                 )
                 return
-            cublas.gemmStridedBatchedEx(
-                *(handle, *ways, n, m, k, factors[0], b, kind, ldb, step_b, a, kind, lda, step_a),
-                *(factors[1], c, kind, ldc, step_c, batch, compute, algorithm),
+            cublas.gemm_strided_batched(
+                *(*ways, n, m, k, factors[0], b, kind, ldb, step_b, a, kind, lda, step_a),
+                *(factors[1], c, kind, ldc, step_c, batch, compute, BY_RULE),
             )
 
         return run

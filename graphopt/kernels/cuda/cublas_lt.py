@@ -10,12 +10,11 @@ import numpy as np
 
 from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda.cublas import TYPES, compute_type, least_rows, scalar
+from graphopt.kernels.cuda.cublas_library import WORKSPACE
 from graphopt.kernels.cuda.machine import EXTRA
 from graphopt.runtime.device import Memory, Run, Words
 from graphopt.runtime.library_calls import Gemm
 
-_WORKSPACE = 32 << 20
-"""Bytes that algorithms may use besides: what NVIDIA names for Hopper."""
 _TRANSPOSED, _PLAIN = 1, 0
 
 
@@ -36,9 +35,9 @@ class BlasLt:
 
         self._lt, self._stream = cublasLt, stream
         self._handle = cublasLt.create()
-        self._workspace = allocate(_WORKSPACE)
+        self._workspace = allocate(WORKSPACE)
         self._preference = cublasLt.matmul_preference_create()
-        most = np.array(_WORKSPACE, np.uint64)
+        most = np.array(WORKSPACE, np.uint64)
         attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
         cublasLt.matmul_preference_set_attribute(self._preference, attribute, most.ctypes.data, most.nbytes)
 
@@ -60,7 +59,7 @@ class BlasLt:
             plan.set_bias(bias)
             self._lt.matmul(
                 *(self._handle, plan.product, alpha.ctypes.data, b, plan.b, a, plan.a, beta.ctypes.data),
-                *(c, plan.c, c, plan.c, plan.algorithm, self._workspace.address, _WORKSPACE, self._stream),
+                *(c, plan.c, c, plan.c, plan.algorithm, self._workspace.address, WORKSPACE, self._stream),
             )
 
         return run

@@ -19,7 +19,7 @@ from graphopt.errors import DeviceError, DeviceMemoryError, InputError
 from graphopt.kernels.cuda.compile import ENTRY
 from graphopt.kernels.cuda.cublas import Blas
 from graphopt.kernels.cuda.cublas_lt import BlasLt
-from graphopt.kernels.cuda.driver import count, cupy, driver, errors, runtime
+from graphopt.kernels.cuda.driver import count, cupy, driver, errors, is_of_cuda, runtime
 from graphopt.runtime.device import Resident, Run, Words
 from graphopt.runtime.library_calls import Function
 from graphopt.runtime.steps import Array
@@ -213,7 +213,7 @@ class CudaDevice:
         if function.has_bias or function.epilogue:
             self._blas_lt = self._blas_lt or BlasLt(self._stream.ptr, self.allocate)
             return self._blas_lt.gemm(function, args)
-        self._blas = self._blas or Blas(self._stream.ptr)
+        self._blas = self._blas or Blas(self._stream.ptr, self.allocate)
         return self._blas.gemm(function, args)
 
     def capture(self, run: Run) -> Run | None:
@@ -222,11 +222,18 @@ class CudaDevice:
         stream.begin_capture()
         try:
             run()
-            graph = stream.end_capture()
-        except RuntimeError:  # as those of CUDA's libraries are
-            with suppress(RuntimeError):
+        except BaseException as error:
+            with suppress(Exception):  # a stream that is left capturing runs nothing any more
                 stream.end_capture()
-            return None
+            if is_of_cuda(error):
+                return None
+            raise
+        try:
+            graph = stream.end_capture()
+        except Exception as error:
+            if is_of_cuda(error):
+                return None
+            raise
         return lambda: graph.launch(stream)
 
     # -- time

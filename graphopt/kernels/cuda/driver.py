@@ -5,10 +5,11 @@ Nothing imports this module until a program is to run on a GPU.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda.machine import EXTRA
@@ -30,18 +31,34 @@ _BROKEN = {700, 702, 710, 714, 715, 716, 717, 718, 719}
 """A kernel went wrong so that nothing runs on the GPU any more until the process ends."""
 
 _OF_CUBLAS = {"CUBLASError", "cuBLASLtError"}
-"""What cupy and nvmath raise, by name: their modules may not be there."""
+"""What we and cupy raise, and nvmath, whose module may not be there, by name."""
+_NO_MEMORY_FOR_CUBLAS = 3
 
 
-def cublas() -> Any:
-    """cupy's module of cuBLAS's functions; raises ``MissingDependencyError``."""
+_STATUS = {1: "not initialized", 3: "no memory left", 7: "a wrong value", 8: "nothing for this GPU"}
+_STATUS |= {11: "the GPU is busy", 13: "a kernel failed", 14: "an internal error", 15: "not supported"}
+"""What cuBLAS's statuses say."""
+
+
+class CUBLASError(Exception):
+    """A function of cuBLAS gave this status."""
+
+    def __init__(self, function: str, status: int) -> None:
+        super().__init__(f"{function}: {_STATUS.get(status, 'an error')} (status {status})")
+        self.status = status
+
+
+@cache
+def cublas() -> ctypes.CDLL:
+    """The library, which cupy uses as well; raises ``MissingDependencyError``."""
     try:
-        from cupy_backends.cuda.libs import cublas as found
-    except ImportError as error:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+    except (ImportError, RuntimeError, OSError) as error:
         raise MissingDependencyError(
             f"cuBLAS is not installed, and computes products on GPUs: {EXTRA} ({str(error).splitlines()[0]})"
         ) from None
-    return found
 
 
 def count() -> int:
@@ -81,9 +98,17 @@ def errors(doing: str) -> Iterator[None]:
     except cupy.cuda.memory.OutOfMemoryError as error:
         raise _meaning(doing, NO_MEMORY, _one_line(error)) from None
     except Exception as error:
-        if type(error).__name__ not in _OF_CUBLAS:
+        if not is_of_cuda(error):
             raise
+        if type(error) is CUBLASError and error.status == _NO_MEMORY_FOR_CUBLAS:
+            raise _meaning(doing, NO_MEMORY, _one_line(error)) from None
         raise ExecutionError(f"{doing}: cuBLAS failed: {_one_line(error)}") from None
+
+
+def is_of_cuda(error: BaseException) -> bool:
+    """Whether CUDA or one of its libraries raised this."""
+    known = runtime.CUDARuntimeError, driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError
+    return isinstance(error, known) or type(error).__name__ in _OF_CUBLAS
 
 
 def _meaning(doing: str, status: int, said: str) -> Exception:
@@ -102,4 +127,4 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-__all__ = ["count", "cublas", "cupy", "driver", "errors", "runtime"]
+__all__ = ["CUBLASError", "count", "cublas", "cupy", "driver", "errors", "is_of_cuda", "runtime"]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cupy")
-from graphopt.errors import MissingDependencyError
+from graphopt.errors import DeviceMemoryError, ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda import cublas_lt, driver
 from graphopt.kernels.cuda.cublas import TYPES, Blas
+from graphopt.kernels.cuda.cublas_library import PROTOTYPES, functions
 from graphopt.kernels.cuda.cublas_lt import BlasLt
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.library_calls import Gemm
@@ -40,36 +41,81 @@ def multiply(ways: Any, m: int, n: int, k: int, alpha: int, a: Any, b: Any, beta
     return result, factors[0] * (left.astype(kind) @ right.astype(kind)) + factors[1] * result.astype(kind)
 
 
-class StandIn(ModuleType):
-    """cuBLAS."""
+class StandIn:
+    """The library, in C: a handle has a stream and memory, and keeps them."""
 
-    CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_GEMM_DEFAULT = 0, 1, -1
-    calls: list[str]
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.state: dict[str, Any] = {}
+        for name, types in PROTOTYPES.items():
+            setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(getattr(self, f"_{name[6:].split('_')[0]}")))
 
-    def create(self) -> int:
-        self.calls = []
-        return 7
+    def _Create(self, place: int) -> int:  # noqa: N802
+        ctypes.c_void_p.from_address(place).value = 7 << 40
+        return 0
 
-    def setStream(self, handle: int, stream: int) -> None:  # noqa: N802
-        assert (handle, stream) == (7, 3)
+    def _SetStream(self, handle: int, stream: int) -> int:  # noqa: N802
+        self.state = {"handle": handle, "stream": stream}  # and memory of cuBLAS's own
+        return 0
 
-    def setMathMode(self, handle: int, mode: int) -> None:  # noqa: N802
-        assert (handle, mode) == (7, 16)
+    def _SetWorkspace(self, handle: int, place: int, size: int) -> int:  # noqa: N802
+        ctypes.memset(place, 0, size)
+        self.state["memory"] = size
+        return 0
 
-    def gemmEx(self, handle: int, *args: Any) -> None:  # noqa: N802
-        self.calls.append("gemmEx")
+    def _SetMathMode(self, handle: int, mode: int) -> int:  # noqa: N802
+        self.state["mode"] = mode
+        return 0
+
+    def _begin(self, name: str, handle: int) -> None:
+        assert self.state == {"handle": handle, "stream": 3, "memory": 32 << 20, "mode": 16}
+        self.calls.append(name)
+
+    def _GemmEx(self, handle: int, *args: Any) -> int:  # noqa: N802
+        self._begin("gemmEx", handle)
         ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute, _ = args
+        if lda > 1 << 31:
+            return 7
         result, sums = multiply((ta, tb), m, n, k, alpha, (a, at, lda), (b, bt, ldb), beta, (c, ct, ldc), compute)
         result[...] = sums
+        return 0
 
-    def gemmStridedBatchedEx(self, handle: int, *args: Any) -> None:  # noqa: N802
-        self.calls.append("gemmStridedBatchedEx")
+    def _GemmStridedBatchedEx(self, handle: int, *args: Any) -> int:  # noqa: N802
+        self._begin("gemmStridedBatchedEx", handle)
         ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, batch, compute, _ = args
         for p in range(batch):
             places = [x + p * step * DTYPES[at].itemsize for x, step in ((a, sa), (b, sb), (c, sc))]
             abc = (places[0], at, lda), (places[1], bt, ldb), (places[2], ct, ldc)
             result, sums = multiply((ta, tb), m, n, k, alpha, *abc[:2], beta, abc[2], compute)
             result[...] = sums
+        return 0
+
+
+class OfCupy(ModuleType):
+    """cupy's wrappers: products go to cupy's current stream, whatever the handle's, and are refused in a capture."""
+
+    def create(self) -> int:
+        return 7
+
+    def setStream(self, handle: int, stream: int) -> None:  # noqa: N802
+        self.stream = stream
+
+    def setMathMode(self, handle: int, mode: int) -> None:  # noqa: N802
+        pass
+
+    def gemmEx(self, handle: int, *args: Any) -> None:  # noqa: N802
+        self.setStream(handle, 0)
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+
+    gemmStridedBatchedEx = gemmEx  # noqa: N815
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn()
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs.cublas", OfCupy("cublas"))
+    monkeypatch.setattr(driver, "cublas", lambda: made)
+    return made
 
 
 class StandInLt(ModuleType):
@@ -157,12 +203,29 @@ def run(function: Gemm, batch: int, shared: bool, make: Any, rows: int = 4) -> N
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-def test_products_by_cublas(monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: tuple[bool, bool]) -> None:
-    module = StandIn("cublas")
-    monkeypatch.setattr(driver, "cublas", lambda: module)
+def test_products_by_cublas(library: StandIn, dtype: str, transposed: tuple[bool, bool]) -> None:
     for batch, shared, beta, name in ((1, False, 0.0, "gemmEx"), (3, True, 2.0, "gemmStridedBatchedEx")):
-        run(Gemm(dtype, *transposed, 0.5, beta, tf32=True), batch, shared, lambda: Blas(3))
-        assert module.calls == [name]
+        library.calls.clear()
+        run(Gemm(dtype, *transposed, 0.5, beta, tf32=True), batch, shared, lambda: Blas(3, SimulatedDevice().allocate))
+        assert library.calls == [name]
+
+
+def test_sizes_arrive_whole_and_statuses_are_errors(library: StandIn) -> None:
+    a = np.ones(36, np.float32)
+    words = np.array([*[address(a)] * 3, 2, 3, 4, 4, (1 << 32) + 3, 3, 1, 0, 0, 0], np.int64)
+    call = Blas(3, SimulatedDevice().allocate).gemm(Gemm(), words)
+    with pytest.raises(ExecutionError, match=r"testing: .*cublasGemmEx_64: a wrong value"), driver.errors("testing"):
+        call()
+    with pytest.raises(DeviceMemoryError, match="no memory left"), driver.errors("testing"):
+        raise driver.CUBLASError("cublasCreate_v2", 3)
+
+
+def test_the_library_has_all_that_is_called() -> None:
+    try:
+        found = driver.cublas()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    assert functions(found).keys() == PROTOTYPES.keys()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

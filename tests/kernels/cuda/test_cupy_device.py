@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cupy")
-from graphopt.errors import DeviceError
+from graphopt.errors import DeviceError, ExecutionError
 from graphopt.kernels.cuda import cupy_device
 from graphopt.kernels.cuda.cupy_device import CudaDevice
+from graphopt.kernels.cuda.driver import CUBLASError, runtime
 
 
 class StandIn:
@@ -70,3 +71,45 @@ def test_a_block_that_wants_more_than_there_is(device: CudaDevice) -> None:
     device.kernel(FUNCTION, (32, 1, 1), 48_000, words[:3], words[3:])
     device.kernel(FUNCTION, (32, 1, 1), 60_000, words[:3], words[3:])
     assert cupy_device.driver.allowed == [60_000]
+
+
+class Stream:
+    """A stream that can be captured once at a time."""
+
+    ptr = 3
+
+    def __init__(self) -> None:
+        self.is_capturing = False
+        self.launched: list[str] = []
+
+    def begin_capture(self) -> None:
+        assert not self.is_capturing
+        self.is_capturing = True
+
+    def end_capture(self) -> Any:
+        assert self.is_capturing
+        self.is_capturing = False
+        return SimpleNamespace(launch=lambda stream: self.launched.append("graph"))
+
+
+def failing(error: BaseException) -> Any:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+def test_a_capture_ends_whatever_happens(device: CudaDevice) -> None:
+    stream = device._stream = Stream()
+    of_nvmath = type("cuBLASLtError", (Exception,), {})("not permitted")
+    for of_cuda in (CUBLASError("cublasGemmEx", 14), of_nvmath, runtime.CUDARuntimeError(900)):
+        assert device.capture(failing(of_cuda)) is None
+        assert not stream.is_capturing
+    for other in (KeyboardInterrupt(), ExecutionError("ours"), RuntimeError("whose?")):
+        with pytest.raises(type(other)):
+            device.capture(failing(other))
+        assert not stream.is_capturing
+    replay = device.capture(lambda: None)
+    assert replay is not None
+    replay()
+    assert stream.launched == ["graph"]
