@@ -13,8 +13,8 @@ import numpy as np
 from graphopt.compilation import Settings
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
-from graphopt.kernels.cuda.cublas_lt import is_installed
 from graphopt.kernels.cuda.machine import architecture as architecture_of
+from graphopt.kernels.cuda.machine import has_cublas_lt
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.options import on
@@ -90,7 +90,7 @@ class Gpu:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of cuBLAS."""
-        card = replace(CARD, has_epilogues=is_installed(), has_tf32=settings.policy == "approx")
+        card = replace(CARD, has_epilogues=has_cublas_lt(), has_tf32=settings.policy == "approx")
         return on(card, prices, settings.dispatch)
 
     @contextmanager

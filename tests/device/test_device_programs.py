@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, InputError
 from graphopt.kernels.cuda.compile import ptx
-from graphopt.kernels.cuda.cublas_lt import is_installed
+from graphopt.kernels.cuda.machine import has_cublas_lt
 from graphopt.kernels.cuda.simulated_library import gemm as reference
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime.library_calls import Gemm, attributes_of
@@ -156,7 +156,7 @@ EPILOGUES = [{}, {"has_bias": True, "epilogue": "relu"}, {"has_bias": True, "epi
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("finish", EPILOGUES, ids=["plain", "relu", "gelu"])
 def test_products_of_the_library(program: Any, dtype: str, transposed: Any, finish: Any) -> None:
-    if finish and (not is_installed() or dtype == "float64"):
+    if finish and (not has_cublas_lt() or dtype == "float64"):
         pytest.skip("nvmath-python is not installed, or does not do this")
     function = Gemm(dtype, *transposed, **finish)
     draw, batch, m, n, k = np.random.default_rng(3).standard_normal, 3, 24, 40, 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,18 @@ import numpy as np
 from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda.cublas import TYPES, compute_type, least_rows, scalar
 from graphopt.kernels.cuda.cublas_library import WORKSPACE
-from graphopt.kernels.cuda.machine import EXTRA
+from graphopt.kernels.cuda.machine import EXTRA, has_cublas_lt
 from graphopt.runtime.device import Memory, Run, Words
 from graphopt.runtime.library_calls import Gemm
 
 _TRANSPOSED, _PLAIN = 1, 0
 
 
-def is_installed() -> bool:
-    """Whether nvmath-python is there, which calls cuBLASLt."""
-    return find_spec("nvmath") is not None
-
-
 class BlasLt:
     """cuBLASLt on a stream, with memory of its own."""
 
     def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
-        if not is_installed():
+        if not has_cublas_lt():
             raise MissingDependencyError(
                 f"nvmath-python is not installed, and computes products with a bias or activation: {EXTRA}"
             )

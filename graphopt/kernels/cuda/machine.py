@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import ModuleType
 
 from graphopt.errors import CompilationError, MissingDependencyError
@@ -54,6 +55,11 @@ def machine_code(ptx: str, capability: Capability) -> MachineCode:
     finally:
         linker.destroy(handle)
     return _reported(bytes(code), log.decode(errors="replace"))
+
+
+def has_cublas_lt() -> bool:
+    """Whether nvmath-python is installed, which calls cuBLASLt."""
+    return find_spec("nvmath") is not None
 
 
 def architecture(capability: Capability) -> str:

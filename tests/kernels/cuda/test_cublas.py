@@ -234,7 +234,7 @@ def test_products_by_cublas_lt(monkeypatch: pytest.MonkeyPatch, dtype: str, tran
     found = StandInLt()
     for name, module in (("nvmath", ModuleType("nvmath")), ("nvmath.bindings", SimpleNamespace(cublasLt=found))):
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
-    monkeypatch.setattr(cublas_lt, "is_installed", lambda: True)
+    monkeypatch.setattr(cublas_lt, "has_cublas_lt", lambda: True)
     for batch, epilogue, bias in ((1, "relu", True), (3, "gelu_tanh", True), (2, "gelu_tanh", False), (1, "", True)):
         function = Gemm(dtype, *transposed, has_bias=bias, epilogue=epilogue)  # type: ignore[arg-type]
         run(function, batch, batch == 3, lambda: BlasLt(3, SimulatedDevice().allocate))
@@ -244,7 +244,7 @@ def test_an_algorithm_is_chosen_once_for_each_sizes(monkeypatch: pytest.MonkeyPa
     found = StandInLt()
     monkeypatch.setitem(sys.modules, "nvmath.bindings", SimpleNamespace(cublasLt=found))  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "nvmath", ModuleType("nvmath"))
-    monkeypatch.setattr(cublas_lt, "is_installed", lambda: True)
+    monkeypatch.setattr(cublas_lt, "has_cublas_lt", lambda: True)
     lt = BlasLt(3, SimulatedDevice().allocate)
     a, b, c, bias = (np.ones(36, np.float32) for _ in range(4))
     words = np.array([*map(address, (a, b, c, bias)), 2, 3, 4, 4, 3, 3, 1, 0, 0, 0], np.int64)
@@ -256,7 +256,7 @@ def test_an_algorithm_is_chosen_once_for_each_sizes(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_nvmath_it_is_said() -> None:
-    if cublas_lt.is_installed():
+    if cublas_lt.has_cublas_lt():
         pytest.skip("nvmath-python is installed")
     with pytest.raises(MissingDependencyError, match="nvmath-python is not installed"):
         BlasLt(3, SimulatedDevice().allocate)
