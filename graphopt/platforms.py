@@ -13,8 +13,8 @@ import numpy as np
 from graphopt.compilation import Settings
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
-from graphopt.kernels.cuda.machine import architecture as architecture_of
-from graphopt.kernels.cuda.machine import has_cublas_lt
+from graphopt.kernels.cuda.compile import assemble
+from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.options import on
@@ -95,10 +95,11 @@ class Gpu:
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
-        """PTX for the GPU. Raises DeviceError where there is none."""
-        architecture = architecture_of(gpu().capability)
+        """Machine code for the GPU: PTX of a later version than a driver's is refused by it. Raises DeviceError where
+        there is no GPU."""
+        capability = gpu().capability
         with Compiling(jobs) as compiling:
-            yield _For(architecture, compiling)
+            yield _For(capability, compiling, jobs)
 
     def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> DeviceProgram:
         """A program that runs there."""
@@ -107,14 +108,19 @@ class Gpu:
 
 @dataclass(frozen=True)
 class _For:
-    architecture: str
+    capability: Capability
     compiling: Compiling
+    jobs: int | None
 
     def begin(self, kernel: Kernel) -> None:
-        self.compiling.begin(replace(kernel, target=self.architecture))
+        self.compiling.begin(self._targeted(kernel))
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
-        return self.compiling.objects([replace(kernel, target=self.architecture) for kernel in kernels])
+        texts = [code.decode() for code in self.compiling.objects(list(map(self._targeted, kernels)))]
+        return [made.code for made in assemble(texts, self.capability, jobs=self.jobs)]
+
+    def _targeted(self, kernel: Kernel) -> Kernel:
+        return replace(kernel, target=architecture(self.capability))
 
 
 class Simulation:

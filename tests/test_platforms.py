@@ -1,5 +1,7 @@
 """Whole models on a simulated GPU give what ONNX Runtime gives."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,8 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphopt
+from graphopt import platforms
 from graphopt.errors import CompilationError, UsageError
 from graphopt.tolerance import error
+from tests.runtime.device_programs import LESS, SCALE
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(7)
@@ -114,3 +118,16 @@ def test_a_program_for_a_gpu_is_not_saved(tmp_path: object) -> None:
     program = graphopt.compile(perceptron(), target="simulated")
     with program, pytest.raises(CompilationError, match="not saved"):
         program.save(f"{tmp_path}/p")
+
+
+def test_gpus_are_given_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings.nvjitlink")
+    pytest.importorskip("numba.cuda")
+    monkeypatch.setattr(platforms, "gpu", lambda: SimpleNamespace(capability=(8, 6)))
+    with platforms.Gpu().compiling(0) as compiling:
+        compiling.begin(SCALE)
+        first, other, again = compiling.objects([SCALE, LESS, SCALE])
+    assert first == again != other
+    for code in (first, other):
+        assert code.startswith(b"\x7fELF")
+        assert b".text.kernel" in code

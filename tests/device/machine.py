@@ -56,7 +56,7 @@ class Gpu:
     target = "cuda"
 
     def __init__(self) -> None:
-        from graphopt.kernels.cuda.compile import ptx
+        from graphopt.kernels.cuda.compile import assemble, ptx
         from graphopt.kernels.cuda.cupy_device import CudaDevice
         from graphopt.kernels.cuda.driver import cupy
 
@@ -67,7 +67,8 @@ class Gpu:
         clock = known.deviceGetAttribute(known.cudaDevAttrClockRate, number) * 1e3
         lanes = _LANES.get(self.device.capability, 128)
         self.peak = 2.0 * units * lanes * clock
-        self.code_of = lambda kernel: ptx(kernel, self.device.capability).encode()
+        capability = self.device.capability
+        self.code_of = lambda kernel: assemble([ptx(kernel, capability)], capability)[0].code
 
     def random(self, shape: tuple[int, ...], dtype: str) -> Any:
         values = np.random.default_rng(0).standard_normal(min(int(np.prod(shape)), 1 << 20), np.float32)

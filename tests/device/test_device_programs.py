@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, InputError
-from graphopt.kernels.cuda.compile import ptx
+from graphopt.kernels.cuda.compile import assemble, ptx
 from graphopt.kernels.cuda.machine import has_cublas_lt
 from graphopt.kernels.cuda.simulated_library import gemm as reference
 from graphopt.kernels.kernel import Kernel
@@ -26,7 +26,7 @@ def f32(*values: float) -> np.ndarray[Any, Any]:
 @pytest.fixture
 def options(gpu: Any) -> dict[str, Any]:
     def code_of(kernel: Kernel) -> bytes:
-        return ptx(kernel, gpu.capability).encode()
+        return assemble([ptx(kernel, gpu.capability)], gpu.capability)[0].code
 
     return {"device": gpu, "code_of": code_of}
 
