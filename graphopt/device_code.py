@@ -12,7 +12,7 @@ from typing import Any, Final
 from graphopt.compilation import Settings
 from graphopt.errors import UsageError
 from graphopt.kernels.cuda.compile import compile_ptx
-from graphopt.kernels.cuda.machine import Capability, MachineCode, architecture, machine_code
+from graphopt.kernels.cuda.machine import OLDEST, Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit import Launchable
 from graphopt.lowering.link import Linked
@@ -66,8 +66,8 @@ def capability_of(text: str) -> Capability:
     if found is None:
         raise UsageError(f"{text!r} is no compute capability: write one as 9.0, which an H100 has")
     capability = int(found[1]), int(found[2])
-    if capability < (8, 0):
-        raise UsageError(f"kernels are for compute capability 8.0 and later, not for {text}")
+    if capability < OLDEST:
+        raise UsageError(f"kernels are for compute capability {OLDEST[0]}.{OLDEST[1]} and later, not for {text}")
     return capability
 
 

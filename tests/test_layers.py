@@ -152,7 +152,7 @@ PARTS = {
 DOORS = {
     "egglog": {"rewrite.egraph"},
     "google": {"ir.onnx_io"},
-    "cuda": {"kernels.cuda.machine"},
+    "cuda": {"kernels.cuda.driver", "kernels.cuda.machine"},
     "cupy": {"kernels.cuda.driver"},
     "cupy_backends": {"kernels.cuda.driver"},
     "lark": {"ir.text", "rewrite.parse"},

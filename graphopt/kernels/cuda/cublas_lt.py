@@ -31,9 +31,11 @@ class BlasLt:
         self._handle = cublasLt.create()
         self._workspace = allocate(WORKSPACE)
         self._preference = cublasLt.matmul_preference_create()
-        most = np.array(WORKSPACE, np.uint64)
-        attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
-        cublasLt.matmul_preference_set_attribute(self._preference, attribute, most.ctypes.data, most.nbytes)
+        self._prefer("MAX_WORKSPACE_BYTES", np.array(WORKSPACE, np.uint64))
+
+    def _prefer(self, name: str, value: Any) -> None:
+        attribute = getattr(self._lt.MatmulPreferenceAttribute, name)
+        self._lt.matmul_preference_set_attribute(self._preference, attribute, value.ctypes.data, value.nbytes)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product with the words in ``args``; the algorithm is chosen once for each sizes."""
@@ -46,10 +48,12 @@ class BlasLt:
             m, n, _, _, _, _, batch, *_ = rest
             if not m * n * batch:
                 return
-            key = tuple(rest)
-            plan = plans.get(key)
+            sizes, lie = tuple(rest), tuple(map(alignment, (b, a, c, c)))
+            plan = plans.get((*sizes, *lie))
             if plan is None:
-                plan = plans[key] = _Plan(self._lt, self._handle, self._preference, function, key)
+                for letter, value in zip("ABCD", lie, strict=True):
+                    self._prefer(f"MIN_ALIGNMENT_{letter}_BYTES", np.array(value, np.uint32))
+                plan = plans[*sizes, *lie] = _Plan(self._lt, self._handle, self._preference, function, sizes)
             plan.set_bias(bias)
             self._lt.matmul(
                 *(self._handle, plan.product, alpha.ctypes.data, b, plan.b, a, plan.a, beta.ctypes.data),
@@ -57,6 +61,11 @@ class BlasLt:
             )
 
         return run
+
+
+def alignment(address: int) -> int:
+    """Of what an address is a multiple, a power of two up to that which cuBLASLt assumes where nobody says: 256."""
+    return min(address & -address, 256) or 256
 
 
 class _Plan:

@@ -13,6 +13,8 @@ EXTRA = "pip install 'graphopt[cuda13]' (or cuda12, for drivers of CUDA 12)"
 """What brings the packages that kernels for GPUs need."""
 Capability = tuple[int, int]
 """A GPU's compute capability, major and minor: (9, 0) is that of an H100."""
+OLDEST: Capability = (8, 0)
+"""The least that has copies under way and the tensor cores that kernels use."""
 
 
 @dataclass(frozen=True, slots=True)

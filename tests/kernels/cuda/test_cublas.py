@@ -121,7 +121,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 class StandInLt(ModuleType):
     """nvmath's cuBLASLt: what is described is kept in dicts by handle."""
 
-    MatmulPreferenceAttribute = SimpleNamespace(MAX_WORKSPACE_BYTES=1)
+    MatmulPreferenceAttribute = SimpleNamespace(
+        MAX_WORKSPACE_BYTES=1, **{f"MIN_ALIGNMENT_{letter}_BYTES": 5 + k for k, letter in enumerate("ABCD")}
+    )
     MatmulDescAttribute = SimpleNamespace(TRANSA=3, TRANSB=4, EPILOGUE=7, BIAS_POINTER=8)
     MatrixLayoutAttribute = SimpleNamespace(BATCH_COUNT=5, STRIDED_BATCH_OFFSET=6)
     Epilogue = {"DEFAULT": 1, "RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36}  # noqa: RUF012
@@ -260,3 +262,8 @@ def test_without_nvmath_it_is_said() -> None:
         pytest.skip("nvmath-python is installed")
     with pytest.raises(MissingDependencyError, match="nvmath-python is not installed"):
         BlasLt(3, SimulatedDevice().allocate)
+
+
+@pytest.mark.parametrize(("address", "want"), [(0, 256), (4, 4), (48, 16), (512, 256), (3 * 64, 64)])
+def test_cublaslt_is_told_how_operands_lie(address: int, want: int) -> None:
+    assert cublas_lt.alignment(address) == want
