@@ -26,7 +26,7 @@ from graphopt.backend import PreparedModel
 from graphopt.errors import UsageError
 from graphopt.tolerance import error
 
-SHARE = 17
+SHARE = 51
 SIMULATED = 68
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 LOWERED = 0.75

@@ -235,6 +235,7 @@ def test_a_worker_that_dies_takes_one_kernel_with_it(folder: Path) -> None:
 
 def test_an_interrupt_ends_the_workers_at_once_and_is_told_once(folder: Path, tmp_path: Path) -> None:
     script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it may be ignored here
         "import sys; from graphopt.kernels.compile import compile_kernels; from graphopt.kernels.kernel import Kernel\n"
         "slow = 'import pathlib, time\\ntime.sleep(20)\\npathlib.Path({!r}).touch()\\n'.format(sys.argv[1])\n"
         "quick = 'def kernel(a, lo, hi):\\n    return 0\\n'\n"

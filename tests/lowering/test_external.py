@@ -138,7 +138,7 @@ def test_nodes_with_effects_keep_their_order_where_rewriting_made_what_they_read
 
 def test_a_program_that_calls_python_cannot_be_saved(tmp_path: Any) -> None:
     register("test.copy", lambda x, out: np.copyto(out, x), outputs=first)
-    with pytest.raises(UsageError, match=r"test\.copy"):
+    with pytest.raises(CompilationError, match=r"test\.copy"):
         compiled(FLOATS + "y = test::copy(x)\nreturn y").save(tmp_path / "p")
 
 

@@ -90,6 +90,7 @@ def check(nests: list[Nest], card: Card, runner: Callable[[Nest], Runner] = Nati
     return simulated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [transformer, recurrent])
 def test_kernels_of_small_models_do_what_their_nests_say(make: Callable[[int], bytes]) -> None:
     nests = nests_of(make(8))
