@@ -54,6 +54,7 @@ PARTS = {
         "target",
         "verify",
     },
+    "tuning": {"calibration", "kernels", "lowering", "progress", "runtime", "target", "tolerance"},
     "compilation": {"lowering", "progress", "report", "target"},
     "platforms": {"compilation", "ir", "kernels", "lowering", "runtime", "target"},
     "pipeline": {

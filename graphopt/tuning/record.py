@@ -1,0 +1,50 @@
+"""What is measured of a workload under one schedule, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from graphopt.calibration.store import Setting
+from graphopt.tuning.workload import Workload
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to schedule a workload: a trace, as ``Trace.to_json`` writes it; of threads, so many run it."""
+
+    workload: Workload
+    trace: str
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What measuring a candidate gave: seconds of one run, in several series, and of the default schedule beside it.
+
+    ``problem`` says in one line what was wrong with it, and is empty where it counts. ``features`` are those of the
+    scheduled nest, for the cost model.
+    """
+
+    seconds: tuple[float, ...] = ()
+    beside: tuple[float, ...] = ()
+    problem: str = ""
+    features: tuple[float, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default schedule: 0 for what does not count."""
+        return median(self.beside) / median(self.seconds) if self.seconds and self.beside else 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """An outcome with what it is one of, and where it was measured.
+
+    ``verified`` is whether its result was compared with the oracle's on this machine.
+    """
+
+    candidate: Candidate
+    setting: Setting
+    outcome: Outcome
+    verified: bool = True
