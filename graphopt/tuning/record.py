@@ -11,11 +11,15 @@ from graphopt.tuning.workload import Workload
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to schedule a workload: a trace, as ``Trace.to_json`` writes it; of threads, so many run it."""
+    """A way to schedule a workload: a trace, as ``Trace.to_json`` writes it; of threads, so many run it.
+
+    ``target`` is what it is scheduled for: ``cpu`` or ``cuda``.
+    """
 
     workload: Workload
     trace: str
     threads: int = 1
+    target: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,15 @@ class Outcome:
     """What measuring a candidate gave: seconds of one run, in several series, and of the default schedule beside it.
 
     ``problem`` says in one line what was wrong with it, and is empty where it counts. ``features`` are those of the
-    scheduled nest, for the cost model.
+    scheduled nest, for the cost model. ``machine`` is the one that it was measured on, as ``calibration.machine`` calls
+    them: it may be another than the one that asks.
     """
 
     seconds: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
     problem: str = ""
     features: tuple[float, ...] = ()
+    machine: str = ""
 
     @property
     def speedup(self) -> float:
