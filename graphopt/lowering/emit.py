@@ -88,7 +88,7 @@ class Launchable:
     which are expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
 
     ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
-    what the number ``k`` means there. ``shared`` is the bytes that the threads of a block share.
+    what the number ``k`` means there.
     """
 
     kernel: Kernel
@@ -97,7 +97,6 @@ class Launchable:
     grid: tuple[Expr, Expr, Expr]
     block: Dims
     messages: tuple[str, ...]
-    shared: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,8 @@ from graphopt.runtime import arena
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
 from graphopt.runtime.sizes import evaluate, show, symbols_of
-from graphopt.runtime.steps import Buffer, Code, Condition
+from graphopt.runtime.steps import Buffer, Code, Condition, Words
 from graphopt.runtime.team import address
-
-Words = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _MOST = 1 << 62
 """Bytes beyond which addresses are not computed any more: they are int64."""

@@ -15,9 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from graphopt.runtime.library_calls import Function
-from graphopt.runtime.steps import Array
+from graphopt.runtime.steps import Array, Words
 
-Words: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Run: TypeAlias = Callable[[], None]
 """Asks a device to run what was prepared, with the arguments that are in its words by then."""
 
@@ -48,7 +47,7 @@ class Resident:
         return len(self.shape)
 
 
-class Memory(Protocol):
+class Allocation(Protocol):
     """Bytes of a device, given back with the object."""
 
     @property
@@ -75,7 +74,7 @@ class Device(Protocol):
 
     # -- memory
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """So many bytes, with anything in them; raises ``DeviceMemoryError`` where they cannot be had."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Resident:
@@ -98,9 +97,9 @@ class Device(Protocol):
 
     # -- work
 
-    def kernel(self, function: Any, block: tuple[int, int, int], shared: int, args: Words, grid: Words) -> Run:
+    def kernel(self, function: Any, block: tuple[int, int, int], args: Words, grid: Words) -> Run:
         """What launches a kernel (``load``), unless the grid has no blocks; raises ``DeviceError`` where a block of
-        threads wants more than there is, such as of the bytes of ``shared`` memory."""
+        threads wants more than there is, such as of registers."""
 
     def library(self, function: Function, args: Words) -> Run:
         """What calls a library's function."""

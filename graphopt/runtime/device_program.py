@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.errors import InputError
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.device import ALIGNMENT, Device, Memory, Resident
+from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
 from graphopt.runtime.device_state import DeviceState
 from graphopt.runtime.device_timing import Timing
 from graphopt.runtime.host import HostFunction
@@ -52,7 +52,7 @@ class DeviceProgram(Interface):
                 code, self._layout, self._binder, device, kernels, constants, self._functions, self._dtypes
             )
 
-    def _uploaded(self) -> tuple[Memory, dict[int, int]]:
+    def _uploaded(self) -> tuple[Allocation, dict[int, int]]:
         """Memory with all constants that the device uses, and the address of each by buffer."""
         used = {w.root for w in self._layout.words} & self.code.constants.keys()
         offsets, total = {}, 0

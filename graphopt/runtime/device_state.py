@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.errors import ExecutionError
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.device import ALIGNMENT, Device, Memory, Resident
+from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
 from graphopt.runtime.device_timing import Timing
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
@@ -32,7 +32,7 @@ class Rooms:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._rooms: dict[tuple[str, int], tuple[int, Memory]] = {}
+        self._rooms: dict[tuple[str, int], tuple[int, Allocation]] = {}
 
     def has(self, kind: str, number: int) -> bool:
         """Whether there is memory for this."""
@@ -195,7 +195,7 @@ class DeviceState:
             return self._device.library(function_of(step), self._args[first:end])
         end += 1 if step.messages else 0
         args, grid = self._args[first:end], self._args[end : end + 3]
-        return self._device.kernel(kernels[step.kernel], step.block, step.shared, args, grid)
+        return self._device.kernel(kernels[step.kernel], step.block, args, grid)
 
     def _end_of(self, at: int) -> int:
         """The number of the word after the arguments of a step."""

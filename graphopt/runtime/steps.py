@@ -24,6 +24,8 @@ import numpy as np
 from graphopt.runtime.sizes import Size
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Words: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
+"""Arguments of kernels: addresses and sizes."""
 Attribute: TypeAlias = "str | int | float | bool"
 Place: TypeAlias = Literal["input", "output", "constant", "arena", "view", "host"]
 
@@ -104,9 +106,9 @@ class Call:
 class Launch:
     """Runs a device's kernel in ``grid`` blocks of ``block`` threads (x, y and z of each); none where a size is 0.
 
-    ``args`` are the kernel's, in order: addresses and sizes. ``shared`` is the bytes of shared memory that each block
-    is given besides what the kernel itself declares. A kernel of ``messages`` takes the address of an int32 as its
-    last argument, which is not among ``args``: it leaves there what a ``Call`` would return. The rest is as ``Call``'s.
+    ``args`` are the kernel's, in order: addresses and sizes. A kernel of ``messages`` takes the address of an int32 as
+    its last argument, which is not among ``args``: it leaves there what a ``Call`` would return. The rest is as
+    ``Call``'s.
     """
 
     kernel: int
@@ -118,7 +120,6 @@ class Launch:
     flops: Size = 0
     bytes: Size = 0
     messages: tuple[str, ...] = ()
-    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

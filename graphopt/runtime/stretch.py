@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.runtime.device import Device, Run, Words
+from graphopt.runtime.device import Device, Run
+from graphopt.runtime.steps import Words
 
 KEPT = 16
 """So many captures of a stretch are kept: of the sizes, and the callers' arrays, that come again."""

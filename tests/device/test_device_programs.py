@@ -133,7 +133,7 @@ def test_a_kernel_that_fails_says_so_and_the_next_call_is_well(program: Any) -> 
         np.testing.assert_array_equal(run(f32(1, 1))["y"], [1, 1])
 
 
-def test_no_memory_left_and_too_much_shared_memory(program: Any, chain: Any) -> None:
+def test_no_memory_left_and_blocks_that_are_too_large(program: Any, chain: Any) -> None:
     run = program(
         [floats("input", "n"), floats("arena", ("*", "n", 1 << 44)), floats("output", "n")],
         [scale(0, 1, 1, 0), scale(1, 2, 1, 0)],
@@ -143,8 +143,8 @@ def test_no_memory_left_and_too_much_shared_memory(program: Any, chain: Any) -> 
     with pytest.raises(DeviceMemoryError, match=r"wants \d+ bytes .* of the GPU's memory, and \d+ of \d+ are free"):
         run(f32(1))
     np.testing.assert_array_equal(chain(f32(1))["y"], [14])
-    greedy = launch(REVERSE, (Ref(0), Ref(1)), 2, 4, shared=1 << 20)
-    with pytest.raises(DeviceError, match="bytes of shared memory for each block"):
+    greedy = launch(REVERSE, (Ref(0), Ref(1)), 1, 1 << 20)
+    with pytest.raises(DeviceError, match="and 1048576 are asked for: use smaller blocks"):
         program([floats("input", 8), floats("output", 8)], [greedy], {"x": 0}, {"y": 1})
     np.testing.assert_array_equal(chain(f32(1))["y"], [14])
 

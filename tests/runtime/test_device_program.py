@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, InputError
+from graphopt.errors import DeviceMemoryError, ExecutionError, InputError
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.library_calls import Gemm, attributes_of
 from graphopt.runtime.steps import Bind, Branch, Buffer, Condition, Host, Library, Loop, Ref
@@ -365,9 +365,3 @@ def test_profiles_have_a_row_for_each_step() -> None:
 def test_memory_is_planned() -> None:
     memory = chain().memory({"n": 100})
     assert (memory.arena, memory.separate, memory.constants) == (896, 896, 0)
-
-
-def test_a_block_that_wants_too_much_is_refused() -> None:
-    greedy = launch(REVERSE, (Ref(0), Ref(1)), 1, 4, shared=10**6)
-    with pytest.raises(DeviceError, match="1000000 bytes of shared memory"):
-        program([floats("input", 4), floats("output", 4)], [greedy], {"x": 0}, {"y": 1})

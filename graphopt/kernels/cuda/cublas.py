@@ -13,8 +13,9 @@ import numpy as np
 
 from graphopt.kernels.cuda import driver
 from graphopt.kernels.cuda.cublas_library import WORKSPACE, Cublas
-from graphopt.runtime.device import Memory, Run, Words
+from graphopt.runtime.device import Allocation, Run
 from graphopt.runtime.library_calls import Gemm
+from graphopt.runtime.steps import Words
 
 TYPES = {
     "float32": driver.runtime.CUDA_R_32F,
@@ -52,7 +53,7 @@ def least_rows(function: Gemm, m: int, n: int, k: int) -> tuple[int, int, int]:
 class Blas:
     """cuBLAS on a stream, with memory of its own."""
 
-    def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
+    def __init__(self, stream: int, allocate: Callable[[int], Allocation]) -> None:
         self._cublas = Cublas(stream, allocate(WORKSPACE))
         self._cublas.set_math_mode(_WHOLE_SUMS)
 

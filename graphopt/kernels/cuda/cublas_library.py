@@ -10,7 +10,7 @@ from ctypes import c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
 from graphopt.kernels.cuda import driver
-from graphopt.runtime.device import Memory
+from graphopt.runtime.device import Allocation
 
 WORKSPACE = 32 << 20
 """Bytes that algorithms may use besides: what NVIDIA names for Hopper."""
@@ -35,7 +35,7 @@ class Cublas:
     """A handle of cuBLAS on a stream, with memory of its own: what is captured from it allocates none. It is there
     until the process ends."""
 
-    def __init__(self, stream: int, workspace: Memory) -> None:
+    def __init__(self, stream: int, workspace: Allocation) -> None:
         self._functions, self._workspace = functions(driver.cublas()), workspace
         self._handle = c_void_p()
         self._call("cublasCreate_v2", ctypes.addressof(self._handle))

@@ -11,8 +11,9 @@ from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda.cublas import TYPES, compute_type, least_rows, scalar
 from graphopt.kernels.cuda.cublas_library import WORKSPACE
 from graphopt.kernels.cuda.machine import EXTRA, has_cublas_lt
-from graphopt.runtime.device import Memory, Run, Words
+from graphopt.runtime.device import Allocation, Run
 from graphopt.runtime.library_calls import Gemm
+from graphopt.runtime.steps import Words
 
 _TRANSPOSED, _PLAIN = 1, 0
 
@@ -20,7 +21,7 @@ _TRANSPOSED, _PLAIN = 1, 0
 class BlasLt:
     """cuBLASLt on a stream, with memory of its own."""
 
-    def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
+    def __init__(self, stream: int, allocate: Callable[[int], Allocation]) -> None:
         if not has_cublas_lt():
             raise MissingDependencyError(
                 f"nvmath-python is not installed, and computes products with a bias or activation: {EXTRA}"

@@ -20,14 +20,12 @@ from graphopt.kernels.cuda.compile import ENTRY
 from graphopt.kernels.cuda.cublas import Blas
 from graphopt.kernels.cuda.cublas_lt import BlasLt
 from graphopt.kernels.cuda.driver import count, cupy, driver, errors, is_of_cuda, runtime
-from graphopt.runtime.device import Resident, Run, Words
+from graphopt.runtime.device import Resident, Run
 from graphopt.runtime.library_calls import Function
-from graphopt.runtime.steps import Array
+from graphopt.runtime.steps import Array, Words
 
 _CUDA = 2, 13
 """DLPack's numbers for memory of a GPU, and for memory that the driver moves to it."""
-_USUAL_SHARED = 48 << 10
-"""Bytes that the threads of a block may share without being asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,6 @@ class CudaDevice:
                 self.name: str = runtime.getDeviceProperties(number)["name"].decode()
                 self._stream = cupy.cuda.Stream(non_blocking=True)
                 self._ours, self._theirs = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
-        self._most_shared = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, number)
         self._lock = threading.RLock()
         self._modules: dict[bytes, Any] = {}
         self._blas: Blas | None = None
@@ -176,9 +173,9 @@ class CudaDevice:
 
     # -- work
 
-    def kernel(self, function: Any, block: tuple[int, int, int], shared: int, args: Words, grid: Words) -> Run:
+    def kernel(self, function: Any, block: tuple[int, int, int], args: Words, grid: Words) -> Run:
         """What launches a kernel with the words in ``args`` and ``grid``."""
-        self._check(function.ptr, prod(block), shared)
+        self._check(function.ptr, prod(block))
         # the driver takes the addresses of the arguments, which lie in words that stay where they are
         places = np.array(args.ctypes.data + 8 * np.arange(max(len(args), 1)), np.int64)
         launch, where, pointers, stream = driver.launchKernel, function.ptr, places.ctypes.data, self._stream.ptr
@@ -186,12 +183,12 @@ class CudaDevice:
         def run(keep: Any = (places, function)) -> None:
             x, y, z = grid.tolist()
             if x and y and z:
-                launch(where, x, y, z, *block, shared, stream, pointers, 0)
+                launch(where, x, y, z, *block, 0, stream, pointers, 0)
 
         return run
 
-    def _check(self, function: int, threads: int, shared: int) -> None:
-        """Raise ``DeviceError`` for a block that wants more than there is, and allow what has to be allowed."""
+    def _check(self, function: int, threads: int) -> None:
+        """Raise ``DeviceError`` for a block that wants more registers than there are."""
         most = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function)
         if threads > most:
             registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
@@ -199,14 +196,6 @@ class CudaDevice:
                 f"a kernel with {registers} registers for each thread runs in blocks of at most {most} threads on "
                 f"{self.name}, and {threads} are asked for: use smaller blocks"
             )
-        own = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
-        if own + shared > self._most_shared:
-            raise DeviceError(
-                f"a kernel wants {own + shared} bytes of shared memory for each block, and {self.name} has "
-                f"{self._most_shared}: use smaller tiles"
-            )
-        if own + shared > _USUAL_SHARED:
-            driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
 
     def library(self, function: Function, args: Words) -> Run:
         """What calls cuBLAS, or cuBLASLt where something is done to the product."""

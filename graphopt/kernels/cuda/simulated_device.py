@@ -21,16 +21,14 @@ from graphopt.errors import DeviceError, DeviceMemoryError
 from graphopt.kernels.cuda import simulate
 from graphopt.kernels.cuda.simulated_library import gemm
 from graphopt.kernels.kernel import SIZE, Kernel
-from graphopt.runtime.device import Resident, Run, Words
+from graphopt.runtime.device import Resident, Run
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Function
-from graphopt.runtime.steps import Array
+from graphopt.runtime.steps import Array, Words
 
 _APART = 256
 """What is allocated begins at multiples of so many bytes."""
 _GARBAGE = 0xAB
-_SHARED = 227 << 10
-"""Bytes that the threads of a block may share at most, as on an H100."""
 
 
 def packed(kernel: Kernel) -> bytes:
@@ -157,10 +155,8 @@ class SimulatedDevice:
 
     # -- work
 
-    def kernel(self, function: Kernel, block: tuple[int, int, int], shared: int, args: Words, grid: Words) -> Run:
+    def kernel(self, function: Kernel, block: tuple[int, int, int], args: Words, grid: Words) -> Run:
         """What has the simulator run a kernel."""
-        if shared > _SHARED:
-            raise DeviceError(f"a block is to have {shared} bytes of shared memory, and there are {_SHARED}")
         if len(args) != len(function.params):
             raise ValueError(f"the kernel has {len(function.params)} parameters, and {len(args)} arguments are given")
 

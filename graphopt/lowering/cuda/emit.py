@@ -158,7 +158,6 @@ class DeviceWriter(Writer):
             (x, y, z),
             self.dims,
             tuple(self.messages),
-            taken,
         )
 
     def number_in_warp(self) -> Var:

@@ -17,30 +17,24 @@ from graphopt.kernels.cuda.driver import CUBLASError, runtime
 class StandIn:
     """A driver that notes what is launched, with the arguments that it finds where it is told to look."""
 
-    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 0, 1
-    CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 4, 8
+    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_NUM_REGS = 0, 4
 
     def __init__(self, params: int) -> None:
         self.params = params
         self.launched: list[Any] = []
-        self.allowed: list[int] = []
 
     def launchKernel(self, *args: int) -> None:  # noqa: N802
         pointers = (ctypes.c_void_p * self.params).from_address(args[-2])
         self.launched.append((*args[:-2], [ctypes.c_int64.from_address(p).value for p in pointers]))
 
     def funcGetAttribute(self, attribute: int, function: int) -> int:  # noqa: N802
-        return {0: 256, 1: 1000, 4: 200}[attribute]
-
-    def funcSetAttribute(self, function: int, attribute: int, value: int) -> None:  # noqa: N802
-        assert (function, attribute) == (77, 8)
-        self.allowed.append(value)
+        return {0: 256, 4: 200}[attribute]
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     made = object.__new__(CudaDevice)
-    made.name, made._most_shared, made._stream = "a GPU", 100_000, SimpleNamespace(ptr=3)
+    made.name, made._stream = "a GPU", SimpleNamespace(ptr=3)
     monkeypatch.setattr(cupy_device, "driver", StandIn(3))
     return made
 
@@ -50,27 +44,22 @@ FUNCTION = SimpleNamespace(ptr=77)
 
 def test_a_launch_takes_the_words_as_they_are_by_then(device: CudaDevice) -> None:
     words = np.array([1 << 40, -5, 7, 2, 3, 1], np.int64)
-    run = device.kernel(FUNCTION, (32, 2, 1), 16, words[:3], words[3:])
+    run = device.kernel(FUNCTION, (32, 2, 1), words[:3], words[3:])
     run()
     words[1:5] = 11, 12, 9, 1
     run()
     words[3] = 0
     run()  # no blocks, no launch
     assert cupy_device.driver.launched == [
-        (77, 2, 3, 1, 32, 2, 1, 16, 3, [1 << 40, -5, 7]),
-        (77, 9, 1, 1, 32, 2, 1, 16, 3, [1 << 40, 11, 12]),
+        (77, 2, 3, 1, 32, 2, 1, 0, 3, [1 << 40, -5, 7]),
+        (77, 9, 1, 1, 32, 2, 1, 0, 3, [1 << 40, 11, 12]),
     ]
 
 
 def test_a_block_that_wants_more_than_there_is(device: CudaDevice) -> None:
     words = np.zeros(6, np.int64)
     with pytest.raises(DeviceError, match=r"200 registers .* at most 256 threads on a GPU, and 512 are asked for"):
-        device.kernel(FUNCTION, (512, 1, 1), 0, words[:3], words[3:])
-    with pytest.raises(DeviceError, match="wants 101000 bytes of shared memory for each block, and a GPU has 100000"):
-        device.kernel(FUNCTION, (32, 1, 1), 100_000, words[:3], words[3:])
-    device.kernel(FUNCTION, (32, 1, 1), 48_000, words[:3], words[3:])
-    device.kernel(FUNCTION, (32, 1, 1), 60_000, words[:3], words[3:])
-    assert cupy_device.driver.allowed == [60_000]
+        device.kernel(FUNCTION, (512, 1, 1), words[:3], words[3:])
 
 
 class Stream:
