@@ -91,7 +91,7 @@ class Gpu:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of cuBLAS."""
-        card = replace(CARD, has_epilogues=has_cublas_lt(), has_tf32=settings.policy == "approx")
+        card = replace(CARD, has_epilogues=has_cublas_lt(), is_approximate=settings.policy == "approx")
         return on(card, prices, settings.dispatch)
 
     @contextmanager

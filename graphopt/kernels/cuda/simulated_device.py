@@ -19,7 +19,7 @@ import numpy as np
 
 from graphopt.errors import DeviceError, DeviceMemoryError
 from graphopt.kernels.cuda import simulate
-from graphopt.kernels.cuda.simulated_library import gemm
+from graphopt.kernels.cuda.simulated_library import compute
 from graphopt.kernels.kernel import SIZE, Kernel
 from graphopt.runtime.device import Resident, Run
 from graphopt.runtime.dtypes import STORAGE
@@ -173,7 +173,7 @@ class SimulatedDevice:
 
         def call(words: Sequence[int]) -> None:
             self.launches += 1
-            gemm(function, dict(zip(function.params, words, strict=True)), self._typed)
+            compute(function, dict(zip(function.params, words, strict=True)), self._typed)
 
         return lambda: self._do(call, [int(w) for w in args])
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import sqrt
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from graphopt.runtime.dtypes import STORAGE
-from graphopt.runtime.library_calls import Gemm
+from graphopt.runtime.library_calls import Function, Gemm
 from graphopt.runtime.steps import Array
 
+Memory: TypeAlias = Callable[[int, np.dtype[Any]], Array]
+"""The elements from an address on."""
 
-def gemm(function: Gemm, args: Mapping[str, int], memory: Callable[[int, np.dtype[Any]], Array]) -> None:
-    """``c = epilogue(alpha * (a @ b) + beta * c + bias)``; ``memory`` gives the elements from an address on."""
+
+def compute(function: Function, args: Mapping[str, int], memory: Memory) -> None:
+    """What a function does with these arguments."""
+    gemm(function, args, memory)
+
+
+def gemm(function: Gemm, args: Mapping[str, int], memory: Memory) -> None:
+    """``c = epilogue(alpha * (a @ b) + beta * c + bias)``."""
     dtype = STORAGE[function.dtype]
     m, n, k, batch = (args[name] for name in ("m", "n", "k", "batch"))
     if not m * n * batch:

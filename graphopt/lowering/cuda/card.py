@@ -25,9 +25,10 @@ class Card:
     has_exchange: bool = True
     blocks: int = 1024
     has_epilogues: bool = False
-    """Whether the library adds a bias to a product, and clips it, itself (cuBLASLt)."""
-    has_tf32: bool = False
-    """Whether the library may round operands of float32 to TF32, which has the 10 bits of a half float."""
+    """Whether the library adds a bias to a product, and does relu and gelu to it, itself (cuBLASLt)."""
+    is_approximate: bool = False
+    """Whether what is computed may be near to what is said: by operands of float32 that are rounded to TF32, which has
+    the 10 bits of a half float, and by the gelu of tanh for that of erf."""
 
 
 CARD: Final = Card()

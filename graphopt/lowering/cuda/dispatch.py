@@ -9,7 +9,8 @@ from graphopt.ir.constants import BITS
 from graphopt.lowering.chain_facts import is_follower
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.cuda.multiplication import GEMM, TF32, Gemm, gemm_of
+from graphopt.lowering.cuda.multiplication import GEMM, Gemm, gemm_of
+from graphopt.lowering.cuda.sums import APPROXIMATE
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
 from graphopt.lowering.library import OPEN
@@ -106,4 +107,6 @@ def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) 
         end = Store(last.buffer, tuple(substitute(i, at) for i in last.indices), after)
     step = Store(sums, (), Apply("add", (sum_, added), sum_.dtype))
     around = wrapped(loops[1:], seq(Store(sums, (), init.value), wrapped(steps, step), end))
-    return For(loops[0].var, loops[0].extent, around, notes=(GEMM, TF32) if owner.card.has_tf32 else (GEMM,))
+    return For(
+        loops[0].var, loops[0].extent, around, notes=(GEMM, APPROXIMATE) if owner.card.is_approximate else (GEMM,)
+    )

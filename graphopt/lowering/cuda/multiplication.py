@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from graphopt.lowering.addresses import Polynomial, gathered, polynomial
+from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
 from graphopt.lowering.emit import EmitError, LibraryCall
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var
-from graphopt.lowering.loops import Buffer, For, Note, Seq, Stmt, Store
+from graphopt.lowering.expressions import Const, Expr, Load, Var
+from graphopt.lowering.loops import Buffer, For, Note, Stmt
 
 GEMM: Final[tuple[str, Note]] = ("library", "gemm")
 """The note of a loop that a library's product of matrices is to take the place of."""
-TF32: Final[tuple[str, Note]] = ("tf32", 1)
-"""The note beside it where operands may be rounded to TF32."""
-HALVES: Final = frozenset({"float16", "bfloat16"})
-DTYPES: Final = HALVES | {"float32", "float64"}
 ONE: Final = Polynomial({(): 1})
 NONE: Final = Polynomial({})
 
@@ -61,33 +58,19 @@ class _Group:
     strides: tuple[Polynomial, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Loops around the sum of the products of two elements, what is stored of each sum, and where."""
-
-    loops: tuple[For, ...]
-    steps: tuple[For, ...]
-    sum: Load
-    factors: tuple[Load, Load]
-    stored: Store
-
-
 def gemm_of(stmt: Stmt) -> Gemm | None:
     """The product that a statement is, where the library's function computes it; None where it does not."""
-    sums = _sums_of(stmt)
-    if sums is None:
+    sums = sums_of(stmt)
+    finish = None if sums is None else finish_of(sums, is_approximate(stmt))
+    if sums is None or finish is None or len(finish.added) > 1:
         return None
     made = Load(sums.stored.buffer, sums.stored.indices)
-    if made.dtype != sums.factors[0].dtype:
-        return None
-    finish = _finish_of(sums.stored.value, sums.sum, made.dtype)
-    if finish is None:
-        return None
-    bias, epilogue = finish
     for x, y in (sums.factors, sums.factors[::-1]):
-        found = _oriented(sums, made, x, y, bias)
+        if not (isinstance(x, Load) and isinstance(y, Load)):
+            return None
+        found = _oriented(sums, made, x, y, next(iter(finish.added), None))
         if found is not None:
-            return replace(found, epilogue=epilogue)
+            return replace(found, epilogue=finish.epilogue)
     return None
 
 
@@ -111,87 +94,13 @@ def library_call(stmt: Stmt) -> LibraryCall:
         "transpose_b": gemm.b.is_transposed,
         "has_bias": gemm.bias is not None,
         "epilogue": gemm.epilogue,
-        "tf32": gemm.a.buffer.dtype == "float32" and isinstance(stmt, For) and TF32 in stmt.notes,
+        "tf32": gemm.a.buffer.dtype == "float32" and is_approximate(stmt),
     }
     told = tuple((name, value) for name, value in attributes.items() if value)
     return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)
 
 
-def _sums_of(stmt: Stmt) -> _Sums | None:
-    loops, body = _peeled(stmt)
-    if not isinstance(body, Seq) or len(body.stmts) != 3:
-        return None
-    start, around, end = body.stmts
-    steps, step = _peeled(around)
-    if not (isinstance(start, Store) and isinstance(step, Store) and isinstance(end, Store)):
-        return None
-    own, value = Load(step.buffer, step.indices), step.value
-    if step.buffer.scope != "local" or step.indices or start.buffer != step.buffer or start.value != _zero(own):
-        return None
-    if not (isinstance(value, Apply) and value.fn == "add" and value.args[0] == own):
-        return None
-    product = value.args[1]
-    if not (isinstance(product, Apply) and product.fn == "mul"):
-        return None
-    x, y = map(_factor, product.args)
-    if not (isinstance(x, Load) and isinstance(y, Load) and x.dtype == y.dtype and x.dtype in DTYPES):
-        return None
-    if own.dtype != ("float64" if x.dtype == "float64" else "float32"):
-        return None
-    return _Sums(loops, steps, own, (x, y), end)
-
-
-def _peeled(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
-    """The loops around a statement, those of one step left out, and the statement."""
-    loops = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return tuple(loops), stmt
-
-
-def _zero(load: Load) -> Expr:
-    return Const(0.0, load.dtype)
-
-
-def _factor(expr: Expr) -> Expr:
-    """A factor before it was converted to the type that sums are of, which loses nothing."""
-    while isinstance(expr, Apply) and expr.fn == "cast" and _is_wider(expr.dtype, expr.args[0].dtype):
-        expr = expr.args[0]
-    return expr
-
-
-def _is_wider(dtype: str, than: str) -> bool:
-    """Whether floats of one type have all values of another."""
-    return dtype == than or (dtype == "float32" and than in HALVES) or (dtype == "float64" and than in DTYPES)
-
-
-def _finish_of(value: Expr, own: Load, dtype: str) -> tuple[Load | None, str] | None:
-    """What is added to each sum, and what is done to it then, where the result is of a type; None where the library
-    does not do that. It rounds the result once, where the nest may round it to that type several times."""
-
-    def rounded(expr: Expr) -> Expr:
-        while isinstance(expr, Apply) and expr.fn == "cast" and {expr.dtype, expr.args[0].dtype} <= {dtype, own.dtype}:
-            expr = expr.args[0]
-        return expr
-
-    value, epilogue, bias = rounded(value), "", None
-    if isinstance(value, Apply) and value.fn == "max" and _is_zero(value.args[1]):
-        value, epilogue = rounded(value.args[0]), "relu"
-    if isinstance(value, Apply) and value.fn == "add":
-        left, right = map(rounded, value.args)
-        left, right = (left, right) if left == own else (right, left)
-        if left != own or not isinstance(right, Load) or right.dtype != dtype:
-            return None
-        value, bias = left, right
-    return (bias, epilogue) if value == own else None
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
-
-
-def _oriented(sums: _Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Gemm | None:
+def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Gemm | None:
     """The product with ``x`` as its first operand, where the result is row-major that way."""
     loads = [made, x, y, *([] if bias is None else [bias])]
     bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}

@@ -22,7 +22,7 @@ from graphopt.lowering.intrinsics import descriptions
 from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt, blocks, mutate, rename_buffers, seq
 from graphopt.lowering.options import Options
 from graphopt.tolerance import error
-from tests.lowering.cuda.simulated import multiply
+from tests.lowering.cuda.simulated import perform
 from tests.lowering.native import Native, number, numpy_dtype
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -97,7 +97,7 @@ class Kernels:
                     if b not in held:
                         held[b] = untouched(np.empty([number(e, self.sizes) for e in b.shape], numpy_dtype(b.dtype)))
                 if isinstance(made, LibraryCall):
-                    multiply(made, held, self.sizes)
+                    perform(made, held, self.sizes)
                 else:
                     assert isinstance(made, Launchable)
                     self.step(kernel, made, held)

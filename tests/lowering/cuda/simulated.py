@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from graphopt.ir.constants import Array
 from graphopt.kernels.cuda.simulate import STORED, run
+from graphopt.kernels.cuda.simulated_library import compute
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Expr, Var
+from graphopt.lowering.expressions import Var
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import descriptions
 from graphopt.lowering.loops import Buffer, Nest
+from graphopt.runtime.library_calls import FUNCTIONS
 from graphopt.tolerance import error
 from tests.lowering.native import number, numpy_dtype, random_arrays
+
+FAR = 1 << 40
+"""How far operands are apart."""
 
 
 def launch(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = ()) -> None:
@@ -28,7 +33,7 @@ def launch(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = ()) -> No
             if b not in buffers:
                 buffers[b] = np.full([number(e, known) for e in b.shape], 77, numpy_dtype(b.dtype))
         if isinstance(made, LibraryCall):
-            multiply(made, buffers, known)
+            perform(made, buffers, known)
             continue
         status = np.zeros(1, np.int32)
         flat = [buffers[b].reshape(-1).view(STORED.get(b.dtype, b.dtype)) for b in made.buffers]
@@ -39,25 +44,18 @@ def launch(nest: Nest, arrays: Sequence[Array], sizes: Sequence[int] = ()) -> No
             raise IndexError(made.messages[status[0] - 1])
 
 
-def multiply(call: LibraryCall, buffers: Mapping[Buffer, Array], known: Mapping[Var, int]) -> None:
-    """Does what the library's product of matrices does."""
-    told = dict(call.attributes)
-    m, n, k, *rows, batch, step_a, step_b, step_c = [number(e, known) for e in call.sizes]
-    sides = [(m, k), (k, n), (m, n)]
-    turned = [told.get("transpose_a"), told.get("transpose_b"), False]
+def perform(call: LibraryCall, buffers: Mapping[Buffer, Array], known: Mapping[Var, int]) -> None:
+    """Does what the library's function does, as the simulated device has it: an address is the number of an operand,
+    and the byte of it."""
+    function = FUNCTIONS[call.name](**dict(call.attributes))  # type: ignore[arg-type]
+    held = [buffers[b].reshape(-1).view(np.uint8) for b, _ in call.places]
+    addresses = [k * FAR + number(at, known) * buffers[b].itemsize for k, (b, at) in enumerate(call.places)]
+    numbers = [number(e, known) for e in call.sizes]
 
-    def matrix(place: tuple[Buffer, Expr], side: tuple[int, int], row: int, step: int, is_turned: object) -> Array:
-        flat = buffers[place[0]].reshape(-1)[number(place[1], known) :]
-        strides = (step, 1, row) if is_turned else (step, row, 1)
-        return as_strided(flat, (batch, *side), [s * flat.itemsize for s in strides])
+    def memory(address: int, dtype: np.dtype[Any]) -> Array:
+        return held[address // FAR][address % FAR :].view(dtype)
 
-    parts = zip(call.places, sides, rows, (step_a, step_b, step_c), turned, strict=False)
-    a, b, c = (matrix(*part) for part in parts)
-    found = a.astype(np.float64) @ b.astype(np.float64)
-    if told.get("has_bias"):
-        bias, at = call.places[3]
-        found += buffers[bias].reshape(-1)[number(at, known) :][:n]
-    c[...] = np.maximum(found, 0) if told.get("epilogue") == "relu" else found
+    compute(function, dict(zip(function.params, (*addresses, *numbers), strict=True)), memory)
 
 
 def check(plain: Nest, scheduled: Nest, sizes: Sequence[int] = (), is_run: bool = True) -> None:

@@ -206,6 +206,6 @@ def plain(x: Buffer[(7,), "float32"], y: Buffer[(7,), "float32"]):
 
 @pytest.mark.parametrize("is_allowed", [False, True])
 def test_operands_are_rounded_to_tf32_only_where_that_is_allowed(is_allowed: bool) -> None:
-    ((_, made),) = emit(dispatched(product(CASES["plain"]), Card(has_tf32=is_allowed)))
+    ((_, made),) = emit(dispatched(product(CASES["plain"]), Card(is_approximate=is_allowed)))
     assert isinstance(made, LibraryCall)
     assert dict(made.attributes).get("tf32", False) is is_allowed
