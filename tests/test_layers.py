@@ -189,7 +189,7 @@ DOORS = {
     "onnx_ir": {"ir.onnx_io"},
     "onnxruntime": {"engines"},
     "openvino": {"engines"},
-    "platformdirs": {"kernels.cache", "rewrite.parsed", "calibration.store", "rewrite.verdicts"},
+    "platformdirs": {"kernels.cache", "rewrite.parsed", "calibration.measured_file", "rewrite.verdicts"},
     "rich": {"cli"},
     # integer programs; least squares and rank correlation
     "scipy": {"rewrite.extract", "calibration.fit", "measure"},

@@ -1,35 +1,20 @@
-"""Measured times in a file of SQLite: what is measured stays, whatever happens to whoever measures next.
-
-Every measurement is a transaction of its own, so a process may be killed at any moment, and several
-may measure into one file. A setting is a machine, a runtime with its version, and a number of threads.
-"""
+"""Measured times in a file of SQLite: what is measured stays, whatever happens to whoever measures next."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 
-from graphopt.errors import GraphoptError, ReadError
+from graphopt.calibration import measured_file
+from graphopt.calibration.measured_file import Form, MeasuredFile
+from graphopt.calibration.measured_file import Setting as Setting
 
-VERSION = 1
-"""The version of the tables; a file of a newer one is refused."""
-
-APPLICATION = 0x67724F70
-"""Marks a file of SQLite as ours."""
-
-PATIENCE = 30.0
-"""Seconds to wait while another process writes."""
-
-TABLES = """
-CREATE TABLE setting (
-    id INTEGER PRIMARY KEY, machine TEXT NOT NULL, runtime TEXT NOT NULL, threads INTEGER NOT NULL,
-    UNIQUE (machine, runtime, threads));
+FORM = Form(
+    name="database of measured times",
+    tables="""
 CREATE TABLE time (
     setting INTEGER NOT NULL REFERENCES setting(id) ON DELETE CASCADE, workload TEXT NOT NULL,
     seconds REAL, spread REAL, runs INTEGER NOT NULL,
@@ -38,16 +23,12 @@ CREATE TABLE fit (
     setting INTEGER NOT NULL REFERENCES setting(id) ON DELETE CASCADE, target TEXT NOT NULL,
     prices TEXT NOT NULL, quality TEXT NOT NULL,
     PRIMARY KEY (setting, target)) WITHOUT ROWID;
-"""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Setting:
-    """Under which circumstances times were measured."""
-
-    machine: str
-    runtime: str
-    threads: int = 1
+""",
+    version=1,
+    application=0x67724F70,
+    made_by="graphopt calibrate",
+    remedy="delete it and calibrate again",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +58,7 @@ COSTS = (AUTO, ANALYTIC, MEASURED)
 
 def default_path() -> Path:
     """Where the times of this user are."""
-    from platformdirs import user_data_path
-
-    return user_data_path("graphopt", appauthor=False) / "calibration.sqlite"
+    return measured_file.default_path("calibration.sqlite")
 
 
 def database(costs: str | Path) -> Path:
@@ -96,112 +75,10 @@ def digest(costs: str | Path) -> str:
     return sha256(b"\0".join(kept)).hexdigest() if kept else ""
 
 
-class Store:
-    """A database of measured times. To be closed; a context manager does.
+class Store(MeasuredFile):
+    """A database of measured times."""
 
-    Opening one to write makes it where it does not exist. Raises ReadError, in one line, for what is
-    no such database, a damaged one, or one of a newer version.
-    """
-
-    def __init__(self, path: Path, write: bool = False) -> None:
-        self.path = path
-        if not write and not path.is_file():
-            raise ReadError(f"{path}: there is no such database of measured times; graphopt calibrate makes one")
-        with self._guarded():
-            if write:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            mode = "rwc" if write else "rw"  # what a killed process left half done is undone by whoever opens next
-            self._connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=PATIENCE, isolation_level=None
-            )
-        try:
-            with self._guarded():
-                self._check(write)
-        except GraphoptError:
-            self._connection.close()
-            raise
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise ReadError(f"{self.path}: cannot use the database of measured times ({error})") from None
-        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            raise ReadError(
-                f"{self.path}: not a database of measured times, or damaged ({error}); delete it and calibrate again"
-            ) from None
-        except OSError as error:
-            raise ReadError(f"{self.path}: cannot use the database ({error.strerror or error})") from None
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._guarded():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-
-    def _check(self, write: bool) -> None:
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        if self._is_ours():
-            return
-        if not write:
-            raise sqlite3.DatabaseError("it holds something else")
-        with self._writing():
-            if self._is_ours():  # another process was faster
-                return
-            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise sqlite3.DatabaseError("it holds something else")
-            for statement in TABLES.split(";\n"):
-                self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            self._connection.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _is_ours(self) -> bool:
-        """Whether the tables are there. Raises ReadError for those of a newer version."""
-        version = self._pragma("user_version")
-        if self._pragma("application_id") != APPLICATION:
-            return False
-        if version > VERSION:
-            raise ReadError(
-                f"{self.path}: written by a newer graphopt (its tables have version {version}, not {VERSION}); "
-                "update graphopt, or name another database"
-            )
-        return version == VERSION
-
-    def _pragma(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-    def _id(self, setting: Setting, make: bool = False) -> int | None:
-        fields = (setting.machine, setting.runtime, setting.threads)
-        if make:
-            self._connection.execute(
-                "INSERT OR IGNORE INTO setting (machine, runtime, threads) VALUES (?, ?, ?)", fields
-            )
-        row = self._connection.execute(
-            "SELECT id FROM setting WHERE machine = ? AND runtime = ? AND threads = ?", fields
-        ).fetchone()
-        return None if row is None else int(row[0])
-
-    def settings(self) -> list[Setting]:
-        """Under what there are times, in order."""
-        with self._guarded():
-            rows = self._connection.execute("SELECT machine, runtime, threads FROM setting").fetchall()
-            return sorted(Setting(str(m), str(r), int(n)) for m, r, n in rows)
+    form = FORM
 
     def times(self, setting: Setting) -> dict[str, Time]:
         """What was measured under a setting, by workload, in order."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.calibration.store import VERSION, Fit, Setting, Store, Time
+from graphopt.calibration.store import FORM, Fit, Setting, Store, Time
 from graphopt.errors import ReadError
 
 HERE = Setting("a machine", "a runtime 1.0", 1)
@@ -55,7 +55,7 @@ def test_reading_makes_no_file(path: Path) -> None:
 def test_a_newer_database_is_refused_in_one_line(path: Path) -> None:
     Store(path, write=True).close()
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {FORM.version + 1}")
     for write in (False, True):
         with pytest.raises(ReadError, match="newer graphopt") as error:
             Store(path, write)
