@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ExecutionError
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
 from graphopt.runtime.device_timing import Timing
 from graphopt.runtime.dtypes import OBJECTS
-from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
-from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
+from graphopt.runtime.host import HostFunction, failure
+from graphopt.runtime.layout import Layout, Native
 from graphopt.runtime.library_calls import function_of
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Array, Bind, Code, Host, Launch, Library, Ref
+from graphopt.runtime.steps import Array, Code, Launch, Library
 from graphopt.runtime.stretch import Stretch
 from graphopt.runtime.team import words
+from graphopt.runtime.walker import Walker
 
 
 class Rooms:
@@ -48,7 +48,7 @@ class Rooms:
         return self._rooms[key][1].address
 
 
-class DeviceState:
+class DeviceState(Walker):
     """The arguments, memory and arrays of a program's calls, one at a time. ``kernels`` are the device's functions by
     number, ``constants`` the addresses of constants by buffer, ``dtypes`` numpy's types for elements by name."""
 
@@ -63,11 +63,10 @@ class DeviceState:
         functions: Mapping[str, HostFunction],
         dtypes: Mapping[str, np.dtype[Any]],
     ) -> None:
-        self._code, self._layout, self._binder, self._device = code, layout, binder, device
-        self._constants, self._functions, self._dtypes = constants, functions, dtypes
+        super().__init__(code, layout, binder, functions, dtypes)
+        self._device, self._constants = device, constants
         self._rooms = Rooms(device)
         self._args, self._bases = words(len(layout.words)), words(binder.bases)
-        self._bound: list[Binding | None] = [None] * len(layout.levels)
         self._known: tuple[object, ...] = ()
         self._version = 0
         self._needed = {w.root for w in layout.words}
@@ -75,12 +74,9 @@ class DeviceState:
         self._stretches: dict[int, Stretch] = {}
         self._checked = [at for at, step in layout.launches.items() if isinstance(step, Launch) and step.messages]
         self._status_words = [self._end_of(at) for at in self._checked]
-        self._host: dict[int, Any] = {}
         self._residents: dict[int, Resident] = {}
         self._is_resident = False
         self._timing: Timing | None = None
-        self.symbols: Mapping[str, int] = {}
-        """All symbols that are known by now."""
 
     # -- a call
 
@@ -94,7 +90,8 @@ class DeviceState:
     ) -> None:
         """Run the program: ``own`` are arrays by buffer that outputs are to be in; where ``is_resident``, the others
         are made for the caller. Raises ``ExecutionError`` where a step fails."""
-        self._is_resident, self._timing = is_resident, timing
+        self._is_resident = is_resident
+        self._clock = self._timing = timing
         self._residents.update(own)
         self._bound = [None] * len(self._bound)
         for port, value in zip(self._code.inputs, inputs, strict=True):
@@ -105,7 +102,8 @@ class DeviceState:
 
     def end(self) -> None:
         """Let go of the call's arrays."""
-        self._host, self._residents, self._timing = {}, {}, None
+        self._arrays, self._residents = {}, {}
+        self._clock = self._timing = None
 
     def release(self) -> None:
         """Give all memory back, and what was captured with its addresses."""
@@ -114,7 +112,7 @@ class DeviceState:
     def _take(self, n: int, value: Any) -> None:
         """Let an input be where kernels find it."""
         if not isinstance(value, Resident):
-            self._host[n] = value
+            self._arrays[n] = value
             if n in self._needed:
                 self._put(n, value)
             return
@@ -133,7 +131,6 @@ class DeviceState:
         self._bases[self._binder.slots[n]] = address
 
     def _know(self, level: int, binding: Binding) -> None:
-        """Make memory and arguments of a level what they are with a binding."""
         self._bases[1 + level] = self._rooms.of("arena", level, binding.arena_bytes)
         for n, shape in binding.outputs.items():
             if n not in self._residents:
@@ -201,20 +198,6 @@ class DeviceState:
         """The number of the word after the arguments of a step."""
         return self._layout.instructions[at][2] + len(self._layout.launches[at].args)
 
-    def _run(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            match stage:
-                case Native():
-                    self._stretch(stage)
-                case Pause(step=Host() as step):
-                    self._perform(step, stage.level)
-                case Pause(step=Bind() as step):
-                    self._bind(step, stage.level)
-                case Choice():
-                    self._run(stage.then if self._read(stage.step.condition).item() else stage.otherwise)
-                case Round():
-                    self._repeat(stage)
-
     def _stretch(self, stage: Native) -> None:
         if self._timing is not None:
             for at in range(stage.begin, stage.end):
@@ -229,89 +212,25 @@ class DeviceState:
             self._stretches[stage.begin] = found
         found.run(self._version)
 
-    def _repeat(self, stage: Round) -> None:
-        step, done = stage.step, 0
-        limit = None if step.count is None else self._limit(step.count)
-        while True:
-            self._write(step.counter, np.array(done, np.int64))
-            if limit is not None and done >= limit:
-                return
-            if step.condition is not None and not self._read(step.condition).item():
-                return
-            self._run(stage.body)
-            done += 1
+    def _to_fill(self, n: int) -> Array:
+        return np.empty(self._binder.shape(n, self.symbols), self._dtype(n))
 
-    def _limit(self, count: Any) -> int:
-        if not isinstance(count, Ref):
-            return evaluate(count, self.symbols)
-        whole = self._read(count.buffer).reshape(-1)
-        return int(whole[evaluate(count.offset, self.symbols) // whole.itemsize])
-
-    def _bind(self, step: Bind, level: int | None) -> None:
-        values = [int(v) for v in self._read(step.buffer).reshape(-1)[: len(step.symbols)]]
-        self._open(level, dict(zip(step.symbols, values, strict=True)))
-
-    def _open(self, level: int | None, found: Mapping[str, int]) -> None:
-        """Bind the symbols of a level."""
-        if level is None:
-            return
-        for symbol, value in found.items():
-            if value < 0:
-                raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
-        places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
-        for n in self._binder.levels[level].outputs:
-            self._residents.pop(n, None)
-        self._know(level, self._binder.bind(level, {**self.symbols, **found}, places))
-
-    def _perform(self, step: Host, level: int | None) -> None:
-        if self._timing is not None:
-            with self._timing.of(step):
-                self._call(step, level)
+    def _filled(self, n: int, array: Array) -> None:
+        if self._code.buffers[n].place == "host":
+            self._keep(n, array)
         else:
-            self._call(step, level)
-
-    def _call(self, step: Host, level: int | None) -> None:
-        given = [None if n is None else self._read(n) for n in step.inputs]
-        filled = []
-        if step.fills:
-            filled = [np.empty(self._binder.shape(n, self.symbols), self._dtype(n)) for n in step.outputs]
-        results = perform(step, self._functions[step.function], given, filled)
-        if step.binds:
-            self._open(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
-        for n, result in zip(step.outputs, results, strict=True):
-            self._receive(step, n, result, given)
-
-    def _receive(self, step: Host, n: int, result: Any, given: Sequence[Any]) -> None:
-        """Put one result of a host step where it belongs."""
-        buffer = self._code.buffers[n]
-        if buffer.dtype == "object":
-            self._host[n] = result
-            return
-        shape = None if buffer.shape is None else self._binder.shape(n, self.symbols)
-        array = result_of(step, result, self._dtype(n), shape)
-        if buffer.place != "host":
             self._write(n, array)
-            return
-        shared = any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
-        self._host[n] = array = array.copy(order="C") if shared or not array.flags.c_contiguous else array
-        if n in self._needed:
-            self._put(n, array)
-            self._fill()
+
+    def _forget(self, n: int) -> None:
+        self._residents.pop(n, None)
 
     # -- memory
 
-    def _dtype(self, n: int) -> np.dtype[Any]:
-        return self._dtypes[self._code.buffers[n].dtype]
-
-    def on_host(self, n: int) -> Any:
-        """What the host has of a buffer: its array, where it was the host that made it; else None."""
-        root = self._layout.roots[n]
-        buffer = self._code.buffers[root]
-        memory = self._code.constants[root] if buffer.place == "constant" else self._host.get(root)
-        if n == root or memory is None:
-            return memory
-        start = evaluate(self._layout.shifts[n], self.symbols)
-        return view_of(memory, start, self._binder.shape(n, self.symbols), self._dtype(n))
+    def _keep(self, n: int, array: Array) -> None:
+        self._arrays[n] = array
+        if n in self._needed:
+            self._put(n, array)
+            self._fill()
 
     def on_device(self, n: int) -> Resident:
         """Where a buffer is on the device, if it is there."""
@@ -332,7 +251,7 @@ class DeviceState:
     def shape(self, n: int) -> tuple[int, ...]:
         """The shape that a buffer has in this call."""
         if self._code.buffers[n].shape is None:
-            shape: tuple[int, ...] = self._residents.get(n, self._host.get(n)).shape  # type: ignore[union-attr]
+            shape: tuple[int, ...] = self._residents.get(n, self._arrays.get(n)).shape  # type: ignore[union-attr]
             return shape
         return self._binder.shape(n, self.symbols)
 
@@ -353,12 +272,12 @@ class DeviceState:
             elif (source := self.on_device(n)).address != target.address:
                 self._device.copy(source.address, target.address, source.nbytes)
         elif found is not None or not is_row_major(target):
-            target[...] = self._read(n)
+            target[...] = self.read(n)
         else:
             self._device.download(self.on_device(n).address, target)
 
-    def _read(self, n: int) -> Any:
-        """A buffer's array on the host."""
+    def read(self, n: int) -> Any:
+        """A buffer's array on the host, a copy of what the device has."""
         found = self.on_host(n)
         if found is not None or self._code.buffers[n].dtype in OBJECTS:
             return found

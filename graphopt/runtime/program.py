@@ -185,11 +185,11 @@ class Program(Interface):
             if place == "output" and n not in taken:
                 results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
-                results[port.name] = copy(state.view(n))
+                results[port.name] = copy(state.read(n))
             elif place == "host" and n not in taken and arrays[n].flags.owndata:
                 results[port.name] = arrays[n]
             else:
-                results[port.name] = state.view(n).copy()
+                results[port.name] = state.read(n).copy()
             taken.add(n)
         return results
 
@@ -243,7 +243,7 @@ class Program(Interface):
             if runs:
                 work = runs * evaluate(call.flops, state.symbols), runs * evaluate(call.bytes, state.symbols)
                 rows.append(Row(call.label, call.nodes, spent / 1e9, *work, (start - begin) / 1e9, runs))
-        for step, start, spent in state.spans:
+        for step, start, spent in state.spans.found:
             label, nodes = (step.label or step.function, step.nodes) if isinstance(step, Host) else ("bind", ())
             rows.append(Row(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)

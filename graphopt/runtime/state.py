@@ -7,7 +7,8 @@ runs; what Python does in between works on views of the same memory.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from time import perf_counter_ns
 from typing import Any
@@ -17,21 +18,33 @@ import numpy as np
 from graphopt.errors import ExecutionError
 from graphopt.runtime import arena, table
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.dtypes import OBJECTS
-from graphopt.runtime.host import HostFunction, failure, perform, result_of, view_of
-from graphopt.runtime.layout import Choice, Layout, Native, Pause, Round, Stage
+from graphopt.runtime.host import HostFunction, failure, view_of
+from graphopt.runtime.layout import Layout, Native
 from graphopt.runtime.sizes import evaluate
-from graphopt.runtime.steps import Array, Bind, Code, Host, Ref
+from graphopt.runtime.steps import Array, Bind, Code, Host
 from graphopt.runtime.team import ELEMENTS, address, words
+from graphopt.runtime.walker import Walker
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
 """The driver, called with what is C's already: ctypes would look at each argument again, which takes longer than the
 call."""
-Span = tuple[Host | Bind, int, int]
-"""A step that Python did, when it began and how long it took, in nanoseconds."""
 
 
-class State:
+class Spans:
+    """The steps that Python did, when each began and how long it took, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Host | Bind, int, int]] = []
+
+    @contextmanager
+    def of(self, step: Host | Bind) -> Iterator[None]:
+        """Take the time of what is done within."""
+        begin = perf_counter_ns()
+        yield
+        self.found.append((step, begin, perf_counter_ns() - begin))
+
+
+class State(Walker):
     """The arguments, arenas and arrays of a call. ``entry`` is the address of the native driver; ``dtypes`` are numpy's
     types for elements, by name."""
 
@@ -45,8 +58,8 @@ class State:
         functions: Mapping[str, HostFunction],
         dtypes: Mapping[str, np.dtype[Any]],
     ) -> None:
-        self._code, self._layout, self._binder = code, layout, binder
-        self._driver, self._functions, self._dtypes = _ENTRY(entry), functions, dtypes
+        super().__init__(code, layout, binder, functions, dtypes)
+        self._driver = _ENTRY(entry)
         self._args = words(len(layout.words))
         self._offsets = words(len(layout.words))
         self._bases = words(binder.bases)
@@ -60,17 +73,14 @@ class State:
         self._block[:] = instructions, args, args, 0, address(self._report), 0, table.WALK, *rest
         self._start = ctypes.c_void_p(address(self._block))
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
-        self._bound: list[Binding | None] = [None] * len(layout.levels)
-        self._arrays: dict[int, Array] = {}
         self._host_words = {n: self._words_of(n) for n in binder.slots if code.buffers[n].place == "host"}
         self._bases_of_words = np.zeros(len(layout.words), np.int64)
         for level in binder.levels:
             self._bases_of_words[level.words] = level.bases
         self._stamps: Array | None = None
         self._team = 0
-        self.symbols: Mapping[str, int] = {}
-        """All symbols that are known by now."""
-        self.spans: list[Span] = []
+        self.spans = Spans()
+        """What Python did in a call that is profiled."""
 
     def _words_of(self, root: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array([n for n, w in enumerate(self._layout.words) if w.root == root], np.int64)
@@ -101,7 +111,7 @@ class State:
                 if isinstance(array, np.ndarray):
                     self._bases[self._binder.slots[n]] = address(array)
         if self._bound[0] is not binding:
-            self._fill(0, binding)
+            self._know(0, binding)
         self.symbols = binding.symbols
         self._run(self._layout.stages)
         return self._arrays
@@ -110,18 +120,17 @@ class State:
         """From here on instructions are timed, ``size`` of them; gives their rows of ``table.STAMP_WIDTH`` words."""
         self._stamps = words(size * table.STAMP_WIDTH)
         self._block[5] = address(self._stamps)
-        self.spans = []
+        self._clock = self.spans = Spans()
         return self._stamps.reshape(size, table.STAMP_WIDTH)
 
     def end(self) -> None:
         """Let go of the call's arrays, and of its profile."""
         self._arrays = {}
         if self._stamps is not None:
-            self._stamps = None
+            self._stamps = self._clock = None
             self._block[5] = 0
 
-    def _fill(self, level: int, binding: Binding) -> None:
-        """Make the words of a level what they are with a binding."""
+    def _know(self, level: int, binding: Binding) -> None:
         memory = self._arenas[level]
         if memory.nbytes < binding.arena_bytes:
             self._bound[level] = None
@@ -145,20 +154,9 @@ class State:
 
     # -- steps
 
-    def _run(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            match stage:
-                case Native():
-                    if outcome := self._driver(self._start, *stage.bounds):
-                        self._go_on(outcome, stage)
-                case Pause(step=Host() as step):
-                    self._host(step, stage.level)
-                case Pause(step=Bind() as step):
-                    self._bind(step, stage.level)
-                case Choice():
-                    self._run(stage.then if self.view(stage.step.condition).item() else stage.otherwise)
-                case Round():
-                    self._repeat(stage)
+    def _stretch(self, stage: Native) -> None:
+        if outcome := self._driver(self._start, *stage.bounds):
+            self._go_on(outcome, stage)
 
     def _go_on(self, outcome: int, stage: Native) -> None:
         """Run the rest of a stage that paused, for Python to see to signals in between."""
@@ -171,108 +169,40 @@ class State:
         at, status = (int(v) for v in self._report)
         return failure(self._layout.calls[at], at, status)
 
-    def _repeat(self, stage: Round) -> None:
-        step = stage.step
-        counter = self.view(step.counter).reshape(-1)
-        counter[0] = 0
-        while True:
-            if step.count is not None:
-                count = step.count
-                limit = self._stored(count) if isinstance(count, Ref) else evaluate(count, self.symbols)
-                if counter[0] >= limit:
-                    return
-            if step.condition is not None and not self.view(step.condition).item():
-                return
-            self._run(stage.body)
-            counter[0] += 1
+    def _to_fill(self, n: int) -> Array:
+        if self._code.buffers[n].place == "host":
+            self._keep(n, np.empty(self._binder.shape(n, self.symbols), self._dtype(n)))
+        found: Array = self.read(n)
+        return found
 
-    def _stored(self, ref: Ref) -> int:
-        whole = self.view(ref.buffer).reshape(-1)
-        return int(whole[evaluate(ref.offset, self.symbols) // 8])
+    def _filled(self, n: int, array: Array) -> None:
+        """It is the buffer's own memory."""
 
-    def _bind(self, step: Bind, level: int | None) -> None:
-        begin = perf_counter_ns()
-        values = [int(v) for v in self.view(step.buffer).reshape(-1)[: len(step.symbols)]]
-        self._know(level, dict(zip(step.symbols, values, strict=True)))
-        self._note(step, begin)
+    def _forget(self, n: int) -> None:
+        self._arrays.pop(n, None)
 
-    def _know(self, level: int | None, found: Mapping[str, int]) -> None:
-        """Bind the symbols of a level."""
-        if level is None:
-            return
-        for symbol, value in found.items():
-            if value < 0:
-                raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
-        places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
-        for n in self._binder.levels[level].outputs:
-            self._arrays.pop(n, None)
-        self._fill(level, self._binder.bind(level, {**self.symbols, **found}, places))
-
-    def _host(self, step: Host, level: int | None) -> None:
-        begin = perf_counter_ns()
-        given = [None if n is None else self.view(n) for n in step.inputs]
-        filled: list[Array] = []
-        if step.fills:
-            for n in step.outputs:
-                if self._code.buffers[n].place == "host":
-                    self._keep(n, np.empty(self._binder.shape(n, self.symbols), self._dtype(n)))
-            filled = [self.view(n) for n in step.outputs]
-        results = perform(step, self._functions[step.function], given, filled)
-        if step.binds:
-            self._know(level, {s: int(np.shape(results[output])[axis]) for s, output, axis in step.binds})
-        if not step.fills:
-            for n, result in zip(step.outputs, results, strict=True):
-                self._receive(step, n, result, given)
-        self._note(step, begin)
-
-    def _note(self, step: Host | Bind, begin: int) -> None:
-        if self._stamps is not None:
-            self.spans.append((step, begin, perf_counter_ns() - begin))
-
-    def _receive(self, step: Host, n: int, result: Any, given: Sequence[Array | None]) -> None:
-        """Put one result of a host step where it belongs."""
-        buffer = self._code.buffers[n]
-        if buffer.dtype == "object":
-            self._arrays[n] = result
-            return
-        shape = None if buffer.shape is None else self._binder.shape(n, self.symbols)
-        array = result_of(step, result, self._dtype(n), shape)
-        if buffer.place != "host":
-            self.view(n)[...] = array
-            return
-        shared = any(isinstance(g, np.ndarray) and np.may_share_memory(array, g) for g in given)
-        self._keep(n, array.copy(order="C") if shared or not array.flags.c_contiguous else array)
+    # -- memory
 
     def _keep(self, n: int, array: Array) -> None:
-        """Make an array that of a host buffer."""
         self._arrays[n] = array
         self._bases[self._binder.slots[n]] = address(array)
         own = self._host_words[n]
         if len(own):
             self._args[own] = self._bases[self._bases_of_words[own]] + self._offsets[own]
 
-    # -- memory
+    def _write(self, n: int, array: Array) -> None:
+        self.read(n)[...] = array
 
-    def _dtype(self, n: int) -> np.dtype[Any]:
-        return self._dtypes[self._code.buffers[n].dtype]
-
-    def view(self, n: int) -> Array:
+    def read(self, n: int) -> Any:
         """A buffer as an array, without a copy."""
         root = self._layout.roots[n]
-        buffer = self._code.buffers[root]
-        memory = self._code.constants[root] if buffer.place == "constant" else self._arrays.get(root)
-        if n == root and (memory is not None or buffer.dtype in OBJECTS):
-            return memory  # type: ignore[return-value]  # an optional may hold None
-        symbols = self.symbols
-        shape, dtype = self._binder.shape(n, symbols), self._dtype(n)
-        start = evaluate(self._layout.shifts[n], symbols)
-        if buffer.place == "arena":
-            level = self._layout.ages[root]
-            bound = self._bound[level]
-            assert bound is not None
-            memory, start = self._arenas[level], start + bound.places[root]
-        assert memory is not None
-        return view_of(memory, start, shape, dtype)
+        if self._code.buffers[root].place != "arena":
+            return self.on_host(n)
+        level = self._layout.ages[root]
+        bound = self._bound[level]
+        assert bound is not None
+        start = bound.places[root] + evaluate(self._layout.shifts[n], self.symbols)
+        return view_of(self._arenas[level], start, self._binder.shape(n, self.symbols), self._dtype(n))
 
 
 LARGE = 1 << 12
