@@ -6,11 +6,12 @@ nest and what it gives, in the module of that line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from random import Random
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering import (
@@ -79,23 +80,35 @@ def drawing(
     @wraps(fn)
     def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
         call = self.encoded(fn.__name__, args, {k: v for k, v in kwargs.items() if k != "decision"})
-        decision, result = fn(self.nest, self.random, *args, **kwargs)
-        return self.recorded(replace(call, decision=decision), result)
+        wanted = next(self._wanted, None)
+        if wanted is not None and "decision" not in kwargs:
+            with suppress(ScheduleError, TypeError, ValueError):
+                given: dict[str, Any] = {**kwargs, "decision": wanted}
+                return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **given)))
+        return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **kwargs)))
 
     return method
+
+
+def _decided(call: Step, drawn: tuple[Argument, R]) -> tuple[Step, R]:
+    """The call with its decision, and what that gives."""
+    decision, result = drawn
+    return replace(call, decision=decision), result
 
 
 class Schedule:
     """A nest and what was done to it; ``seed`` decides what the sampling methods draw.
 
-    A nest that was to be scheduled by rule is no longer.
+    ``wanted`` are decisions for them to take, in their order, wherever they are possible (None: draw). A nest that was
+    to be scheduled by rule is no longer.
     """
 
-    def __init__(self, nest: Nest, seed: int = 0) -> None:
+    def __init__(self, nest: Nest, seed: int = 0, wanted: Iterable[Argument] = ()) -> None:
         if not isinstance(nest, Nest):
             raise UsageError(f"a schedule is one of a nest, as a module holds it by name, not of {nest!r}")
         self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
         self.random = Random(seed)
+        self._wanted = iter(wanted)
         self._steps: list[Step] = []
         self._known: dict[BlockRef | LoopRef, Reference] = {}
 
