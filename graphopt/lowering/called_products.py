@@ -8,7 +8,7 @@ from dataclasses import replace
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.convolution_tiles import convolution_of
 from graphopt.lowering.expressions import Expr, Var
-from graphopt.lowering.library import Functions, called_product, fastest, pieces
+from graphopt.lowering.library import Functions, called_product, fastest, pieces, steps, ways
 from graphopt.lowering.loops import Range, Stmt, seq
 from graphopt.lowering.pieces import finished, in_pieces, loops_over
 from graphopt.lowering.scheduling import Scheduling
@@ -21,7 +21,9 @@ def called(owner: Scheduling, found: Sequence[Chain], prices: Functions) -> Stmt
     product = called_product(found, owner.nest)
     if product is None or convolution_of(first, rest) is not None:
         return None
-    name, made = fastest(product, prices), first.stores[0].buffer
+    names = sorted(ways(product, prices))
+    name = names[owner.choose("function", range(len(names)), names.index(fastest(product, prices)))]
+    made = first.stores[0].buffer
     target = made
     if rest:  # the library writes where the result will stand, if that is of the same kind
         store = rest[0].stores[0]
@@ -36,4 +38,8 @@ def called(owner: Scheduling, found: Sequence[Chain], prices: Functions) -> Stmt
         loops, parts = loops_over(owner, rows, columns), {product.m: rows, product.n: columns}
         return seq(call, finished(rest[0], first, parts, loops, values, (target, rest[0].stores[0].indices)))
 
-    return in_pieces(owner, first, (product.m, product.n, product.k), pieces(product), piece)
+    sizes = {
+        axis: owner.choose(f"piece {k}", steps(product, axis), size)
+        for k, (axis, size) in enumerate(pieces(product).items())
+    }
+    return in_pieces(owner, first, (product.m, product.n, product.k), sizes, piece)

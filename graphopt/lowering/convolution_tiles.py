@@ -30,7 +30,9 @@ BLOCKS: Final = 4
 DEEP: Final = 4
 """Channels of a plain image that are summed together at most."""
 TILES: Final = 8
-"""Tiles, of one row or of several, that make one work item."""
+"""Tiles, of one row or of several, that make one work item,"""
+MANY: Final = (1, 2, 4, 8, 16, 32)
+"""and what else may be tried."""
 ONE: Final = Polynomial({(): 1})
 LOADING: Final = 0.15
 """What of a load adds to the time of a step, beside multiplications that take as long;"""
@@ -207,11 +209,12 @@ def convolved(owner: Scheduling, conv: Convolution, first: Chain, rest: Sequence
     return _Writer(owner, conv, first, rest).loops()
 
 
-def blocks_of_tile(conv: Convolution, first: Chain, pixels: int | None) -> int:
+def blocks_of_tile(owner: Scheduling, conv: Convolution, first: Chain, pixels: int | None) -> int:
     """How many blocks of channels a tile has: those for which a result takes the least time, as far as it is known."""
     count = known_size([first.spatial[1].extent]) or 1
-    choices = [n for n in range(1, min(BLOCKS, count) + 1) if _share_channels(conv, first.spatial[1], count, n)]
-    return min(choices, key=lambda n: (_cost(first, n, count, pixels), n))
+    candidates = [n for n in range(1, min(BLOCKS, count) + 1) if _share_channels(conv, first.spatial[1], count, n)]
+    by_rule = min(candidates, key=lambda n: (_cost(first, n, count, pixels), n))
+    return owner.choose("blocks", candidates, by_rule)
 
 
 def _share_channels(conv: Convolution, block: Axis, count: int, together: int) -> bool:
@@ -255,8 +258,10 @@ class _Writer:
         self.space = tuple(space)
         along = space if self.is_flat() else space[-1:]
         self.rows, self.pixels = tuple(space[: len(space) - len(along)]), total_size([a.extent for a in along])
-        self.blocks = blocks_of_tile(conv, first, known_size([self.pixels]))
-        self.most = most_pixels(first, self.blocks)
+        self.blocks = blocks_of_tile(owner, conv, first, known_size([self.pixels]))
+        most = most_pixels(first, self.blocks)
+        self.most = owner.choose("pixels", range(max(1, most // 2), most), most)
+        self.together = owner.choose("tiles", MANY, TILES)
         self.tiles = (self.pixels + (self.most - 1)) // self.most
         self.width = (self.pixels + (self.tiles - 1)) // self.tiles
         shape = [Const(self.blocks), Const(self.most), self.lane.extent]
@@ -272,8 +277,8 @@ class _Writer:
         var = self.owner.var
         count = known_size([self.block.extent]) or 1
         groups = Loop(var("g"), Const(-(-count // self.blocks)) if count > 1 else self.block.extent)
-        chunks = Loop(var("o"), (self.tiles + (TILES - 1)) // TILES)
-        together = maximum(1, TILES // maximum(1, self.tiles))
+        chunks = Loop(var("o"), (self.tiles + (self.together - 1)) // self.together)
+        together = maximum(1, self.together // maximum(1, self.tiles))
         batch, rows = Loop(var("i"), self.batch.extent), [Loop(var("i"), a.extent) for a in self.rows]
         if rows:
             rows[-1] = Loop(rows[-1].var, (rows[-1].extent + (together - 1)) // together)
@@ -283,8 +288,8 @@ class _Writer:
             self.owner.gone.add(self.made)
 
         def body(at: Mapping[Var, Expr]) -> Stmt:
-            inner = [Loop(var("o"), minimum(TILES, self.tiles - at[chunks.var] * TILES))]
-            start = (at[chunks.var] * TILES + inner[-1].var) * self.width
+            inner = [Loop(var("o"), minimum(self.together, self.tiles - at[chunks.var] * self.together))]
+            start = (at[chunks.var] * self.together + inner[-1].var) * self.width
             where = {a.var: at[loop.var] for a, loop in zip((self.batch, *self.rows), (batch, *rows), strict=True)}
             where[self.block.var] = at[groups.var] * self.blocks
             if rows:
@@ -298,16 +303,21 @@ class _Writer:
             return wrapped(inner, whole)
 
         steps = total_size([self.width, Const(self.blocks), self.lane.extent, *(a.extent for a in self.first.reduced)])
-        return self.owner.shared_out(outer, steps * TILES, body)
+        return self.owner.shared_out(outer, steps * self.together, body)
 
     def is_by_pixels(self) -> bool:
         """Whether all channels of some pixels are computed before other pixels are, so that weights are read anew for
-        those, rather than the image for other channels: if weights are few, or fewer than what they are needed for."""
+        those, rather than the image for other channels."""
+        return bool(self.owner.choose("by pixels", (0, 1), int(self.reads_weights_anew())))
+
+    def reads_weights_anew(self) -> bool:
+        """Whether to read weights anew for other pixels is taken to be the cheaper way: if they are few, or fewer than
+        what they are needed for."""
         if 0 < (known_size(self.conv.weights.buffer.shape) or 0) * 4 <= NEAR:
             return True
         window, width = known_size([a.extent for a in self.conv.kernel]), known_size([self.width]) or self.most
         lanes = known_size([self.lane.extent]) or 1
-        return window is not None and window * self.blocks * lanes < width * TILES
+        return window is not None and window * self.blocks * lanes < width * self.together
 
     def at(self, where: Mapping[Var, Expr], start: Expr, blocks: int) -> Stmt:
         """A tile of so many blocks from a point on: its sums, and what is done to them."""

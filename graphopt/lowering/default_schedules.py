@@ -22,12 +22,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from graphopt.errors import ScheduleError
+from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.called_products import called
 from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import (
     bytes_of,
     collapsed,
     is_follower,
+    known_size,
     lies_along,
     made_from,
     shared_axes,
@@ -51,10 +54,12 @@ from graphopt.lowering.loops import (
     seq,
 )
 from graphopt.lowering.register_tiles import dots, tiled
-from graphopt.lowering.scheduling import Scheduling
+from graphopt.lowering.scheduling import Choices, Scheduling
 from graphopt.lowering.sliding import Row, Sliding, sliding
 from graphopt.target import CPU
 
+WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 14)
+"""How many results a tile may have along an axis, or vectors of them."""
 ROW_BYTES: Final = 1 << 17
 """What may lie on the stack for a row."""
 
@@ -62,19 +67,34 @@ ROW_BYTES: Final = 1 << 17
 def scheduled(nest: Nest, prices: Functions = CPU.prices.products) -> Nest:
     """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row.
     ``prices`` say which function computes a product."""
+    return chosen(nest, {}, prices)[0]
+
+
+def chosen(
+    nest: Nest, choices: Choices, prices: Functions = CPU.prices.products
+) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
+
+    ScheduleError where something is chosen that there is no choice of, or that is no candidate.
+    """
     found = chains(nest)
-    if found is None:
-        return finished(nest)
-    if any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
-        return nest
-    return _Scheduler(nest, prices).scheduled(found)
+    if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
+        made, offered = nest if found else finished(nest), dict[str, tuple[int, ...]]()
+    else:
+        scheduler = _Scheduler(nest, choices, prices)
+        made, offered = scheduler.scheduled(found), scheduler.offered
+    if others := [name for name in choices if name not in offered]:
+        raise ScheduleError(
+            f"there is no choice of {', '.join(others)}: there is one of {', '.join(offered) or 'nothing'}"
+        )
+    return made, offered
 
 
 class _Scheduler(Scheduling):
     """Schedules one nest by the first of the rules that fits."""
 
-    def __init__(self, nest: Nest, prices: Functions) -> None:
-        super().__init__(nest)
+    def __init__(self, nest: Nest, choices: Choices, prices: Functions) -> None:
+        super().__init__(nest, choices)
         self.prices = prices
 
     def scheduled(self, found: Sequence[Chain]) -> Nest:
@@ -215,8 +235,20 @@ class _Scheduler(Scheduling):
         if (windows := sliding(first)) is not None:
             return self.row_of_windows(windows, rest)
         first, rest = with_axes_redrawn(first, rest)
-        plan = tile_plan(first, (rest or [first])[-1])
+        plan = self.widths(first, tile_plan(first, (rest or [first])[-1]))
         return dots(self, first, rest) if plan is None else tiled(self, first, rest, plan)
+
+    def widths(self, first: Chain, plan: dict[Var, int] | None) -> dict[Var, int] | None:
+        """How many results along each axis a tile holds, if there are to be tiles."""
+        if plan is None:
+            return None
+        found = {}
+        for k, axis in enumerate(a for a in first.spatial if a.var in plan):
+            extent, step = known_size([axis.extent]), plan[axis.var] if k == len(plan) - 1 else 1
+            least = min(step, lanes_of(first.stores[0].buffer.dtype))
+            candidates = [n * least for n in WIDTHS if extent is None or n * least <= extent]
+            found[axis.var] = self.choose(f"width {k}", candidates, plan[axis.var])
+        return found
 
     def row_of_windows(self, found: Sliding, rest: Sequence[Chain]) -> Stmt:
         """Windows that slide along rows."""

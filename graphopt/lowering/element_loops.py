@@ -32,7 +32,7 @@ from graphopt.lowering.loops import (
     map_expressions,
     seq,
 )
-from graphopt.lowering.scheduling import CHUNK, Scheduling
+from graphopt.lowering.scheduling import CHUNK, CHUNKS, Scheduling
 from graphopt.lowering.turning import Turned, turning, with_lanes_apart
 
 
@@ -58,18 +58,19 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
     last = loops[-1]
     extent = last.extent.value if isinstance(last.extent, Const) else None
     if shared and len(loops) == 1 and (extent is None or extent > 4 * CHUNK):
-        outer = Loop(owner.var("o"), (last.extent + (CHUNK - 1)) // CHUNK)
+        size = owner.choose("chunk", CHUNKS, CHUNK)
+        outer = Loop(owner.var("o"), (last.extent + (size - 1)) // size)
 
         def chunk(at: Mapping[Var, Expr]) -> Stmt:
-            start = at[outer.var] * CHUNK
+            start = at[outer.var] * size
             return For(
                 last.var,
-                minimum(CHUNK, last.extent - start),
+                minimum(size, last.extent - start),
                 block({last.var: start + last.var}),
                 "vectorized",
             )
 
-        return owner.shared_out([outer], Const(CHUNK), chunk)
+        return owner.shared_out([outer], Const(size), chunk)
 
     def row(at: Mapping[Var, Expr]) -> Stmt:
         return For(last.var, last.extent, block({**at, last.var: last.var}), "vectorized")

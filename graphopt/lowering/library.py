@@ -286,6 +286,8 @@ READ = 16
 """To read a weight from memory takes as long as so many multiplications by it."""
 OPEN_BY_LIBRARY = 256
 """The same of the library, which arranges the operand that pieces share anew in each."""
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""Multiples of a vector, or a panel, that pieces may be tried of."""
 LIBRARY_STEP = 16
 """Pieces for the library are of a multiple of so many rows or columns: a vector of the widest."""
 
@@ -300,6 +302,14 @@ def pieces(product: Product) -> dict[Axis, int]:
         return {split: OPEN_BY_LIBRARY}
     count = wanted(known_size([a.extent for a in (product.m, product.n, product.k)]), BY_LIBRARY)
     return {split: max(-(-extent // count // LIBRARY_STEP) * LIBRARY_STEP, LIBRARY_STEP)}
+
+
+def steps(product: Product, axis: Axis) -> list[int]:
+    """How many rows or columns of a product may be computed at once, beside those that ``pieces`` gives."""
+    extent = known(axis)
+    is_panelled = axis is product.n and not isinstance(product.b, Matrix)
+    least = panel(product.c.load.buffer.dtype) if is_panelled else LIBRARY_STEP
+    return [n * least for n in STEPS if extent is None or n * least < extent + least]
 
 
 def _panel_pieces(product: Product) -> dict[Axis, int]:

@@ -24,6 +24,7 @@ from graphopt.lowering import (
     schedule_marks,
     schedule_padding,
     schedule_reductions,
+    schedule_rules,
     schedule_stages,
     schedule_tensors,
     sites,
@@ -151,6 +152,8 @@ class Schedule:
     tensorize = rewriting(schedule_tensors.tensorize)
     pad_einsum = rewriting(schedule_padding.pad_einsum)
     transform_layout = rewriting(schedule_layouts.transform_layout)
+    # all at once
+    by_rule = rewriting(schedule_rules.by_rule)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
     sample_categorical = drawing(sampling.sample_categorical)

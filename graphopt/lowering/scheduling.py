@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from math import prod
-from typing import Final
+from typing import Final, TypeAlias
 
+from graphopt.errors import ScheduleError
 from graphopt.lowering.chain_facts import decomposed, known_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
@@ -18,17 +19,34 @@ SMALL: Final = 1 << 14
 ITEMS: Final = 64
 """Work items that are enough to share out."""
 CHUNK: Final = 1 << 12
-"""Elements of a flat loop that make one work item."""
+"""Elements of a flat loop that make one work item,"""
+CHUNKS: Final = tuple(1 << n for n in range(9, 17))
+"""and what else may be tried."""
+Choices: TypeAlias = Mapping[str, int]
+"""What is chosen instead of what the rules would choose, by name."""
+NONE: Final[Choices] = {}
 
 
 class Scheduling:
-    """The scheduling of one nest: hands out names, and collects the local buffers that it makes."""
+    """The scheduling of one nest: hands out names, and collects the local buffers that it makes.
 
-    def __init__(self, nest: Nest) -> None:
-        self.nest = nest
+    ``choices`` are what others chose; ``offered`` says among which numbers there was a choice, by its name.
+    """
+
+    def __init__(self, nest: Nest, choices: Choices = NONE) -> None:
+        self.nest, self.choices = nest, choices
+        self.offered: dict[str, tuple[int, ...]] = {}
         self.numbers = count()
         self.locals: list[Buffer] = []
         self.gone: set[Buffer] = set()
+
+    def choose(self, name: str, candidates: Iterable[int], by_rule: int) -> int:
+        """What was chosen, else what the rules would choose. ScheduleError for what is neither that nor a candidate."""
+        self.offered[name] = tuple(sorted({*candidates, by_rule}))
+        chosen = self.choices.get(name, by_rule)
+        if chosen not in self.offered[name]:
+            raise ScheduleError(f"{name} is one of {', '.join(map(str, self.offered[name]))}, and not {chosen}")
+        return chosen
 
     def var(self, letter: str) -> Var:
         """A variable that nothing has yet."""
@@ -63,7 +81,7 @@ class Scheduling:
         cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
         work = known_size([steps])
         if cut == len(axes) and work is not None and 0 < work < CHUNK:
-            axes, body = self.chunked(axes, CHUNK // work, body)
+            axes, body = self.chunked(axes, max(self.choose("chunk", CHUNKS, CHUNK) // work, 1), body)
             cut = len(axes)
         item = self.var("t")
         values: dict[Var, Expr] = {}

@@ -1,6 +1,7 @@
 """Search spaces: schedules that draw. What fits a nest of none of their kind raises ScheduleError.
 
-A space is any function of a ``Schedule`` that calls its ``sample_`` methods; here are those that graphopt tries by itself.
+A space is any function of a ``Schedule`` that calls its ``sample_`` methods; here are those that graphopt tries by
+itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.chain_facts import REGISTERS, known_size
 from graphopt.lowering.chains import Chain, chains
-from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.default_schedules import chosen
+from graphopt.lowering.expressions import Const
 from graphopt.lowering.loops import Axis
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.sites import BlockRef, LoopRef
@@ -28,6 +30,17 @@ TIMES: Final = (1, 2, 4, 8, 16, 32)
 """How many tiles along an axis may be done before those along others."""
 STEPS: Final = (1, 2, 4, 8)
 """How many steps of a reduction may be written out."""
+
+
+def by_rule(s: Schedule) -> None:
+    """The default schedule, with other tiles, pieces and functions than it would choose by itself."""
+    choices: dict[str, int] = {}
+    while left := {name: c for name, c in chosen(s.nest, choices)[1].items() if name not in choices}:
+        name, candidates = next(iter(left.items()))
+        choices[name] = s.sample_categorical(candidates)
+    if not choices:
+        raise ScheduleError(f"by_rule: there is nothing to choose for {s.nest.name}")
+    s.by_rule(tuple(choices.items()))
 
 
 def register_tiles(s: Schedule) -> None:
