@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from graphopt.compilation import Settings
-from graphopt.errors import DeviceError
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
-from graphopt.kernels.cuda.machine import OLDEST, Capability, architecture, has_cublas_lt
+from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.options import on
@@ -98,14 +97,8 @@ class Gpu:
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
         """Machine code for the GPU: PTX of a later version than a driver's is refused by it. Raises DeviceError where
         there is no GPU."""
-        capability = gpu().capability
-        if capability < OLDEST:
-            raise DeviceError(
-                f"{gpu().name} has the compute capability {capability[0]}.{capability[1]}, and kernels are for "
-                f"{OLDEST[0]}.{OLDEST[1]} and later: target='cpu' runs here"
-            )
         with Compiling(jobs) as compiling:
-            yield _For(capability, compiling, jobs)
+            yield _For(gpu().capability, compiling, jobs)
 
     def program(self, linked: Linked, objects: Sequence[bytes], threads: int) -> DeviceProgram:
         """A program that runs there."""

@@ -1,11 +1,12 @@
 """An NVIDIA GPU, driven through cupy: one stream, on which all that is asked for is done in order.
 
-The caller's own work on the GPU lies in cupy's current stream: each call waits for it first, and it waits for each
-call. Memory comes from cupy's allocator, so that what programs and their callers give back serves both.
+Each call waits first for what its callers have to do on the GPU, and they wait for each call. Memory comes from cupy's
+allocator, so that what programs and their callers give back serves both.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import DeviceError, DeviceMemoryError, InputError
+from graphopt.kernels.cuda.callers import Callers
 from graphopt.kernels.cuda.compile import ENTRY
 from graphopt.kernels.cuda.cublas import Blas
 from graphopt.kernels.cuda.cublas_lt import BlasLt
-from graphopt.kernels.cuda.driver import count, cupy, driver, errors, is_of_cuda, runtime
+from graphopt.kernels.cuda.driver import SPAWN, count, cupy, driver, errors, is_of_cuda, runtime
+from graphopt.kernels.cuda.machine import OLDEST
 from graphopt.runtime.device import Resident, Run
 from graphopt.runtime.library_calls import Function
 from graphopt.runtime.steps import Array, Words
@@ -37,7 +40,8 @@ class Room:
 
 
 class CudaDevice:
-    """The GPU of this number; raises ``DeviceError`` where there is none, or no driver that can be used."""
+    """The GPU of this number; raises ``DeviceError`` where there is none, or one that kernels are not for, or no driver
+    that can be used."""
 
     def __init__(self, number: int = 0) -> None:
         found = count()
@@ -49,11 +53,22 @@ class CudaDevice:
             with self._device:
                 self.name: str = runtime.getDeviceProperties(number)["name"].decode()
                 self._stream = cupy.cuda.Stream(non_blocking=True)
-                self._ours, self._theirs = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+                self._callers = Callers(self._stream)
+            self._refuse_old()
+        self._reaches_all = bool(runtime.deviceGetAttribute(runtime.cudaDevAttrPageableMemoryAccess, number))
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._modules: dict[bytes, Any] = {}
         self._blas: Blas | None = None
         self._blas_lt: BlasLt | None = None
+
+    def _refuse_old(self) -> None:
+        has, wants = (".".join(map(str, c)) for c in (self.capability, OLDEST))
+        if self.capability < OLDEST:
+            raise DeviceError(
+                f"{self.name} has the compute capability {has}, and kernels are for {wants} and later: target='cpu' "
+                "runs here"
+            )
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -63,18 +78,20 @@ class CudaDevice:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """One thread at a time; the caller's stream waits for what was asked for."""
+        """One thread at a time; the callers' streams wait for what was asked for. Raises ``DeviceError`` in a process
+        that was forked from the one that opened the GPU."""
+        if os.getpid() != self._process:
+            raise DeviceError(SPAWN)
         with self._lock, errors("running on the GPU"), self._device:
+            self._callers.begin()
             try:
                 yield
             finally:
-                self._ours.record(self._stream)
-                cupy.cuda.get_current_stream().wait_event(self._ours)
+                self._callers.end()
 
     def follow(self) -> None:
-        """Wait for what the caller's stream has to do by now, which waits for whoever else made an array."""
-        self._theirs.record(cupy.cuda.get_current_stream())
-        self._stream.wait_event(self._theirs)
+        """Wait for what the caller, and whoever made an array that was adopted, have to do by now."""
+        self._callers.follow()
 
     def load(self, objects: Sequence[bytes]) -> Sequence[Any]:
         """The kernels in PTX or cubins, which have one each."""
@@ -128,6 +145,7 @@ class CudaDevice:
             return None
         if array.device.id != self.number:
             raise InputError(f"the array is on GPU {array.device.id}, and the program on GPU {self.number}")
+        self._callers.add(value)
         is_copy = not array.flags.c_contiguous
         array = cupy.ascontiguousarray(array)
         return Resident(array.data.ptr, array.shape, array.dtype, array, is_copy)
@@ -146,12 +164,13 @@ class CudaDevice:
             raise InputError(f"cupy cannot take this {type(value).__name__} as it is on the GPU: {said}") from None
 
     def upload(self, array: Array, address: int) -> None:
-        """Copy an array to an address; one in pinned memory is waited for, others have been read by then."""
+        """Copy an array to an address. CUDA has read memory that only the host can reach when it returns; what the GPU
+        reaches by itself, pinned or managed, it may read later, and is waited for."""
         if not array.nbytes:
             return
         place = array.ctypes.data
         runtime.memcpyAsync(address, place, array.nbytes, runtime.memcpyHostToDevice, self._stream.ptr)
-        if runtime.pointerGetAttributes(place).type == runtime.memoryTypeHost:
+        if self._reaches_all or runtime.pointerGetAttributes(place).type != runtime.memoryTypeUnregistered:
             self._stream.synchronize()
 
     def download(self, address: int, array: Array) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
-from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, MissingDependencyError
+from graphopt.errors import DeviceError, DeviceMemoryError, ExecutionError, GraphoptError, MissingDependencyError
 from graphopt.kernels.cuda.machine import EXTRA
 
 if find_spec("cupy") is None:
@@ -23,12 +23,26 @@ from cupy_backends.cuda.api import driver, runtime
 NO_MEMORY = 2
 """What runtime and driver call it when no memory is left."""
 _NO_DRIVER, _NO_DEVICE = 35, 100
-_TOO_NEW = {209, 222}
-"""Code for another GPU, and PTX of a later version than the driver knows."""
-_TOO_MUCH = {1, 701}
-"""A launch of more threads, blocks, registers or shared memory than there are."""
-_BROKEN = {700, 702, 710, 714, 715, 716, 717, 718, 719}
-"""A kernel went wrong so that nothing runs on the GPU any more until the process ends."""
+SPAWN = (
+    "this process was forked from one that uses the GPU, which CUDA does not allow: start processes by "
+    'multiprocessing.get_context("spawn")'
+)
+_MEANINGS: tuple[tuple[set[int], type[GraphoptError], str], ...] = (
+    ({1, 9, 701, 720}, DeviceError, "more threads, registers or shared memory are wanted than there are"),
+    ({NO_MEMORY}, DeviceMemoryError, "the GPU has no memory left; smaller inputs or fewer programs need less"),
+    ({3}, DeviceError, "CUDA does not begin here; processes that are forked from one that uses the GPU have none"),
+    ({4, 201, 709}, DeviceError, "CUDA has ended in this process: the interpreter ends, or something reset the GPU"),
+    ({46}, DeviceError, "another process has this GPU for itself: wait for it, or take another"),
+    ({200, 218}, DeviceError, "the driver takes this for no code of a kernel: empty graphopt's cache, compile again"),
+    ({209, 221, 222, 223}, DeviceError, "the driver is too old for this code, or it is for another GPU: compile again"),
+    ({802, 803, 804}, DeviceError, "the driver is not ready, or its parts do not fit: restart the machine"),
+    (
+        {214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719},
+        ExecutionError,
+        "a kernel or the GPU went wrong, and this process cannot use the GPU any more",
+    ),
+)
+"""What CUDA's statuses mean to those who run programs. A status is the same in its runtime and its driver."""
 
 _OF_CUBLAS = {"CUBLASError", "cuBLASLtError"}
 """What we and cupy raise, and nvmath, whose module may not be there, by name."""
@@ -80,7 +94,7 @@ def _absent(status: int, has: int, wants: int) -> str:
         return "there is no NVIDIA driver: programs for CUDA run where one is installed (target='cpu' runs here)"
     if status == _NO_DEVICE:
         return "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?): target='cpu' runs here"
-    return f"the GPU cannot be used: {_one_line(runtime.CUDARuntimeError(status))}"
+    return str(_meaning("the GPU cannot be used", status, _one_line(runtime.CUDARuntimeError(status))))
 
 
 def _version(number: int) -> str:
@@ -112,14 +126,9 @@ def is_of_cuda(error: BaseException) -> bool:
 
 
 def _meaning(doing: str, status: int, said: str) -> Exception:
-    if status == NO_MEMORY:
-        return DeviceMemoryError(f"{doing}: the GPU has no memory left ({said}); smaller inputs need less")
-    if status in _TOO_NEW:
-        return DeviceError(f"{doing}: the driver is too old for this code, or it is for another GPU ({said})")
-    if status in _TOO_MUCH:
-        return DeviceError(f"{doing}: more threads, registers or shared memory are wanted than there are ({said})")
-    if status in _BROKEN:
-        return ExecutionError(f"{doing}: a kernel went wrong, and this process cannot use the GPU any more ({said})")
+    for statuses, kind, meaning in _MEANINGS:
+        if status in statuses:
+            return kind(f"{doing}: {meaning} ({said})")
     return ExecutionError(f"{doing}: {said}")
 
 
@@ -127,4 +136,4 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-__all__ = ["CUBLASError", "count", "cublas", "cupy", "driver", "errors", "is_of_cuda", "runtime"]
+__all__ = ["SPAWN", "CUBLASError", "count", "cublas", "cupy", "driver", "errors", "is_of_cuda", "runtime"]

@@ -1,6 +1,7 @@
-"""How arguments reach the CUDA driver, with a stand-in for it; what a GPU does is shown by tests/device."""
+"""How arguments and arrays reach the CUDA driver, with a stand-in for it; what a GPU does is shown by tests/device."""
 
 import ctypes
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,3 +103,54 @@ def test_a_capture_ends_whatever_happens(device: CudaDevice) -> None:
     assert replay is not None
     replay()
     assert stream.launched == ["graph"]
+
+
+class Runtime:
+    """CUDA's runtime for arrays of the host: which memory they are in is what a test says."""
+
+    memcpyHostToDevice, memoryTypeUnregistered = 1, 0  # noqa: N815
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+
+    def memcpyAsync(self, *args: int) -> None:  # noqa: N802
+        pass
+
+    def pointerGetAttributes(self, place: int) -> Any:  # noqa: N802
+        return SimpleNamespace(type=self.kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reaches_all", "is_waited_for"),
+    [(0, False, False), (1, False, True), (3, False, True), (0, True, True)],
+    ids=["the host's alone", "pinned", "managed", "the GPU reaches all"],
+)
+def test_memory_that_the_gpu_may_read_later_is_waited_for(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, kind: int, reaches_all: bool, is_waited_for: bool
+) -> None:
+    waits: list[bool] = []
+    device._stream = SimpleNamespace(ptr=3, synchronize=lambda: waits.append(True))
+    device._reaches_all = reaches_all
+    monkeypatch.setattr(cupy_device, "runtime", Runtime(kind))
+    device.upload(np.zeros(0), 0)
+    assert not waits
+    device.upload(np.zeros(3), 0)
+    assert bool(waits) == is_waited_for
+
+
+def test_a_process_that_was_forked_is_told_to_spawn(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    device._process = os.getpid()
+    monkeypatch.setattr(cupy_device.os, "getpid", lambda: device._process + 1)
+    said = r"forked .*: start processes by multiprocessing.get_context\(.spawn.\)"
+    with pytest.raises(DeviceError, match=said), device.call():
+        pass
+
+
+def test_gpus_that_are_too_old_are_refused() -> None:
+    made = object.__new__(CudaDevice)
+    made.name, made._device = "T4", SimpleNamespace(compute_capability="75")
+    with pytest.raises(DeviceError, match=r"T4 has the compute capability 7\.5, and kernels are for 8\.0"):
+        made._refuse_old()
+    made._device = SimpleNamespace(compute_capability="100")
+    made._refuse_old()
+    assert made.capability == (10, 0)

@@ -32,7 +32,9 @@ def test_without_a_driver_or_a_gpu_it_is_said() -> None:
         (35, 0, "there is no NVIDIA driver"),
         (35, 12040, "the NVIDIA driver is too old: it knows CUDA 12.4, and cupy is made for 13.2; update the driver"),
         (100, 13020, "the NVIDIA driver finds no GPU"),
-        (3, 13020, "the GPU cannot be used: cudaErrorInitializationError"),
+        (3, 13020, "the GPU cannot be used: CUDA does not begin here"),
+        (803, 13020, "the GPU cannot be used: the driver is not ready"),
+        (999, 13020, "the GPU cannot be used: cudaErrorUnknown"),
     ],
 )
 def test_why_no_gpu_can_be_used(status: int, has: int, said: str) -> None:
@@ -45,6 +47,9 @@ def test_why_no_gpu_can_be_used(status: int, has: int, said: str) -> None:
     ("status", "kind", "said"),
     [
         (2, DeviceMemoryError, "no memory left"),
+        (46, DeviceError, "another process has this GPU for itself"),
+        (209, DeviceError, "it is for another GPU"),
+        (218, DeviceError, "the driver takes this for no code of a kernel"),
         (222, DeviceError, "too old for this code"),
         (701, DeviceError, "registers or shared memory"),
         (700, ExecutionError, "cannot use the GPU any more"),
