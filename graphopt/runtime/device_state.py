@@ -106,8 +106,8 @@ class DeviceState(Walker):
         self._clock = self._timing = None
 
     def release(self) -> None:
-        """Give all memory back, and what was captured with its addresses."""
-        self._rooms, self._stretches, self._known = Rooms(self._device), {}, ()
+        """Give all memory back, what was captured with its addresses, and the kernels. Nothing runs any more then."""
+        self._rooms, self._stretches, self._known, self._runs = Rooms(self._device), {}, (), []
 
     def _take(self, n: int, value: Any) -> None:
         """Let an input be where kernels find it."""

@@ -6,14 +6,15 @@ which is the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from graphopt.kernels.cuda import driver
 from graphopt.kernels.cuda.cublas_library import WORKSPACE, Cublas
-from graphopt.runtime.device import Allocation, Run
+from graphopt.kernels.cuda.spare import Spare
+from graphopt.runtime.device import Device, Run
+from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import Words
 
@@ -28,6 +29,8 @@ BY_RULE = -1
 """cuBLAS's number for the algorithm that it chooses itself."""
 # the numbers of cublasComputeType_t, which cuBLAS and cuBLASLt share
 FLOAT32, FLOAT32_BY_TF32, _FLOAT64 = 68, 77, 70
+_SIZES = slice(-10, -7)
+"""Where ``m n k`` are among a product's arguments."""
 _WHOLE_SUMS = 16
 """The math mode in which parts of a sum are not rounded to half floats before they are added up."""
 
@@ -50,12 +53,26 @@ def least_rows(function: Gemm, m: int, n: int, k: int) -> tuple[int, int, int]:
     return max(lda, 1), max(ldb, 1), max(n, 1)
 
 
-class Blas:
-    """cuBLAS on a stream, with memory of its own."""
+def arguments(function: Gemm, words: Words, spare: Spare) -> list[int]:
+    """What a product is called with. Sums of no terms become sums of a single one, which is zero: libraries need not
+    take operands without elements."""
+    found: list[int] = words.tolist()
+    m, n, k = found[_SIZES]
+    if not k:
+        place = spare.zeros(max(m, n) * STORAGE[function.dtype].itemsize)
+        _, _, ldc, batch, _, _, step_c = found[_SIZES.stop :]
+        found[:2] = place, place
+        found[_SIZES.start :] = m, n, 1, 0, 0, ldc, batch, 0, 0, step_c
+    return found
 
-    def __init__(self, stream: int, allocate: Callable[[int], Allocation]) -> None:
-        self._cublas = Cublas(stream, allocate(WORKSPACE))
+
+class Blas:
+    """cuBLAS on a stream of a device, with memory of its own."""
+
+    def __init__(self, stream: int, device: Device) -> None:
+        self._cublas = Cublas(stream, device.allocate(WORKSPACE))
         self._cublas.set_math_mode(_WHOLE_SUMS)
+        self._spare = Spare(device)
 
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product that nothing is done to, with the words in ``args``."""
@@ -66,7 +83,8 @@ class Blas:
         compute = compute_type(function)
 
         def run(keep: Any = (alpha, beta)) -> None:
-            a, b, c, m, n, k, lda, ldb, ldc, batch, step_a, step_b, step_c = args.tolist()
+            given = arguments(function, args, self._spare)
+            a, b, c, m, n, k, lda, ldb, ldc, batch, step_a, step_b, step_c = given
             if not m * n * batch:
                 return
             least = least_rows(function, m, n, k)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import ExecutionError, MissingDependencyError
-from graphopt.kernels.cuda.cublas import TYPES, compute_type, least_rows, scalar
+from graphopt.kernels.cuda.cublas import TYPES, arguments, compute_type, least_rows, scalar
 from graphopt.kernels.cuda.cublas_library import WORKSPACE
 from graphopt.kernels.cuda.machine import EXTRA, has_cublas_lt
-from graphopt.runtime.device import Allocation, Run
+from graphopt.kernels.cuda.spare import Spare
+from graphopt.runtime.device import Device, Run
+from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Gemm
 from graphopt.runtime.steps import Words
 
 _TRANSPOSED, _PLAIN = 1, 0
+_BIAS_ALIGNMENT = 16
+"""Bytes: cuBLASLt reads a bias that begins at a multiple of it."""
+_KEPT = 64
+"""So many plans are kept of each product: those of its latest sizes."""
 
 
 class BlasLt:
     """cuBLASLt on a stream, with memory of its own."""
 
-    def __init__(self, stream: int, allocate: Callable[[int], Allocation]) -> None:
+    def __init__(self, stream: int, device: Device) -> None:
         if not has_cublas_lt():
             raise MissingDependencyError(
                 f"nvmath-python is not installed, and computes products with a bias or activation: {EXTRA}"
@@ -30,7 +36,7 @@ class BlasLt:
 
         self._lt, self._stream = cublasLt, stream
         self._handle = cublasLt.create()
-        self._workspace = allocate(WORKSPACE)
+        self._device, self._workspace = device, device.allocate(WORKSPACE)
         self._preference = cublasLt.matmul_preference_create()
         self._prefer("MAX_WORKSPACE_BYTES", np.array(WORKSPACE, np.uint64))
 
@@ -41,20 +47,22 @@ class BlasLt:
     def gemm(self, function: Gemm, args: Words) -> Run:
         """What computes a product with the words in ``args``; the algorithm is chosen once for each sizes."""
         plans: dict[tuple[int, ...], _Plan] = {}
+        spare, itemsize = Spare(self._device), STORAGE[function.dtype].itemsize
         alpha, beta = scalar(function, function.alpha), scalar(function, function.beta)
 
         def run() -> None:
-            a, b, c, *rest = args.tolist()
+            a, b, c, *rest = arguments(function, args, spare)
             bias = rest.pop(0) if function.has_bias else 0
             m, n, _, _, _, _, batch, *_ = rest
             if not m * n * batch:
                 return
-            sizes, lie = tuple(rest), tuple(map(alignment, (b, a, c, c)))
-            plan = plans.get((*sizes, *lie))
-            if plan is None:
-                for letter, value in zip("ABCD", lie, strict=True):
-                    self._prefer(f"MIN_ALIGNMENT_{letter}_BYTES", np.array(value, np.uint32))
-                plan = plans[*sizes, *lie] = _Plan(self._lt, self._handle, self._preference, function, sizes)
+            if bias % _BIAS_ALIGNMENT:
+                bias = spare.copied(bias, n * itemsize)
+            key = *rest, *map(alignment, (b, a, c, c))
+            plan = plans.pop(key, None) or self._plan(function, key)
+            if len(plans) >= _KEPT:
+                plans.pop(next(iter(plans)))
+            plans[key] = plan  # the latest comes last
             plan.set_bias(bias)
             self._lt.matmul(
                 *(self._handle, plan.product, alpha.ctypes.data, b, plan.b, a, plan.a, beta.ctypes.data),
@@ -63,6 +71,12 @@ class BlasLt:
 
         return run
 
+    def _plan(self, function: Gemm, key: tuple[int, ...]) -> _Plan:
+        """A plan for sizes, and for operands that lie at multiples of so many bytes."""
+        for letter, value in zip("ABCD", key[-4:], strict=True):
+            self._prefer(f"MIN_ALIGNMENT_{letter}_BYTES", np.array(value, np.uint32))
+        return _Plan(self._lt, self._handle, self._preference, function, key[:-4])
+
 
 def alignment(address: int) -> int:
     """Of what an address is a multiple, a power of two up to that which cuBLASLt assumes where nobody says: 256."""
@@ -70,7 +84,7 @@ def alignment(address: int) -> int:
 
 
 class _Plan:
-    """What cuBLASLt wants to know of a product of given sizes, and the algorithm that it chose."""
+    """What cuBLASLt wants to know of a product of given sizes, and the algorithm that it chose; given back with it."""
 
     def __init__(self, lt: Any, handle: int, preference: int, function: Gemm, sizes: tuple[int, ...]) -> None:
         self._lt = lt
@@ -78,6 +92,8 @@ class _Plan:
         kind, attributes = TYPES[function.dtype], lt.MatmulDescAttribute
         sums = TYPES["float64" if function.dtype == "float64" else "float32"]
         self.product = lt.matmul_desc_create(compute_type(function), sums)
+        self._given_back: list[tuple[Any, int]] = [(lt.matmul_desc_destroy, self.product)]
+        weakref.finalize(self, _give_back, self._given_back).atexit = False
         for attribute, transposed in (
             (attributes.TRANSA, function.transpose_b),
             (attributes.TRANSB, function.transpose_a),
@@ -110,6 +126,7 @@ class _Plan:
     def _layout(self, kind: int, shape: tuple[int, int], apart: int, batch: int, step: int) -> int:
         """A column-major matrix of so many rows and columns, ``batch`` of them."""
         found: int = self._lt.matrix_layout_create(kind, *shape, apart)
+        self._given_back.append((self._lt.matrix_layout_destroy, found))
         attributes = self._lt.MatrixLayoutAttribute
         for attribute, value in (
             (attributes.BATCH_COUNT, np.array(batch, np.int32)),
@@ -117,6 +134,11 @@ class _Plan:
         ):
             self._lt.matrix_layout_set_attribute(found, attribute, value.ctypes.data, value.nbytes)
         return found
+
+
+def _give_back(made: list[tuple[Any, int]]) -> None:
+    for destroy, handle in made:
+        destroy(handle)
 
 
 def _epilogue(lt: Any, function: Gemm) -> int:

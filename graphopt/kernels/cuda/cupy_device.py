@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -39,6 +40,17 @@ class Room:
     owner: Any
 
 
+class Loaded:
+    """A kernel, which the GPU has for as long as a program has this, and then until none of its launches is left."""
+
+    def __init__(self, function: Any, dropped: list[Any]) -> None:
+        self.ptr: int = function.ptr
+        self._function, self._dropped = function, dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self._function)
+
+
 class CudaDevice:
     """The GPU of this number; raises ``DeviceError`` where there is none, or one that kernels are not for, or no driver
     that can be used."""
@@ -58,7 +70,9 @@ class CudaDevice:
         self._reaches_all = bool(runtime.deviceGetAttribute(runtime.cudaDevAttrPageableMemoryAccess, number))
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._modules: dict[bytes, Any] = {}
+        self._loaded: WeakValueDictionary[bytes, Loaded] = WeakValueDictionary()
+        self._dropped: list[Any] = []
+        """Functions that nothing launches any more; they may still be at work."""
         self._blas: Blas | None = None
         self._blas_lt: BlasLt | None = None
 
@@ -88,6 +102,9 @@ class CudaDevice:
                 yield
             finally:
                 self._callers.end()
+            if self._dropped:
+                self._stream.synchronize()
+                self._dropped.clear()
 
     def follow(self) -> None:
         """Wait for what the caller, and whoever made an array that was adopted, have to do by now."""
@@ -95,16 +112,16 @@ class CudaDevice:
 
     def load(self, objects: Sequence[bytes]) -> Sequence[Any]:
         """The kernels in PTX or cubins, which have one each."""
-        return [self._loaded(code) for code in objects]
+        return list(map(self._load, objects))
 
-    def _loaded(self, code: bytes) -> Any:
-        module = self._modules.get(code)
-        if module is None:
+    def _load(self, code: bytes) -> Loaded:
+        found = self._loaded.get(code)
+        if found is None:
             module = cupy.cuda.function.Module()
             with errors("loading a kernel"):
                 module.load(code)
-            self._modules[code] = module
-        return module.get_function(ENTRY)
+                found = self._loaded[code] = Loaded(module.get_function(ENTRY), self._dropped)
+        return found
 
     # -- memory
 
@@ -219,9 +236,9 @@ class CudaDevice:
     def library(self, function: Function, args: Words) -> Run:
         """What calls cuBLAS, or cuBLASLt where something is done to the product."""
         if function.has_bias or function.epilogue:
-            self._blas_lt = self._blas_lt or BlasLt(self._stream.ptr, self.allocate)
+            self._blas_lt = self._blas_lt or BlasLt(self._stream.ptr, self)
             return self._blas_lt.gemm(function, args)
-        self._blas = self._blas or Blas(self._stream.ptr, self.allocate)
+        self._blas = self._blas or Blas(self._stream.ptr, self)
         return self._blas.gemm(function, args)
 
     def capture(self, run: Run) -> Run | None:

@@ -132,6 +132,8 @@ class StandInLt(ModuleType):
     def __init__(self) -> None:
         super().__init__("cublasLt")
         self.made: list[dict[Any, Any]] = []
+        self.given_back: list[int] = []
+        self.matmul_desc_destroy = self.matrix_layout_destroy = self.given_back.append
         self.searches = 0
 
     def _new(self, **what: Any) -> int:
@@ -208,14 +210,14 @@ def run(function: Gemm, batch: int, shared: bool, make: Any, rows: int = 4) -> N
 def test_products_by_cublas(library: StandIn, dtype: str, transposed: tuple[bool, bool]) -> None:
     for batch, shared, beta, name in ((1, False, 0.0, "gemmEx"), (3, True, 2.0, "gemmStridedBatchedEx")):
         library.calls.clear()
-        run(Gemm(dtype, *transposed, 0.5, beta, tf32=True), batch, shared, lambda: Blas(3, SimulatedDevice().allocate))
+        run(Gemm(dtype, *transposed, 0.5, beta, tf32=True), batch, shared, lambda: Blas(3, SimulatedDevice()))
         assert library.calls == [name]
 
 
 def test_sizes_arrive_whole_and_statuses_are_errors(library: StandIn) -> None:
     a = np.ones(36, np.float32)
     words = np.array([*[address(a)] * 3, 2, 3, 4, 4, (1 << 32) + 3, 3, 1, 0, 0, 0], np.int64)
-    call = Blas(3, SimulatedDevice().allocate).gemm(Gemm(), words)
+    call = Blas(3, SimulatedDevice()).gemm(Gemm(), words)
     with pytest.raises(ExecutionError, match=r"testing: .*cublasGemmEx_64: a wrong value"), driver.errors("testing"):
         call()
     with pytest.raises(DeviceMemoryError, match="no memory left"), driver.errors("testing"):
@@ -230,38 +232,75 @@ def test_the_library_has_all_that_is_called() -> None:
     assert functions(found).keys() == PROTOTYPES.keys()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-def test_products_by_cublas_lt(monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: tuple[bool, bool]) -> None:
+@pytest.fixture
+def lt(monkeypatch: pytest.MonkeyPatch) -> StandInLt:
     found = StandInLt()
     for name, module in (("nvmath", ModuleType("nvmath")), ("nvmath.bindings", SimpleNamespace(cublasLt=found))):
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
     monkeypatch.setattr(cublas_lt, "has_cublas_lt", lambda: True)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_by_cublas_lt(lt: StandInLt, dtype: str, transposed: tuple[bool, bool]) -> None:
     for batch, epilogue, bias in ((1, "relu", True), (3, "gelu_tanh", True), (2, "gelu_tanh", False), (1, "", True)):
         function = Gemm(dtype, *transposed, has_bias=bias, epilogue=epilogue)  # type: ignore[arg-type]
-        run(function, batch, batch == 3, lambda: BlasLt(3, SimulatedDevice().allocate))
+        run(function, batch, batch == 3, lambda: BlasLt(3, SimulatedDevice()))
 
 
-def test_an_algorithm_is_chosen_once_for_each_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = StandInLt()
-    monkeypatch.setitem(sys.modules, "nvmath.bindings", SimpleNamespace(cublasLt=found))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "nvmath", ModuleType("nvmath"))
-    monkeypatch.setattr(cublas_lt, "has_cublas_lt", lambda: True)
-    lt = BlasLt(3, SimulatedDevice().allocate)
+def words_of(m: int, n: int, k: int, *places: int) -> Any:
+    """The arguments of one product."""
+    return np.array([*places, m, n, k, k, n, n, 1, 0, 0, 0], np.int64)
+
+
+def test_an_algorithm_is_chosen_once_for_each_sizes(lt: StandInLt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cublas_lt, "_KEPT", 2)
     a, b, c, bias = (np.ones(36, np.float32) for _ in range(4))
-    words = np.array([*map(address, (a, b, c, bias)), 2, 3, 4, 4, 3, 3, 1, 0, 0, 0], np.int64)
-    call = lt.gemm(Gemm(has_bias=True), words)
-    for rows, searches in ((2, 1), (2, 1), (3, 2), (2, 2), (0, 2)):
+    words = words_of(2, 3, 4, *map(address, (a, b, c, bias)))
+    call = BlasLt(3, SimulatedDevice()).gemm(Gemm(has_bias=True), words)
+    for rows, searches, given_back in ((2, 1, 0), (2, 1, 0), (3, 2, 0), (2, 2, 0), (0, 2, 0), (4, 3, 4), (2, 3, 4)):
         words[4] = rows
         call()
-        assert found.searches == searches
+        assert (lt.searches, len(lt.given_back)) == (searches, given_back)
+    del call
+    assert sorted(lt.given_back) == [n for n, made in enumerate(lt.made) if "kind" in made or "compute" in made]
+
+
+def test_sums_without_terms_are_zero(library: StandIn, lt: StandInLt) -> None:
+    device = SimulatedDevice()
+    draw = np.random.default_rng(5).standard_normal
+    bias, before = (draw(shape).astype(np.float32) for shape in (3, (2, 3)))
+    for function, wanted in (
+        (Gemm(), np.zeros((2, 3))),
+        (Gemm(beta=2.0, transpose_a=True), before * 2),
+        (Gemm(has_bias=True), np.tile(bias, (2, 1))),
+        (Gemm(has_bias=True, epilogue="relu", transpose_b=True), np.tile(np.maximum(bias, 0), (2, 1))),
+    ):
+        c = before.copy()
+        places = [0, 0, address(c), *([address(bias)] if function.has_bias else [])]
+        kind = BlasLt if function.has_bias else Blas
+        kind(3, device).gemm(function, words_of(2, 3, 0, *places))()
+        np.testing.assert_allclose(c, wanted, rtol=1e-6)
+
+
+def test_a_bias_that_is_not_aligned_is_copied(lt: StandInLt) -> None:
+    device = SimulatedDevice()
+    a, b, c, bias = (device.array(np.arange(16, dtype=np.float32)) for _ in range(4))
+    for start in (0, 1, 4, 7):
+        words = words_of(2, 3, 4, a.address, b.address, c.address, bias.address + 4 * start)
+        BlasLt(3, device).gemm(Gemm(has_bias=True), words)()
+        used = next(how[8] for how in reversed(lt.made) if 8 in how)
+        assert (used % 16, used == words[3]) == (0, start % 4 == 0)
+        wanted = a.get()[:8].reshape(2, 4) @ b.get()[:12].reshape(4, 3) + bias.get()[start : start + 3]
+        np.testing.assert_allclose(c.get()[:6].reshape(2, 3), wanted, rtol=1e-6)
 
 
 def test_without_nvmath_it_is_said() -> None:
     if cublas_lt.has_cublas_lt():
         pytest.skip("nvmath-python is installed")
     with pytest.raises(MissingDependencyError, match="nvmath-python is not installed"):
-        BlasLt(3, SimulatedDevice().allocate)
+        BlasLt(3, SimulatedDevice())
 
 
 @pytest.mark.parametrize(("address", "want"), [(0, 256), (4, 4), (48, 16), (512, 256), (3 * 64, 64)])

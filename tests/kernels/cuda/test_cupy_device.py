@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -154,3 +156,44 @@ def test_gpus_that_are_too_old_are_refused() -> None:
     made._device = SimpleNamespace(compute_capability="100")
     made._refuse_old()
     assert made.capability == (10, 0)
+
+
+class Module:
+    """Code that a GPU has as long as this lives."""
+
+    there: ClassVar[list[bytes]] = []
+
+    def load(self, code: bytes) -> None:
+        self.code = code
+        self.there.append(code)
+
+    def get_function(self, name: str) -> Any:
+        return SimpleNamespace(ptr=77, module=self)
+
+    def __del__(self) -> None:
+        self.there.remove(self.code)
+
+
+def test_kernels_go_with_the_last_program_that_has_them(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[Any] = []
+    monkeypatch.setattr(
+        cupy_device, "cupy", SimpleNamespace(cuda=SimpleNamespace(function=SimpleNamespace(Module=Module)))
+    )
+    device._loaded, device._dropped, device._process = WeakValueDictionary(), [], os.getpid()
+    device._lock, device._device = nullcontext(), nullcontext()
+    device._callers = SimpleNamespace(begin=lambda: None, end=lambda: None)
+    device._stream = SimpleNamespace(ptr=3, synchronize=lambda: waits.append(list(Module.there)))
+    words = np.zeros(6, np.int64)
+    one = [device.kernel(f, (1, 1, 1), words[:3], words[3:]) for f in device.load([b"a", b"b"])]
+    other = device.load([b"b", b"c"])
+    assert Module.there == [b"a", b"b", b"c"]
+    del one
+    assert Module.there == [b"a", b"b", b"c"]  # launches of it may be left
+    with device.call():
+        pass
+    assert waits == [[b"a", b"b", b"c"]]
+    assert Module.there == [b"b", b"c"]
+    del other
+    with device.call():
+        pass
+    assert Module.there == []
