@@ -14,7 +14,7 @@ from graphopt.compilation import Settings
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
-from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt
+from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt, has_cudnn
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.options import on
@@ -89,8 +89,13 @@ class Gpu:
     """This machine's GPU."""
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
-        """Loops over blocks of threads, and calls of cuBLAS."""
-        card = replace(CARD, has_epilogues=has_cublas_lt(), is_approximate=settings.policy == "approx")
+        """Loops over blocks of threads, and calls of libraries."""
+        card = replace(
+            CARD,
+            has_epilogues=has_cublas_lt(),
+            has_convolutions=has_cudnn(),
+            is_approximate=settings.policy == "approx",
+        )
         return on(card, prices, settings.dispatch)
 
     @contextmanager

@@ -29,6 +29,11 @@ class ProductPrices:
     moved: tuple[float, float]
     """For each element of an operand that is arranged anew: of one that lies in the second cache, and of others."""
 
+    def seconds(self, steps: float, moved: float, bits: int) -> float:
+        """So many multiplications of operands of so many bits and elements in all, on a device: the longer of
+        arithmetic and memory. It is what schedules and the e-graph go by both."""
+        return self.call + bits / 32 * max(self.step * steps, self.moved[1] * moved)
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -436,9 +441,10 @@ CUDA = Target(
         cache=50e6,
         processors=132,
         free=ops("Reshape Flatten Squeeze Unsqueeze Identity"),
-        # the same data sheet: cuBLAS at 85 % of it, our own kernels at 60 % of that
+        # the same data sheet: cuBLAS and cuDNN at 85 % of it, our own kernels at 60 % of that
         products={
             "gemm": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
+            "convolution": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
             "product": ProductPrices(call=2e-6, step=2 / (0.60 * 0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
         },
     ),

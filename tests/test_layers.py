@@ -154,6 +154,7 @@ DOORS = {
     "egglog": {"rewrite.egraph"},
     "google": {"ir.onnx_io"},
     "cuda": {"kernels.cuda.driver", "kernels.cuda.machine"},
+    "cudnn": {"kernels.cuda.cudnn", "kernels.cuda.machine"},
     "cupy": {"kernels.cuda.driver"},
     "cupy_backends": {"kernels.cuda.driver"},
     "lark": {"ir.text", "rewrite.parse"},

@@ -108,7 +108,7 @@ class LibraryCall:
     name: str
     places: tuple[tuple[Buffer, Expr], ...]
     sizes: tuple[Expr, ...]
-    attributes: tuple[tuple[str, bool | str], ...]
+    attributes: tuple[tuple[str, bool | int | str], ...]
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

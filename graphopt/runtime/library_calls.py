@@ -40,8 +40,46 @@ class Gemm:
         return "a", "b", "c", *bias, "m", "n", "k", "lda", "ldb", "ldc", "batch", "step_a", "step_b", "step_c"
 
 
-Function: TypeAlias = Gemm
-FUNCTIONS: Final[Mapping[str, type[Function]]] = {"gemm": Gemm}
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """``y = epilogue(x * w + bias + residual)``: windows ``w`` that slide over images ``x`` of ``rank`` axes.
+
+    Arguments, in order: the addresses ``x w y``, where ``has_bias`` ``bias``, and where ``has_residual`` ``residual``;
+    images, channels of a group of ``x``, channels of ``y`` and groups: ``batch channels filters groups``. For each axis
+    ``a`` of the images ``size_a`` of ``x`` and ``made_a`` of ``y``, the elements ``window_a`` of a window, ``stride_a``
+    from one window to the next, ``dilation_a`` from one element of it to the next, and the zeros ``before_a`` before an
+    image; behind it are as many as windows reach. Then the elements in memory from one neighbour to the next: of ``x``
+    along images, channels, and each axis, ``x_batch x_channel x_0`` and so on; of ``w`` along channels of ``y``, those
+    of ``x``, and each axis; of ``y`` as of ``x``. The bias has an element for each channel of ``y``, and the residual
+    lies as ``y``.
+
+    Operands and results are of ``dtype``; sums are of float32. float32 is rounded to TF32 only where ``tf32``.
+    """
+
+    dtype: str = "float32"
+    rank: int = 2
+    tf32: bool = False
+    has_bias: bool = False
+    has_residual: bool = False
+    epilogue: Literal["", "relu"] = ""
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The names of the arguments."""
+        more = [name for name in ("bias", "residual") if getattr(self, f"has_{name}")]
+        axes, tensors = (
+            range(self.rank),
+            {"x": ("batch", "channel"), "w": ("filter", "channel"), "y": ("batch", "channel")},
+        )
+        sizes = [f"{name}_{a}" for a in axes for name in AXIS]
+        strides = [f"{t}_{name}" for t, outer in tensors.items() for name in (*outer, *axes)]
+        return "x", "w", "y", *more, "batch", "channels", "filters", "groups", *sizes, *strides
+
+
+AXIS: Final = ("size", "made", "window", "stride", "dilation", "before")
+"""What a convolution is told of each axis."""
+Function: TypeAlias = Gemm | Convolution
+FUNCTIONS: Final[Mapping[str, type[Function]]] = {"gemm": Gemm, "convolution": Convolution}
 
 
 def function_of(step: Library) -> Function:

@@ -22,10 +22,11 @@ from graphopt.kernels.cuda.callers import Callers
 from graphopt.kernels.cuda.compile import ENTRY
 from graphopt.kernels.cuda.cublas import Blas
 from graphopt.kernels.cuda.cublas_lt import BlasLt
+from graphopt.kernels.cuda.cudnn import Dnn
 from graphopt.kernels.cuda.driver import SPAWN, count, cupy, driver, errors, is_of_cuda, runtime
 from graphopt.kernels.cuda.machine import OLDEST
 from graphopt.runtime.device import Resident, Run
-from graphopt.runtime.library_calls import Function
+from graphopt.runtime.library_calls import Convolution, Function
 from graphopt.runtime.steps import Array, Words
 
 _CUDA = 2, 13
@@ -75,6 +76,7 @@ class CudaDevice:
         """Functions that nothing launches any more; they may still be at work."""
         self._blas: Blas | None = None
         self._blas_lt: BlasLt | None = None
+        self._dnn: Dnn | None = None
 
     def _refuse_old(self) -> None:
         has, wants = (".".join(map(str, c)) for c in (self.capability, OLDEST))
@@ -234,7 +236,10 @@ class CudaDevice:
             )
 
     def library(self, function: Function, args: Words) -> Run:
-        """What calls cuBLAS, or cuBLASLt where something is done to the product."""
+        """What calls cuBLAS, or cuBLASLt where something is done to the product, or cuDNN."""
+        if isinstance(function, Convolution):
+            self._dnn = self._dnn or Dnn(self._stream.ptr, self.allocate)
+            return self._dnn.convolution(function, args)
         if function.has_bias or function.epilogue:
             self._blas_lt = self._blas_lt or BlasLt(self._stream.ptr, self)
             return self._blas_lt.gemm(function, args)

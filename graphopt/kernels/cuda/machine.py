@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -11,6 +12,10 @@ from graphopt.errors import CompilationError, MissingDependencyError
 
 EXTRA = "pip install 'graphopt[cuda13]' (or cuda12, for drivers of CUDA 12)"
 """What brings the packages that kernels for GPUs need."""
+CUDNN_EXTRA = "pip install 'graphopt[cudnn13]' (or cudnn12, for drivers of CUDA 12)"
+"""What brings cuDNN."""
+OLDEST_CUDNN = 90000
+"""The least version of it, as it says itself."""
 Capability = tuple[int, int]
 """A GPU's compute capability, major and minor: (9, 0) is that of an H100."""
 OLDEST: Capability = (8, 0)
@@ -62,6 +67,19 @@ def machine_code(ptx: str, capability: Capability) -> MachineCode:
 def has_cublas_lt() -> bool:
     """Whether nvmath-python is installed, which calls cuBLASLt."""
     return find_spec("nvmath") is not None
+
+
+@cache
+def has_cudnn() -> bool:
+    """Whether cuDNN and its frontend are installed."""
+    if find_spec("cudnn") is None:
+        return False
+    try:
+        import cudnn
+
+        return int(cudnn.backend_version()) >= OLDEST_CUDNN
+    except (ImportError, OSError, RuntimeError):
+        return False
 
 
 def architecture(capability: Capability) -> str:

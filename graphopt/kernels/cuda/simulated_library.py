@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from graphopt.runtime.dtypes import STORAGE
-from graphopt.runtime.library_calls import Function, Gemm
+from graphopt.runtime.library_calls import AXIS, Convolution, Function, Gemm
 from graphopt.runtime.steps import Array
 
 Memory: TypeAlias = Callable[[int, np.dtype[Any]], Array]
@@ -18,7 +18,10 @@ Memory: TypeAlias = Callable[[int, np.dtype[Any]], Array]
 
 def compute(function: Function, args: Mapping[str, int], memory: Memory) -> None:
     """What a function does with these arguments."""
-    gemm(function, args, memory)
+    if isinstance(function, Gemm):
+        gemm(function, args, memory)
+    else:
+        convolution(function, args, memory)
 
 
 def gemm(function: Gemm, args: Mapping[str, int], memory: Memory) -> None:
@@ -45,14 +48,54 @@ def gemm(function: Gemm, args: Mapping[str, int], memory: Memory) -> None:
 
 
 def _matrix(elements: Array, shape: tuple[int, int], apart: int) -> Array:
-    """A matrix whose rows begin so many elements apart, in memory that reaches as far as its last element."""
-    rows, columns = shape
-    if not rows * columns:
+    """A matrix whose rows begin so many elements apart."""
+    return _strided(elements, shape, (apart, 1))
+
+
+def convolution(function: Convolution, args: Mapping[str, int], memory: Memory) -> None:
+    """``y = epilogue(x * w + bias + residual)``, an element of the windows at a time."""
+    dtype = STORAGE[function.dtype]
+    axes, groups = range(function.rank), args["groups"]
+    batch, depth, filters = args["batch"], args["channels"], args["filters"]
+    size, made, window, stride, dilation, before = ([args[f"{name}_{a}"] for a in axes] for name in AXIS)
+
+    def tensor(name: str, shape: tuple[int, ...], like: str = "") -> Array:
+        outer = "filter" if name == "w" else "batch"
+        strides = [args[f"{like or name}_{way}"] for way in (outer, "channel", *axes)]
+        return _strided(memory(args[name], dtype), shape, strides)
+
+    wide, narrow = (_from_bfloat, _to_bfloat) if function.dtype == "bfloat16" else (np.float32, dtype.type)
+    x, w = wide(tensor("x", (batch, groups * depth, *size))), wide(tensor("w", (filters, depth, *window)))
+    y = tensor("y", (batch, filters, *made))
+    if not y.size:
+        return
+    reach = [(m - 1) * s + (n - 1) * d + 1 for m, n, s, d in zip(made, window, stride, dilation, strict=True)]
+    pads = [(b, max(r - n - b, 0)) for b, r, n in zip(before, reach, size, strict=True)]
+    x = np.pad(x, [(0, 0), (0, 0), *pads])
+    x, w = x.reshape(batch, groups, depth, *x.shape[2:]), w.reshape(groups, filters // groups, *w.shape[1:])
+    found = np.zeros((batch, groups, filters // groups, *made), np.float32)
+    for at in np.ndindex(*window):
+        ends = zip(at, made, stride, dilation, strict=True)
+        here: Any = (..., *(slice(k * d, k * d + (m - 1) * s + 1, s) for k, m, s, d in ends))
+        found += np.einsum("ngc...,gkc->ngk...", x[here], w[(..., *at)])
+    found = found.reshape(y.shape)
+    if function.has_bias:
+        found += wide(memory(args["bias"], dtype)[:filters]).reshape(-1, *(1 for _ in axes))
+    if function.has_residual:
+        found += wide(tensor("residual", y.shape, "y"))
+    y[...] = narrow(_EPILOGUES[function.epilogue](found))
+
+
+def _strided(elements: Array, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
+    """A tensor in memory that reaches as far as its last element."""
+    if 0 in shape:
         return np.empty(shape, elements.dtype)
-    if (rows - 1) * apart + columns > len(elements):
-        raise IndexError(f"a matrix of {shape} with rows {apart} apart goes beyond {len(elements)} elements")
-    strides = apart * elements.itemsize, elements.itemsize
-    found: Array = np.lib.stride_tricks.as_strided(elements, shape, strides)
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if last >= len(elements):
+        raise IndexError(
+            f"a tensor of {shape} with elements {tuple(strides)} apart goes beyond {len(elements)} elements"
+        )
+    found: Array = np.lib.stride_tricks.as_strided(elements, shape, [s * elements.itemsize for s in strides])
     return found
 
 

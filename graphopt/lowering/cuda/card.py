@@ -26,6 +26,8 @@ class Card:
     blocks: int = 1024
     has_epilogues: bool = False
     """Whether the library adds a bias to a product, and does relu and gelu to it, itself (cuBLASLt)."""
+    has_convolutions: bool = False
+    """Whether there is a library of convolutions (cuDNN)."""
     is_approximate: bool = False
     """Whether what is computed may be near to what is said: by operands of float32 that are rounded to TF32, which has
     the 10 bits of a half float, and by the gelu of tanh for that of erf."""

@@ -1,15 +1,18 @@
-"""Which products of a nest a device's library computes: where that takes less time, by prices."""
+"""Which products and convolutions of a nest a device's libraries compute: where that takes less time, by prices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from math import prod
+from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.lowering.chain_facts import is_follower
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.cuda.multiplication import GEMM, Gemm, gemm_of
+from graphopt.lowering.cuda.library_calls import READERS, Recognized, note
+from graphopt.lowering.cuda.products import moved_by, with_element
 from graphopt.lowering.cuda.sums import APPROXIMATE
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
@@ -20,32 +23,43 @@ from graphopt.target import ProductPrices
 
 Way: TypeAlias = Literal["auto", "library", "own"]
 """Who computes products: whoever is faster, the library wherever it can, or our own kernels."""
-Choice: TypeAlias = Callable[[Gemm, bool], bool]
-"""Whether the library computes a product; and whether nothing is left to be done to the result in a pass of its own."""
+Choice: TypeAlias = Callable[[str, Recognized, bool], bool]
+"""Whether the library's function of a name computes something; and whether nothing is left to be done to the result in
+a pass of its own."""
+OWN: Final = "product"
+"""Under which targets have the price of our own kernels of products and convolutions."""
 
 
 def choice(way: Way, prices: Mapping[str, ProductPrices]) -> Choice:
     """How it is decided who computes a product."""
     if way != "auto":
-        return lambda gemm, is_whole: way == "library"
-    return lambda gemm, is_whole: seconds(gemm, prices["gemm"], is_whole) < seconds(gemm, prices["product"], True)
+        return lambda name, found, is_whole: way == "library"
+
+    def is_faster(name: str, found: Recognized, is_whole: bool) -> bool:
+        return name in prices and seconds(found, prices[name], is_whole) < seconds(found, prices[OWN], True)
+
+    return is_faster
 
 
-def seconds(gemm: Gemm, prices: ProductPrices, is_whole: bool) -> float:
-    """What a product takes: the longer of arithmetic and memory. Sizes that are not known are taken to be moderate."""
-    m, n, k, batch = (int(e.value) if isinstance(e, Const) else OPEN for e in (gemm.m, gemm.n, gemm.k, gemm.batch))
-    width = BITS[gemm.a.buffer.dtype] / BITS["float32"]
-    moved = batch * (m * k + k * n + m * n * (1 if is_whole else 3))
-    return prices.call + width * max(prices.step * batch * m * n * k, prices.moved[1] * moved)
+def seconds(found: Recognized, prices: ProductPrices, is_whole: bool) -> float:
+    """What a product takes. Sizes that are not known are taken to be moderate."""
+
+    def count(sizes: Sequence[Expr]) -> int:
+        return prod(int(e.value) if isinstance(e, Const) else OPEN for e in sizes)
+
+    moved = sum(map(count, found.moved)) + (0 if is_whole else 2 * count(found.moved[-1]))
+    return prices.seconds(count(found.multiplied), moved, BITS[found.dtype])
 
 
 def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dict[str, float]:
-    """Modelled seconds that the product takes with which a nest begins, by who computes it; nothing where it is none
-    that the library can compute."""
+    """Modelled seconds that the product or convolution takes with which a nest begins, by the function that computes
+    it; nothing where it is none that a library can compute."""
     told: dict[str, float] = {}
 
-    def chosen(gemm: Gemm, is_whole: bool) -> bool:
-        told.update(gemm=seconds(gemm, prices["gemm"], is_whole), product=seconds(gemm, prices["product"], True))
+    def chosen(name: str, recognized: Recognized, is_whole: bool) -> bool:
+        if name in prices:
+            told[name] = seconds(recognized, prices[name], is_whole)
+            told[OWN] = seconds(recognized, prices[OWN], True)
         return False
 
     found = chains(nest)
@@ -55,7 +69,15 @@ def compared(nest: Nest, card: Card, prices: Mapping[str, ProductPrices]) -> dic
 
 
 def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) -> tuple[Stmt, int] | None:
-    """The product that the first blocks are, for the library, with as much of what follows as it does itself."""
+    """The product or convolution that the first blocks are, for a library, with as much of what follows as it does
+    itself."""
+    moved = moved_by(owner, found)
+    if moved is not None:
+        rest = multiplied(owner, [with_element(found[1], moved), *found[2:]], chosen)
+        if rest is None:
+            return None
+        owner.gone.add(moved.stores[0].buffer)
+        return rest[0], rest[1] + 1
     first = found[0]
     if first.block.init is None or len(first.stores) != 1 or not is_accumulation(first.stores[0]):
         return None
@@ -66,28 +88,22 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
     for taken in (2, 1) if follows and is_last else (1,):
         own = Buffer(f"{owner.var('sum').name}_l", (), first.stores[0].buffer.dtype, "local")
         stmt = _multiplying(owner, found[:taken], own)
-        gemm = None if stmt is None else gemm_of(stmt)
-        if stmt is None or gemm is None or not (_is_plain(gemm) or (owner.card.has_epilogues and _is_finished(gemm))):
-            continue
-        if not chosen(gemm, taken == 2 or not follows):
+        if stmt is None:
             return None
-        owner.locals.append(own)
-        if taken == 2:
-            owner.gone.add(first.stores[0].buffer)
-        return stmt, taken
+        for name, read in READERS.items():
+            recognized = read(stmt)
+            if recognized is None or not recognized.is_for(owner.card):
+                continue
+            if not chosen(name, recognized, taken == 2 or not follows):
+                return None
+            owner.locals.append(own)
+            if taken == 2:
+                owner.gone.add(first.stores[0].buffer)
+            return replace(stmt, notes=(note(name), *stmt.notes)), taken
     return None
 
 
-def _is_plain(gemm: Gemm) -> bool:
-    return gemm.bias is None and not gemm.epilogue
-
-
-def _is_finished(gemm: Gemm) -> bool:
-    """Whether the library finishes such a product itself: not in double precision, and not where steps may be none."""
-    return gemm.a.buffer.dtype != "float64" and isinstance(gemm.k, Const) and gemm.k.value != 0
-
-
-def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> Stmt | None:
+def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> For | None:
     """The loops of a reduction, one result after another, and of what is done to each; None where nothing is summed."""
     first, store, init = found[0], found[0].stores[0], found[0].block.init
     loops = [Loop(owner.var("i"), a.extent) for a in first.spatial]
@@ -107,6 +123,5 @@ def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) 
         end = Store(last.buffer, tuple(substitute(i, at) for i in last.indices), after)
     step = Store(sums, (), Apply("add", (sum_, added), sum_.dtype))
     around = wrapped(loops[1:], seq(Store(sums, (), init.value), wrapped(steps, step), end))
-    return For(
-        loops[0].var, loops[0].extent, around, notes=(GEMM, APPROXIMATE) if owner.card.is_approximate else (GEMM,)
-    )
+    notes = (APPROXIMATE,) if owner.card.is_approximate else ()
+    return For(loops[0].var, loops[0].extent, around, notes=notes)

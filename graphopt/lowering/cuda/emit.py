@@ -18,7 +18,7 @@ from graphopt.lowering.addresses import Polynomial, Product, multiple
 from graphopt.lowering.compaction import compacted
 from graphopt.lowering.cuda.barriers import BARRIER, is_over_threads, synchronized
 from graphopt.lowering.cuda.card import WARP
-from graphopt.lowering.cuda.multiplication import is_for_library, library_call
+from graphopt.lowering.cuda.library_calls import is_for_library, library_call
 from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
 from graphopt.lowering.emit import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled

@@ -1,8 +1,4 @@
-"""Products of matrices within nests for a device, as calls of its library.
-
-A statement of a nest that a library is to compute keeps its loops, which say what is meant; its outermost one has the
-note ``("library", "gemm")``. Which matrices these are is read off the addresses.
-"""
+"""Products of matrices within nests for a device, as calls of its library: which matrices is read off the addresses."""
 
 from __future__ import annotations
 
@@ -11,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from graphopt.lowering.addresses import Polynomial, gathered, polynomial
+from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
-from graphopt.lowering.emit import EmitError, LibraryCall
+from graphopt.lowering.emit import LibraryCall
 from graphopt.lowering.expressions import Const, Expr, Load, Var
-from graphopt.lowering.loops import Buffer, For, Note, Stmt
+from graphopt.lowering.loops import Buffer, For, Stmt
 
-GEMM: Final[tuple[str, Note]] = ("library", "gemm")
-"""The note of a loop that a library's product of matrices is to take the place of."""
 ONE: Final = Polynomial({(): 1})
 NONE: Final = Polynomial({})
 
@@ -49,6 +44,45 @@ class Gemm:
     k: Expr
     batch: Expr
 
+    @property
+    def dtype(self) -> str:
+        """The type of the operands."""
+        return self.a.buffer.dtype
+
+    @property
+    def multiplied(self) -> tuple[Expr, ...]:
+        """The product of these is how many multiplications it is."""
+        return self.batch, self.m, self.n, self.k
+
+    @property
+    def moved(self) -> tuple[tuple[Expr, ...], ...]:
+        """The same for the elements of each operand, the result last."""
+        sides = (self.a, self.m, self.k), (self.b, self.k, self.n), (self.c, self.m, self.n)
+        return tuple((m, n) if o.step == Const(0) else (self.batch, m, n) for o, m, n in sides)
+
+    def is_for(self, card: Card) -> bool:
+        """Whether the library computes it: what is done to it not in double precision, and not where steps may be
+        none."""
+        if self.bias is None and not self.epilogue:
+            return True
+        return card.has_epilogues and self.dtype != "float64" and isinstance(self.k, Const) and self.k.value != 0
+
+    def call(self, is_approximate: bool) -> LibraryCall:
+        """The call that computes it."""
+        operands = (self.a, self.b, self.c)
+        places = [*operands, *([] if self.bias is None else [self.bias])]
+        sizes = (self.m, self.n, self.k, *(o.rows for o in operands), self.batch, *(o.step for o in operands))
+        attributes: dict[str, bool | str] = {
+            "dtype": self.dtype,
+            "transpose_a": self.a.is_transposed,
+            "transpose_b": self.b.is_transposed,
+            "has_bias": self.bias is not None,
+            "epilogue": self.epilogue,
+            "tf32": self.dtype == "float32" and is_approximate,
+        }
+        told = tuple((name, value) for name, value in attributes.items() if value)
+        return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -72,32 +106,6 @@ def gemm_of(stmt: Stmt) -> Gemm | None:
         if found is not None:
             return replace(found, epilogue=finish.epilogue)
     return None
-
-
-def is_for_library(stmt: Stmt) -> bool:
-    """Whether a library is to do what a statement says."""
-    return isinstance(stmt, For) and GEMM in stmt.notes
-
-
-def library_call(stmt: Stmt) -> LibraryCall:
-    """The call that does what a statement says. EmitError where the library has no function for it."""
-    gemm = gemm_of(stmt)
-    if gemm is None:
-        name = stmt.var.name if isinstance(stmt, For) else "a statement"
-        raise EmitError(f"{name}: the library is to compute a product here, and it is none that it can: drop the note")
-    operands = (gemm.a, gemm.b, gemm.c)
-    places = [*operands, *([] if gemm.bias is None else [gemm.bias])]
-    sizes = (gemm.m, gemm.n, gemm.k, *(o.rows for o in operands), gemm.batch, *(o.step for o in operands))
-    attributes: dict[str, bool | str] = {
-        "dtype": gemm.a.buffer.dtype,
-        "transpose_a": gemm.a.is_transposed,
-        "transpose_b": gemm.b.is_transposed,
-        "has_bias": gemm.bias is not None,
-        "epilogue": gemm.epilogue,
-        "tf32": gemm.a.buffer.dtype == "float32" and is_approximate(stmt),
-    }
-    told = tuple((name, value) for name, value in attributes.items() if value)
-    return LibraryCall("gemm", tuple((o.buffer, o.offset) for o in places), sizes, told)
 
 
 def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Gemm | None:

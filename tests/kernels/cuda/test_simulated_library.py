@@ -47,8 +47,8 @@ def test_products(dtype: str, transpose_a: bool, transpose_b: bool) -> None:
     np.testing.assert_array_equal(stored["c"][:, :, n:], c[:, :, n:])
 
 
-def test_a_matrix_that_is_not_there_is_an_error() -> None:
+def test_a_tensor_that_is_not_there_is_an_error() -> None:
     function = Gemm()
     sizes = dict.fromkeys(function.params, 0) | {"m": 4, "n": 4, "k": 4, "lda": 4, "ldb": 4, "ldc": 4, "batch": 1}
-    with pytest.raises(IndexError, match=r"\(4, 4\) with rows 4 apart goes beyond 15 elements"):
+    with pytest.raises(IndexError, match=r"\(4, 4\) with elements \(4, 1\) apart goes beyond 15 elements"):
         gemm(function, sizes, lambda address, dtype: np.zeros(15, dtype))

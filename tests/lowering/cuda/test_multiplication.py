@@ -7,7 +7,8 @@ import pytest
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.dispatch import choice, multiplied
 from graphopt.lowering.cuda.emit import emit
-from graphopt.lowering.cuda.multiplication import GEMM, gemm_of
+from graphopt.lowering.cuda.library_calls import note
+from graphopt.lowering.cuda.multiplication import gemm_of
 from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit import EmitError, LibraryCall
 from graphopt.lowering.loops import Nest
@@ -198,7 +199,7 @@ def plain(x: Buffer[(7,), "float32"], y: Buffer[(7,), "float32"]):
     for i in serial(7):
         y[i] = x[i]
 """)
-    noted = replace(nest, body=replace(nest.body, notes=(GEMM,)))
+    noted = replace(nest, body=replace(nest.body, notes=(note("gemm"),)))
     assert gemm_of(noted.body) is None
     with pytest.raises(EmitError, match="drop the note"):
         emit(noted)

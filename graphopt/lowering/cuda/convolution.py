@@ -1,0 +1,281 @@
+"""Convolutions within nests for a device, as calls of its library: what slides over what is read off the indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from graphopt.lowering.addresses import Polynomial, polynomial
+from graphopt.lowering.cuda.card import Card
+from graphopt.lowering.cuda.sums import Finish, Sums, finish_of, sums_of
+from graphopt.lowering.emit import LibraryCall
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.loops import Buffer, Stmt
+
+RANKS: Final = (1, 2, 3)
+"""How many axes images have for the library."""
+MINUS: Final = Polynomial({(): -1})
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of images: how long they are before and after, the window along it, and the zeros before them."""
+
+    size: Expr
+    made: Expr
+    window: Expr
+    stride: int
+    dilation: int
+    before: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A buffer, and at which of its dimensions the two outer ones lie, and then those of the axes."""
+
+    buffer: Buffer
+    dims: tuple[int, ...]
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """The elements from one neighbour to the next."""
+        return tuple(self.buffer.row_major[d] for d in self.dims)
+
+    @property
+    def order(self) -> str | None:
+        """``first`` where channels come before the axes, ``last`` where after; None for any other order."""
+        outer, channel, *axes = self.dims
+        for name, dims in (("first", (outer, channel, *axes)), ("last", (outer, *axes, channel))):
+            if dims == tuple(range(len(dims))):
+                return name
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """``y = epilogue(x * w + bias + residual)``; see ``runtime.library_calls.Convolution``."""
+
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    axes: tuple[Axis, ...]
+    batch: Expr
+    channels: Expr
+    filters: Expr
+    groups: int
+    bias: Buffer | None = None
+    residual: Buffer | None = None
+    epilogue: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """The type of all elements."""
+        return self.x.buffer.dtype
+
+    @property
+    def multiplied(self) -> tuple[Expr, ...]:
+        """The product of these is how many multiplications it is."""
+        return self.batch, self.filters, self.channels, *(n for a in self.axes for n in (a.made, a.window))
+
+    @property
+    def moved(self) -> tuple[tuple[Expr, ...], ...]:
+        """The same for the elements of each tensor, the result last."""
+        buffers = (self.x.buffer, self.w.buffer, self.residual, self.y.buffer)
+        return tuple(b.shape for b in buffers if b is not None)
+
+    def is_for(self, card: Card) -> bool:
+        """Whether there is a library that computes it."""
+        return card.has_convolutions
+
+    def call(self, is_approximate: bool) -> LibraryCall:
+        """The call that computes it."""
+        buffers = (self.x.buffer, self.w.buffer, self.y.buffer, self.bias, self.residual)
+        axes = [(a.size, a.made, a.window, Const(a.stride), Const(a.dilation), a.before) for a in self.axes]
+        strides = [s for t in (self.x, self.w, self.y) for s in t.strides]
+        outer = self.batch, self.channels, self.filters, Const(self.groups)
+        attributes: dict[str, bool | int | str] = {
+            "dtype": self.dtype,
+            "rank": len(self.axes),
+            "tf32": self.dtype == "float32" and is_approximate,
+            "has_bias": self.bias is not None,
+            "has_residual": self.residual is not None,
+            "epilogue": self.epilogue,
+        }
+        told = tuple((name, value) for name, value in attributes.items() if value)
+        places = tuple((b, Const(0)) for b in buffers if b is not None)
+        return LibraryCall("convolution", places, (*outer, *(n for axis in axes for n in axis), *strides), told)
+
+
+def convolution_of(stmt: Stmt) -> Convolution | None:
+    """The convolution that a statement is, where the library's function computes it; None where it does not."""
+    sums = sums_of(stmt)
+    finish = None if sums is None else finish_of(sums, False)
+    if sums is None or finish is None or finish.epilogue not in ("", "relu") or sums.dtype == "float64":
+        return None
+    for image, weight in (sums.factors, sums.factors[::-1]):
+        found = _slid(sums, image, weight) if isinstance(weight, Load) else None
+        if found is not None:
+            return _finished(found, sums, finish)
+    return None
+
+
+def _finished(found: Convolution, sums: Sums, finish: Finish) -> Convolution | None:
+    """The convolution with what is added to it: an element for each channel, or a tensor that lies as the result."""
+    result = sums.stored
+    channel = result.indices[found.y.dims[1]]
+    bias = [load.buffer for load in finish.added if load.indices == (channel,)]
+    residual = [
+        load.buffer
+        for load in finish.added
+        if load.indices == result.indices and load.buffer.row_major == result.buffer.row_major
+    ]
+    if len(bias) > 1 or len(residual) > 1 or len(bias) + len(residual) < len(finish.added):
+        return None
+    return replace(found, bias=_first(bias), residual=_first(residual), epilogue=finish.epilogue)
+
+
+def _first(buffers: Sequence[Buffer]) -> Buffer | None:
+    return buffers[0] if buffers else None
+
+
+# ------------------------------------------------------------------ what slides over what
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """How a dimension of the image is gone along: by a loop over results and by one over steps, so many elements at a
+    time each, from ``start`` on."""
+
+    loop: Var | None
+    step: Var | None
+    stride: int
+    dilation: int
+    start: Polynomial
+
+
+def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
+    """The convolution of an image with weights, if each loop has its part in it."""
+    masked, w_at, y_at = _masked(image), _loops(weight.indices), _loops(sums.stored.indices)
+    if masked is None or w_at is None or y_at is None:
+        return None
+    conditions, x = masked
+    spatial, steps = ({loop.var: loop.extent for loop in loops} for loops in (sums.loops, sums.steps))
+    filters = [v for v in w_at if v in spatial]
+    if len(filters) != 1:
+        return None
+    outer = {v: n for v, n in spatial.items() if v not in filters}
+    ways = [_along(index, outer, steps) for index in x.indices]
+    channels = [k for k, a in enumerate(ways) if a is not None and a.loop is None and a.step is not None]
+    batches = [k for k, a in enumerate(ways) if a is not None and a.step is None]
+    axes = [(k, a) for k, a in enumerate(ways) if a is not None and a.loop is not None and a.step is not None]
+    if None in ways or (len(channels), len(batches)) != (1, 1) or len(axes) not in RANKS:
+        return None
+    batch, channel = ways[batches[0]], ways[channels[0]]
+    assert batch is not None
+    assert channel is not None
+    assert channel.step is not None
+    groups = _groups(channel, filters[0], spatial[filters[0]], steps[channel.step])
+    if groups is None or batch.start.terms or (batch.stride, channel.dilation) != (1, 1):
+        return None
+    order_w = [*filters, channel.step, *(a.step for _, a in axes)]
+    order_y = [batch.loop, *filters, *(a.loop for _, a in axes)]
+    if not (_has_all(w_at, order_w, steps) and _has_all(y_at, order_y, spatial) and _covers(conditions, x, dict(axes))):
+        return None
+    found = Convolution(
+        Tensor(x.buffer, (batches[0], channels[0], *(k for k, _ in axes))),
+        Tensor(weight.buffer, tuple(w_at.index(v) for v in order_w if v is not None)),
+        Tensor(sums.stored.buffer, tuple(y_at.index(v) for v in order_y)),
+        tuple(
+            Axis(x.buffer.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, (a.start * MINUS).expr())
+            for k, a in axes
+            if a.loop is not None and a.step is not None
+        ),
+        Const(1) if batch.loop is None else spatial[batch.loop],
+        steps[channel.step],
+        spatial[filters[0]],
+        groups,
+    )
+    orders = {t.order for t in (found.x, found.w, found.y)}
+    is_cut = any(isinstance(a.before, Const) and a.before.value < 0 for a in found.axes)
+    return found if orders in ({"first"}, {"last"}) and not is_cut else None
+
+
+def _masked(image: Expr) -> tuple[tuple[Expr, ...], Load] | None:
+    """An element of the image, and the conditions without which it is zero."""
+    if isinstance(image, Load):
+        return (), image
+    if not (isinstance(image, Apply) and image.fn == "select"):
+        return None
+    condition, value, other = image.args
+    is_zero = isinstance(other, Const) and other.value == 0
+    return (tuple(_conjuncts(condition)), value) if is_zero and isinstance(value, Load) else None
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for part in condition.args:
+            yield from _conjuncts(part)
+    else:
+        yield condition
+
+
+def _loops(indices: Sequence[Expr]) -> list[Var | None] | None:
+    """The loops that are the indices, None for an index of 0; None where they are anything else."""
+    if not all(isinstance(i, Var) or i == Const(0) for i in indices):
+        return None
+    return [i if isinstance(i, Var) else None for i in indices]
+
+
+def _along(index: Expr, outer: Mapping[Var, Expr], steps: Mapping[Var, Expr]) -> _Along | None:
+    """How an index goes along its dimension; None where it is no sum of one loop of each kind and what stays."""
+    found, rest = [], polynomial(index)
+    for loops in (outer, steps):
+        own = [v for v in loops if v in variables(index)]
+        parts = rest.split(own[0]) if len(own) == 1 else None
+        times = None if parts is None else parts[0].number
+        if own and (times is None or times < 1):
+            return None
+        found.append((own[0] if own else None, times or 1))
+        rest = rest if parts is None else parts[1]
+    return _Along(found[0][0], found[1][0], found[0][1], found[1][1], rest)
+
+
+def _groups(channel: _Along, own: Var, filters: Expr, depth: Expr) -> int | None:
+    """How many groups the channels fall into, by where those of a filter begin; None where it is not known."""
+    if not channel.start.terms:
+        return 1
+    if len(channel.start.terms) > 1 or not isinstance(filters, Const):
+        return None
+    ((atoms, apart),) = channel.start.terms.items()
+    share = Const(1) if atoms == (own,) else _share(atoms, own)
+    if share is None or Const(apart) != depth or int(filters.value) % int(share.value):
+        return None
+    return int(filters.value) // int(share.value)
+
+
+def _share(atoms: tuple[Expr, ...], own: Var) -> Const | None:
+    """How many filters a group has, where the atoms are the number of the group."""
+    (atom, *others) = atoms
+    if others or not (isinstance(atom, Apply) and atom.fn == "floordiv" and atom.args[0] == own):
+        return None
+    return atom.args[1] if isinstance(atom.args[1], Const) else None
+
+
+def _has_all(at: Sequence[Var | None], order: Sequence[Var | None], loops: Mapping[Var, Expr]) -> bool:
+    """Whether the indices are these, each once, and no other loop of more than one step is there."""
+    return sorted(map(str, at)) == sorted(map(str, order)) and all(
+        v in order or n == Const(1) for v, n in loops.items()
+    )
+
+
+def _covers(conditions: Sequence[Expr], x: Load, axes: Mapping[int, _Along]) -> bool:
+    """Whether all that conditions ask is that an element is within the image."""
+    return all(any(_is_within(c, x.indices[k], x.buffer.shape[k]) for k in axes) for c in conditions)
+
+
+def _is_within(condition: Expr, index: Expr, size: Expr) -> bool:
+    if not (isinstance(condition, Apply) and condition.fn in ("ge", "lt")):
+        return False
+    end = Const(0) if condition.fn == "ge" else size
+    return polynomial(condition.args[0]) == polynomial(index) and polynomial(condition.args[1]) == polynomial(end)
