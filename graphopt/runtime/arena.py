@@ -12,12 +12,14 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
 
 
-def up(size: int) -> int:
+def up(size: int, alignment: int = ALIGNMENT) -> int:
     """A number of bytes, rounded up to whole units of alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // alignment) * alignment
 
 
-def plan(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> tuple[list[int], int]:
+def plan(
+    sizes: Sequence[int], first: Sequence[int], last: Sequence[int], alignment: int = ALIGNMENT
+) -> tuple[list[int], int]:
     """The offset of each buffer, so that those that live at once do not overlap, and the bytes needed in all.
 
     Buffer ``k`` has ``sizes[k]`` bytes and lives from step ``first[k]`` to step ``last[k]``, both included. Large ones
@@ -25,7 +27,7 @@ def plan(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> tup
     for Deep Neural Net Inference", 2020).
     """
     order = sorted(range(len(sizes)), key=lambda k: (-sizes[k], first[k], k))
-    width = np.array([up(sizes[k]) for k in order], np.int64)
+    width = np.array([up(sizes[k], alignment) for k in order], np.int64)
     begin, end = np.array([first[k] for k in order], np.int64), np.array([last[k] for k in order], np.int64)
     at = np.zeros(len(order), np.int64)
     for n in range(len(order)):

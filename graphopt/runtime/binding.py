@@ -65,9 +65,16 @@ class Binder:
 
     KEPT = 64
 
-    def __init__(self, code: Code, layout: Layout, constants: Mapping[int, int] | None = None) -> None:
-        """``constants`` are the addresses of constants by buffer, where they are not their arrays'."""
-        self._code, self._layout, self._constants = code, layout, constants
+    def __init__(
+        self,
+        code: Code,
+        layout: Layout,
+        constants: Mapping[int, int] | None = None,
+        alignment: int = arena.ALIGNMENT,
+    ) -> None:
+        """``constants`` are the addresses of constants by buffer, where they are not their arrays'; what lies in an
+        arena begins at multiples of ``alignment`` bytes."""
+        self._code, self._layout, self._constants, self._alignment = code, layout, constants, alignment
         self._kept: dict[tuple[object, ...], Binding] = {}
         self._lock = threading.Lock()
         self._lives = arena.lifetimes(code, layout.roots)
@@ -127,7 +134,7 @@ class Binder:
             self._check_view(view, symbols)
         sizes = {n: self.bytes(n, symbols) for n in own.arena}
         outputs = {n: self.shape(n, symbols) for n in own.outputs}
-        separate = sum(map(arena.up, sizes.values()))
+        separate = sum(arena.up(size, self._alignment) for size in sizes.values())
         wanted = separate + sum(self.bytes(n, symbols) for n in outputs)
         if wanted > _MOST:
             raise self.no_memory(level, symbols, wanted)
@@ -164,10 +171,11 @@ class Binder:
             offset = self._code.buffers[n].offset
             if offset is not None:
                 places[n] = evaluate(offset, symbols)
-        start = arena.up(max((places[n] + sizes[n] for n in places), default=0))
+        start = arena.up(max((places[n] + sizes[n] for n in places), default=0), self._alignment)
         free = [n for n in sizes if n not in places]
         lives = [self._lives[n] for n in free]
-        offsets, more = arena.plan([sizes[n] for n in free], [a for a, _ in lives], [b for _, b in lives])
+        first, last = [a for a, _ in lives], [b for _, b in lives]
+        offsets, more = arena.plan([sizes[n] for n in free], first, last, self._alignment)
         places.update((n, start + offset) for n, offset in zip(free, offsets, strict=True))
         return places, start + more
 

@@ -20,6 +20,9 @@ from graphopt.runtime.steps import Array, Words
 Run: TypeAlias = Callable[[], None]
 """Asks a device to run what was prepared, with the arguments that are in its words by then."""
 
+APART: Final = 256
+"""Bytes: what is allocated on a device, and what lies in memory of a program's own there, begins at multiples of it, as
+libraries like it best."""
 ALIGNMENT: Final = 16
 """Bytes: arrays that kernels work on begin at multiples of it, so that they can be read 16 bytes at once."""
 
@@ -52,7 +55,7 @@ class Allocation(Protocol):
 
     @property
     def address(self) -> int:
-        """Where they begin, a multiple of 256."""
+        """Where they begin, a multiple of ``APART``."""
 
 
 class Device(Protocol):

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputError
+from graphopt.runtime.arena import up
 from graphopt.runtime.binding import Binder, Binding
-from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
+from graphopt.runtime.device import ALIGNMENT, APART, Allocation, Device, Resident
 from graphopt.runtime.device_state import DeviceState
 from graphopt.runtime.device_timing import Timing
 from graphopt.runtime.host import HostFunction
@@ -22,9 +23,6 @@ from graphopt.runtime.interface import Interface, check_apart, check_out
 from graphopt.runtime.layout import lay_out
 from graphopt.runtime.profile import Row
 from graphopt.runtime.steps import Array, Code
-
-_APART = 256
-"""Constants begin at multiples of so many bytes, as all that is allocated on devices does."""
 
 
 class DeviceProgram(Interface):
@@ -47,7 +45,7 @@ class DeviceProgram(Interface):
         with device.call():
             kernels = device.load(code.objects)
             self._weights, constants = self._uploaded()
-            self._binder = Binder(code, self._layout, constants)
+            self._binder = Binder(code, self._layout, constants, APART)
             self._state = DeviceState(
                 code, self._layout, self._binder, device, kernels, constants, self._functions, self._dtypes
             )
@@ -58,7 +56,7 @@ class DeviceProgram(Interface):
         offsets, total = {}, 0
         for n in sorted(n for n in used if n is not None and self.code.buffers[n].place == "constant"):
             offsets[n] = total
-            total += -(-self.code.constants[n].nbytes // _APART) * _APART
+            total += up(self.code.constants[n].nbytes, APART)
         memory = self.device.allocate(total)
         for n, offset in offsets.items():
             self.device.upload(self.code.constants[n], memory.address + offset)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphopt.runtime.arena import lifetimes, plan
+from graphopt.runtime.arena import lifetimes, plan, up
 from graphopt.runtime.program import Bind, Branch, Buffer, Call, Host, Loop, Ref, Step
 from graphopt.runtime.steps import Launch, Library
 from tests.runtime.programs import code, floats
@@ -9,21 +9,19 @@ from tests.runtime.programs import code, floats
 SPANS = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 30), st.integers(0, 6)), max_size=40)
 
 
-@given(SPANS)
-def test_buffers_that_live_at_once_do_not_overlap(spans: list[tuple[int, int, int]]) -> None:
+@given(SPANS, st.sampled_from([64, 256]))
+def test_buffers_that_live_at_once_do_not_overlap(spans: list[tuple[int, int, int]], apart: int) -> None:
     sizes, first = [s for s, _, _ in spans], [f for _, f, _ in spans]
     last = [f + n for _, f, n in spans]
-    offsets, total = plan(sizes, first, last)
+    offsets, total = plan(sizes, first, last, apart)
     for i, size in enumerate(sizes):
-        assert offsets[i] % 64 == 0
+        assert offsets[i] % apart == 0
         assert offsets[i] + size <= total
         for j in range(i):
             if first[i] <= last[j] and first[j] <= last[i]:
                 assert offsets[i] + size <= offsets[j] or offsets[j] + sizes[j] <= offsets[i] or not size * sizes[j]
-    most = max(
-        sum(-(-s // 64) * 64 for s, f, e in zip(sizes, first, last, strict=True) if f <= t <= e) for t in range(40)
-    )
-    assert most <= total <= sum(-(-s // 64) * 64 for s in sizes)
+    most = max(sum(up(s, apart) for s, f, e in zip(sizes, first, last, strict=True) if f <= t <= e) for t in range(40))
+    assert most <= total <= sum(up(s, apart) for s in sizes)
 
 
 def test_a_chain_takes_two_buffers() -> None:

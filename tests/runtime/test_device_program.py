@@ -364,4 +364,4 @@ def test_profiles_have_a_row_for_each_step() -> None:
 
 def test_memory_is_planned() -> None:
     memory = chain().memory({"n": 100})
-    assert (memory.arena, memory.separate, memory.constants) == (896, 896, 0)
+    assert (memory.arena, memory.separate, memory.constants) == (1024, 1024, 0)

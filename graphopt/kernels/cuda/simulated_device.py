@@ -21,13 +21,11 @@ from graphopt.errors import DeviceError, DeviceMemoryError
 from graphopt.kernels.cuda import simulate
 from graphopt.kernels.cuda.simulated_library import compute
 from graphopt.kernels.kernel import SIZE, Kernel
-from graphopt.runtime.device import Resident, Run
+from graphopt.runtime.device import APART, Resident, Run
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Function
 from graphopt.runtime.steps import Array, Words
 
-_APART = 256
-"""What is allocated begins at multiples of so many bytes."""
 _GARBAGE = 0xAB
 
 
@@ -40,8 +38,8 @@ class Block:
     """Allocated memory."""
 
     def __init__(self, size: int) -> None:
-        self._whole = np.full(size + _APART, _GARBAGE, np.uint8)
-        skip = -self._whole.ctypes.data % _APART
+        self._whole = np.full(size + APART, _GARBAGE, np.uint8)
+        skip = -self._whole.ctypes.data % APART
         self.bytes: Array = self._whole[skip : skip + size]
         self.address: int = self._whole.ctypes.data + skip
 
