@@ -18,7 +18,6 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.lowering.chains import chains
-from graphopt.lowering.cuda.card import CARD
 from graphopt.lowering.cuda.dispatch import compared
 from graphopt.lowering.groups import Group, group
 from graphopt.lowering.library import called_product, ways
@@ -27,6 +26,7 @@ from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.nests import write
 from graphopt.lowering.weights import laid_out
 from graphopt.optimize import optimize_graph, soundness
+from graphopt.platforms import card_of, equipped
 from graphopt.rewrite.cost import CostModel, stated_sizes
 from graphopt.rewrite.describe import name_of
 from graphopt.rewrite.extract import Extraction
@@ -59,7 +59,7 @@ class Alternative:
     what: str
     how: str
     """``blocks``, ``library``, ``plain``, for fusions ``together`` and ``apart``, for products of matrices the function
-    that computes one: ``gemm`` of the library, or our own ``product``."""
+    that computes one: ``gemm`` of the library, for convolutions its ``convolution``, or our own ``product``."""
     seconds: float
 
 
@@ -80,7 +80,7 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
     What a repeated block became is told once. Raises what reading and optimizing raise.
     """
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
-    target = priced(target).target
+    target = equipped(priced(target).target)
     watch = _Watch()
     found, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))
@@ -88,7 +88,7 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
     for saturated, extraction in watch.seen:
         for choice in _of_terms(Terms(saturated, model_of_cost), extraction):
             told.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
-    nests = [*_of_nests(found, model_of_cost)]
+    nests = [*_of_nests(found, model_of_cost, policy)]
     last = ("fusion", "product")
     return tuple(sorted([*told.values(), *nests], key=lambda c: (c.kind in last, c.kind, -c.chosen.seconds, c.value)))
 
@@ -195,7 +195,7 @@ def _kind(taken: Alternative, others: list[Alternative]) -> str:
 # -- nests
 
 
-def _of_nests(graph: Graph, model: CostModel) -> Iterator[Choice]:
+def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[Choice]:
     """Of the groups of nodes that one nest computes, those of several nodes, and those that are a product of matrices;
     none where what they are depends on elements of inputs."""
     facts = infer(graph)
@@ -206,14 +206,15 @@ def _of_nests(graph: Graph, model: CostModel) -> Iterator[Choice]:
     for found in group(graph, facts, lowered, needed(graph, lowered)):
         if len(found.members) > 1:
             yield _fusion(graph, found, facts, model)
-        yield from _product(graph, found, facts, model.target)
+        yield from _product(graph, found, facts, model.target, policy)
 
 
-def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target) -> Iterator[Choice]:
+def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target, policy: str) -> Iterator[Choice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
     written = write(graph, facts, found)
     if target.device != "cpu":
-        yield from _told(graph, found, compared(written.nest, CARD, target.prices.products))
+        prices = target.prices.products
+        yield from _told(graph, found, compared(written.nest, card_of(prices, policy), prices))
         return
     reads = zip(written.nest.buffers, written.inputs, strict=False)
     laid = laid_out(written.nest, [b for b, v in reads if graph.constant_of(v) is not None])

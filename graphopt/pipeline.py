@@ -25,7 +25,7 @@ from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
 from graphopt.lowering.options import Options
 from graphopt.optimize import optimize_graph, soundness
-from graphopt.platforms import platform_of
+from graphopt.platforms import equipped, platform_of
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program
@@ -57,7 +57,8 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
         going_by = priced(settings.target, settings.costs)
         for line in filter(None, (going_by.warning,)):
             warnings.warn(line, stacklevel=2)
-        found, report = optimize_graph(graph, target=going_by.target, policy=soundness(settings.policy), step=step)
+        target = equipped(going_by.target, settings.dispatch)
+        found, report = optimize_graph(graph, target=target, policy=soundness(settings.policy), step=step)
         return found, is_whole and (report.exploration is None or report.exploration.reproducible)
     return step("tidy", _tidied, graph), is_whole
 
@@ -98,8 +99,8 @@ def _options(settings: Settings) -> Options:
     """How the graph is lowered."""
     if settings.pipeline is not None:
         return settings.pipeline.options
-    prices = priced(settings.target, settings.costs).target.prices.products
-    return platform_of(settings.target.device).options(prices, settings)
+    target = equipped(priced(settings.target, settings.costs).target, settings.dispatch)
+    return platform_of(target.device).options(target.prices.products, settings)
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:

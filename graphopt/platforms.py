@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from graphopt.compilation import Settings
+from graphopt.compilation import Dispatch, Settings
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
 from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt, has_cudnn
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.cuda.card import CARD, SIMULATED
+from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
+from graphopt.lowering.cuda.dispatch import OWN
 from graphopt.lowering.cuda.options import on
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.link import Linked
@@ -25,7 +26,7 @@ from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
-from graphopt.target import ProductPrices
+from graphopt.target import ProductPrices, Target
 
 if TYPE_CHECKING:
     from graphopt.kernels.cuda.cupy_device import CudaDevice
@@ -90,13 +91,7 @@ class Gpu:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of libraries."""
-        card = replace(
-            CARD,
-            has_epilogues=has_cublas_lt(),
-            has_convolutions=has_cudnn(),
-            is_approximate=settings.policy == "approx",
-        )
-        return on(card, prices, settings.dispatch)
+        return on(card_of(prices, settings.policy), prices, settings.dispatch)
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
@@ -132,7 +127,7 @@ class Simulation:
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over small blocks of threads, which hand each other nothing but by shared memory."""
-        return on(SIMULATED, prices, settings.dispatch)
+        return on(replace(SIMULATED, has_convolutions="convolution" in prices), prices, settings.dispatch)
 
     def compiling(self, jobs: int | None) -> AbstractContextManager[Compiler]:
         """Kernels as they are."""
@@ -152,6 +147,28 @@ class Simulation:
         from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 
         return DeviceProgram(code_of(linked, objects), SimulatedDevice(), linked.functions, numpy_dtypes())
+
+
+def card_of(prices: Mapping[str, ProductPrices], policy: str) -> Card:
+    """What nests are scheduled for on a GPU of this machine, with the libraries that are there."""
+    return replace(
+        CARD,
+        has_epilogues=has_cublas_lt(),
+        has_convolutions="convolution" in prices,
+        is_approximate=policy == "approx",
+    )
+
+
+def equipped(target: Target, dispatch: Dispatch = "auto") -> Target:
+    """The target with the prices of those functions alone that compute products here: what the e-graph goes by is what
+    schedules go by."""
+    if target.device == "cpu":
+        return target
+    has_convolutions = has_cudnn() if target.device == "cuda" else dispatch == "library"
+    there = {n: p for n, p in target.prices.products.items() if n != "convolution" or has_convolutions}
+    if dispatch != "auto":
+        there = {n: p for n, p in there.items() if (n == OWN) == (dispatch == "own")}
+    return replace(target, prices=replace(target.prices, products=there))
 
 
 @cache

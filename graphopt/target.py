@@ -463,6 +463,13 @@ SIMULATED = replace(
 )
 """Our own programs on a GPU that is simulated."""
 
+DEVICE_FUNCTIONS: Mapping[frozenset[str], tuple[str, ...]] = {
+    ops("MatMul Gemm com.microsoft::FusedMatMul com.microsoft::FusedGemm"): ("gemm", "product"),
+    ops("Conv com.microsoft::FusedConv"): ("convolution", "product"),
+}
+"""By op: the functions of a device that compute it, those of libraries first. The fastest does, by ``Prices.products``,
+which has those that are there."""
+
 LACKING: Mapping[str, frozenset[str]] = {
     "float64": ops(
         "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "

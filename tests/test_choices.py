@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 
+from graphopt import platforms
 from graphopt.choices import choices
 from graphopt.cli import run
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
+from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
+from graphopt.rewrite.cost import graph_cost
 from graphopt.target import CUDA
 
 
@@ -72,3 +75,29 @@ def test_who_computes_products_on_a_gpu_is_told() -> None:
     (told,) = (c for c in choices(graph, CUDA) if c.kind == "product")
     assert told.chosen.how == "gemm"
     assert [way.how for way in told.others] == ["product"]
+
+
+GPU_PRODUCTS = {
+    "gemm": "x: float32[512, 2048]\nw: float32[2048, 1024]\ny = MatMul(x, w)\nreturn y",
+    "convolution": "x: float32[8, 64, 56, 56]\nw: float32[64, 64, 3, 3]\ny = Conv(x, w, pads=[1, 1, 1, 1])\nreturn y",
+}
+
+
+@pytest.mark.parametrize("function", GPU_PRODUCTS)
+def test_the_graph_costs_what_the_function_that_is_chosen_takes(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "has_cudnn", lambda: True)
+    graph = parse(GPU_PRODUCTS[function])
+    for way, expected in (("auto", function), ("own", "product")):
+        target = platforms.equipped(CUDA, way)  # type: ignore[arg-type]
+        (told,) = (c for c in choices(graph, CUDA) if c.kind == "product")
+        seconds = {w.how: w.seconds for w in (told.chosen, *told.others)}
+        assert seconds.keys() == {function, "product"}
+        assert told.chosen.how == function
+        assert graph_cost(graph, infer(graph), target).total.seconds == pytest.approx(seconds[expected], rel=1e-12)
+
+
+def test_without_cudnn_convolutions_are_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "has_cudnn", lambda: False)
+    graph = parse(GPU_PRODUCTS["convolution"])
+    assert not [c for c in choices(graph, CUDA) if c.kind == "product"]
+    assert "convolution" not in platforms.equipped(CUDA).prices.products

@@ -97,7 +97,7 @@ PARTS = {
     "convert": {"delivery", "engines", "inputs", "ir", "progress", "rewrite", "steps", "target"},
     "coverage": {"convert", "ir", "optimize", "rewrite", "target"},
     "drop_in": {"inputs", "ir", "optimize"},
-    "choices": {"calibration", "ir", "lowering", "optimize", "rewrite", "steps", "target"},
+    "choices": {"calibration", "ir", "lowering", "optimize", "platforms", "rewrite", "steps", "target"},
     "inspection": {"ir", "steps"},
     "diff": {"ir", "steps"},
     "judge": {"ir"},

@@ -21,7 +21,7 @@ from graphopt.ir.infer import infer
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.rewrite.workload import FEW, workload
 from graphopt.rewrite.workspace import captured_facts
-from graphopt.target import Target, ops
+from graphopt.target import DEVICE_FUNCTIONS, ProductPrices, Target, ops
 
 BATCH = 1
 """What the leading size of a graph's inputs counts as, where it is not known."""
@@ -214,6 +214,9 @@ class CostModel:
             return Cost()
         if op in VIEWS:
             return Cost(prices.node)
+        functions = self._functions(op)
+        if functions and len(inputs) > 1:
+            return self._fastest(functions, op, attrs, inputs, outputs)
         written = sum(map(self.nbytes, outputs))
         read = written if op in PARTIAL else sum(map(self.nbytes, inputs))
         moved = self.moving(read + written) * prices.movement.get(op, 1.0)
@@ -232,6 +235,28 @@ class CostModel:
             flops, compute = float(n), n * self._element(op, attrs, inputs)
         extra = self._awkwardness(op, attrs, inputs, outputs)
         return Cost(prices.node + max(moved, compute) + extra, flops, read + written)
+
+    def _functions(self, op: str) -> list[ProductPrices]:
+        """The prices of the functions of a device that compute such a product."""
+        if self.target.device == "cpu":
+            return []
+        names = next((names for ops_, names in DEVICE_FUNCTIONS.items() if op in ops_), ())
+        return [self.target.prices.products[n] for n in names if n in self.target.prices.products]
+
+    def _fastest(
+        self,
+        functions: Sequence[ProductPrices],
+        op: str,
+        attrs: Attrs,
+        inputs: Sequence[Fact | None],
+        outputs: Sequence[Fact | None],
+    ) -> Cost:
+        """What a product costs by the fastest of a device's functions, which is that which schedules choose."""
+        flops, _, _ = self._multiplications(op, attrs, inputs, outputs, False)
+        operands = [x for x in (*inputs, *outputs) if x is not None]
+        moved, bits = sum(map(self.elements, operands)), BITS.get(outputs[0].dtype or "", 32) if outputs[0] else 32
+        seconds = min(f.seconds(flops / 2, moved, bits) for f in functions)
+        return Cost(seconds, flops, sum(map(self.nbytes, operands)))
 
     def moving(self, nbytes: float) -> float:
         """Seconds to read or write so many bytes."""

@@ -56,7 +56,7 @@ class Dnn:
 
     def convolution(self, function: Convolution, args: Words) -> Run:
         """What computes a convolution with the words in ``args``. Plans are made once for each shape, and go with what
-        is returned."""
+        is returned, not before: their code runs wherever they were captured."""
         plans: dict[tuple[int, ...], Sequence[_Plan]] = {}
 
         def run() -> None:
