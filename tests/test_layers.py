@@ -54,7 +54,18 @@ PARTS = {
         "target",
         "verify",
     },
-    "tuning": {"calibration", "kernels", "lowering", "progress", "runtime", "target", "tolerance"},
+    "tuning": {
+        "calibration",
+        "compilation",
+        "ir",
+        "kernels",
+        "lowering",
+        "platforms",
+        "progress",
+        "runtime",
+        "target",
+        "tolerance",
+    },
     "compilation": {"lowering", "progress", "report", "target"},
     "platforms": {"compilation", "ir", "kernels", "lowering", "runtime", "target"},
     "pipeline": {
@@ -151,6 +162,7 @@ PARTS = {
 
 # The modules (or packages) through which each third-party package comes in.
 DOORS = {
+    "distributed": {"tuning.executors"},
     "egglog": {"rewrite.egraph"},
     "google": {"ir.onnx_io"},
     "cuda": {"kernels.cuda.driver", "kernels.cuda.machine"},
@@ -159,7 +171,7 @@ DOORS = {
     "cupy_backends": {"kernels.cuda.driver"},
     "lark": {"ir.text", "rewrite.parse"},
     "llvmlite": {"kernels"},
-    "ml_dtypes": {"convert", "inputs", "ir", "lowering", "rewrite"},
+    "ml_dtypes": {"convert", "inputs", "ir", "lowering", "rewrite", "tuning.operands"},
     "networkx": {"ir.graph"},
     "nvmath": {"kernels.cuda.cublas_lt"},
     "numba": {"kernels"},
@@ -183,6 +195,7 @@ DOORS = {
         "reduce",
         "rewrite",
         "tolerance",
+        "tuning",
         "verify",
     },
     "matplotlib": {"roofline"},

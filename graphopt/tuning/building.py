@@ -1,0 +1,97 @@
+"""A scheduled nest becomes a program that runs it as often as it is told to: in a process that may die of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from graphopt.compilation import Settings
+from graphopt.errors import ScheduleError
+from graphopt.lowering.given import inputs_of
+from graphopt.lowering.link import Linked, Linker
+from graphopt.lowering.loops import Buffer as NestBuffer
+from graphopt.lowering.loops import Nest
+from graphopt.lowering.sizes import size_of
+from graphopt.lowering.trace import Trace
+from graphopt.platforms import code_of, platform_of
+from graphopt.runtime.steps import Buffer, Code, Loop, Port, Ref, Step
+from graphopt.target import CPU
+from graphopt.target import target as target_named
+from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, limit_memory, one_line
+from graphopt.tuning.runner import NUMBER
+from graphopt.tuning.workload import Workload
+
+Way = Literal["trace", "default", "written"]
+
+BUILDER: Final = "graphopt.tuning.building"
+"""The module by which processes build."""
+ILLEGAL, NOT_BUILT = "illegal", "not built"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be built of a workload: what a ``trace`` makes of it, what the rules of its target (``default``), or
+    the loops as they were ``written``."""
+
+    workload: Workload
+    target: str = CPU.name
+    way: Way = "default"
+    trace: str = ""
+
+
+def built(order: Order, limit: float) -> Code:
+    """The program, from a process that has so many seconds. Raises CandidateError: ``illegal``, ``not built``, or
+    ``interrupted``."""
+    try:
+        with child(BUILDER) as builder:
+            made = builder.ask(order, limit)
+    except CandidateError as error:
+        if error.kind in (ILLEGAL, INTERRUPTED):
+            raise
+        raise CandidateError(NOT_BUILT, error.message) from None
+    assert isinstance(made, Code)
+    return made
+
+
+def answer(order: Order) -> Code:
+    """The program, made in this process. Raises CandidateError where a step of a trace does not apply."""
+    limit_memory(target_named(order.target).device == "cpu")
+    try:
+        return _code(order)
+    except ScheduleError as error:
+        raise CandidateError(ILLEGAL, one_line(error)) from None
+
+
+def _code(order: Order) -> Code:
+    """The program of a nest in a loop of ``NUMBER`` runs, whose host's kernels come from the cache where they can."""
+    nest, is_ready = order.workload.nest, order.way != "default"
+    if order.way == "trace":
+        nest = Trace.from_json(order.trace).replay(nest).nest
+    target = target_named(order.target)
+    platform = platform_of(target.device)
+    linker = Linker(platform.options(target.prices.products, Settings(target=target)))
+    steps, ports = _steps(linker, nest, dict(order.workload.sizes), is_ready)
+    linked = Linked(*ports, tuple(linker.buffers), steps, tuple(linker.kernels), linker.constants)
+    with platform.compiling(0) as compiling:
+        objects = compiling.objects(linked.kernels)
+    if target.device == "cpu":
+        return code_of(linked, objects[1:], objects[0])
+    return code_of(linked, objects)
+
+
+def _steps(
+    linker: Linker, nest: Nest, sizes: dict[str, int], is_ready: bool
+) -> tuple[tuple[Step, ...], tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    """The steps of a nest at these sizes, and what goes in and out."""
+    known = {var: sizes[var.name] for var in nest.sizes}
+    ports: dict[bool, list[Port]] = {False: [], True: []}
+    buffers: dict[NestBuffer, int] = {}
+    read = set(inputs_of(nest))
+    for buffer in nest.buffers:
+        shape = tuple(size_of(e, known) for e in buffer.shape)
+        buffers[buffer] = linker.add(Buffer(buffer.dtype, shape, "input" if buffer in read else "output"))
+        ports[buffer in read].append(Port(buffer.name, buffers[buffer]))
+    number, counter = linker.add(Buffer("int64", (), "input")), linker.add(Buffer("int64", (), "arena"))
+    ports[True].append(Port(NUMBER, number))
+    calls = tuple(linker.calls(nest, buffers, known, nest.name, (), is_ready))
+    return (Loop(calls, counter, Ref(number)),), (tuple(ports[True]), tuple(ports[False]))

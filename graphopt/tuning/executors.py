@@ -1,0 +1,174 @@
+"""Who measures: processes of this machine, the workers of a dask cluster, or any executor that a user brings.
+
+Whoever it is may lose a worker at any moment. What it was measuring is measured by another, and what was measured
+before is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+
+from graphopt.errors import ExecutionError, GraphoptError, MissingDependencyError, UsageError
+from graphopt.runtime import cpu
+from graphopt.tuning.measuring import LIMIT, measure
+from graphopt.tuning.processes import kill_all, one_line
+from graphopt.tuning.record import Candidate, Outcome
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Measure: TypeAlias = Callable[[Candidate, float], Outcome]
+
+SCHEME: Final = "dask://"
+TRIES: Final = 3
+"""How often a candidate is given to workers that are lost: it may be what they die of."""
+_PATIENCE: Final = "5s"
+"""How long a cluster has to answer."""
+
+_SOON: Final = 0.05
+"""Seconds in which what is interrupted ends."""
+
+
+def executor_named(text: str | None = None) -> Executor:
+    """What measures: this machine where nothing is said, or a cluster, as in ``dask://HOST:PORT``.
+
+    Raises UsageError for anything else and where no cluster answers there, MissingDependencyError where dask is not
+    installed. To be shut down; a context manager does.
+    """
+    if text is None:
+        return Here()
+    address = text.removeprefix(SCHEME)
+    host, _, port = address.rpartition(":")
+    if not (text.startswith(SCHEME) and host and port.isdigit()):
+        raise UsageError(f"executor {text!r}: expected {SCHEME}HOST:PORT, the address of a cluster's scheduler")
+    return Cluster(f"tcp://{address}")
+
+
+class Here(ThreadPoolExecutor):
+    """Builds in several processes of this machine at once, and measures in one."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        """``jobs`` candidates are built at once (None: one for each core)."""
+        super().__init__(jobs or cpu.cores(), "measure")
+        self._futures: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have the function called."""
+        future = super().submit(fn, *args, **kwargs)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.shutdown(cancel_futures=kind is not None)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for what is under way; where what waits is cancelled, end that too."""
+        super().shutdown(False, cancel_futures=cancel_futures)
+        while cancel_futures and futures.wait(tuple(self._futures), _SOON).not_done:
+            kill_all()  # what is under way may go on to start another process
+        super().shutdown(wait)
+
+
+class Cluster(Executor):
+    """The workers of a dask cluster."""
+
+    def __init__(self, address: str) -> None:
+        """``address`` is the scheduler's. Raises as ``executor_named``."""
+        try:
+            import distributed
+        except ImportError:
+            raise MissingDependencyError(
+                "distributed is not installed, and speaks to dask clusters: pip install 'graphopt[dask]'"
+            ) from None
+        try:
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what goes wrong is raised
+            client: Callable[..., Any] = distributed.Client
+            self._client = client(address, timeout=_PATIENCE, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"no scheduler of a dask cluster answers at {address}: {one_line(error)}") from None
+        self._address = address
+        self._executor = self._client.get_executor(retries=0)
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a worker call the function. Raises BrokenExecutor where the scheduler is gone."""
+        if self._client.status != "running":
+            raise BrokenExecutor(f"the scheduler at {self._address} is gone")
+        submitted: Future[R] = self._executor.submit(fn, *args, **kwargs)
+        return submitted
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for what is under way, or have all of it cancelled; the cluster itself stays."""
+        self._executor.shutdown(wait and not cancel_futures)
+        self._client.close()
+
+
+def outcomes(
+    executor: Executor, candidates: Iterable[Candidate], limit: float = LIMIT, measuring: Measure = measure
+) -> Iterator[tuple[Candidate, Outcome]]:
+    """The candidates with what came of them, as they are done.
+
+    One whose worker is lost is handed over anew, a few times, and has the problem ``lost`` then. Where the executor
+    takes nothing any more, ExecutionError is raised once all that was done is told; and so are errors that no candidate
+    causes, such as a cache that cannot be written. When KeyboardInterrupt comes, what waits is cancelled, what is done
+    is told, and it is raised again.
+    """
+    handed = _Handed(executor, limit, measuring)
+    try:
+        for candidate in candidates:
+            handed.hand(candidate)
+        while handed.waiting:
+            yield from handed.told(futures.wait(handed.waiting, return_when=FIRST_COMPLETED).done)
+    except KeyboardInterrupt:
+        yield from handed.told({future for future in handed.waiting if future.done()}, again=False)
+        raise
+    finally:
+        handed.cancel()
+    if handed.error is not None:
+        raise handed.error
+
+
+class _Handed:
+    """Candidates in the hands of an executor."""
+
+    def __init__(self, executor: Executor, limit: float, measuring: Measure) -> None:
+        self._executor, self._limit, self._measuring = executor, limit, measuring
+        self.waiting: dict[Future[Outcome], tuple[Candidate, int]] = {}
+        self.error: GraphoptError | None = None
+        """What is wrong with those who measure."""
+
+    def hand(self, candidate: Candidate, count: int = 1) -> None:
+        """Hand one over, for the first time or once more."""
+        try:
+            future = self._executor.submit(self._measuring, candidate, self._limit)
+        except Exception as error:  # executors have exceptions of their own
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            self.error = self.error or ExecutionError(f"no more candidates can be measured: {reason}")
+        else:
+            self.waiting[future] = candidate, count
+
+    def told(self, done: Iterable[Future[Outcome]], again: bool = True) -> Iterator[tuple[Candidate, Outcome]]:
+        """What came of those that are done; those whose worker was lost are handed over ``again``."""
+        for future in done:
+            candidate, count = self.waiting.pop(future)
+            try:
+                outcome = future.result()
+            except GraphoptError as error:
+                self.error = self.error or error
+            except Exception as error:  # each kind of executor has its own for a worker that is lost
+                if count == TRIES:
+                    yield candidate, Outcome(problem=f"lost: {type(error).__name__}: {one_line(error)}")
+                elif again:
+                    self.hand(candidate, count + 1)
+            else:
+                yield candidate, outcome
+
+    def cancel(self) -> None:
+        """Nobody wants what waits any more."""
+        for future in self.waiting:
+            future.cancel()

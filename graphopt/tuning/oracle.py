@@ -1,0 +1,160 @@
+"""What a workload gives: its loops as they were written, run once on arrays that are kept with the results.
+
+The default schedule has a say in which arrays are fit for a comparison: where it gives something else than the loops as
+they were written, such as NaN for an infinity, a candidate may, too.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from graphopt import tolerance
+from graphopt.ir.constants import BITS
+from graphopt.kernels import cache
+from graphopt.lowering.sizes import product, size_of
+from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.steps import Code
+from graphopt.tuning import turns
+from graphopt.tuning.building import Order, built
+from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
+from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, one_line
+from graphopt.tuning.runner import Job, input_file, output_file
+from graphopt.tuning.workload import Workload
+
+RUNNER: Final = "graphopt.tuning.runner"
+"""The module by which processes run candidates."""
+
+MOST: Final = 1 << 30
+"""Bytes that all arrays take at most, more or less."""
+_LARGE: Final = 1 << 26
+"""A workload of so many bytes is compared on one case alone."""
+_PATIENCE: Final = 10
+"""Loops as they were written may take so many times as long as what a candidate may."""
+_DONE: Final = "cases.json"
+
+
+UNCHECKED, WRONG = "unchecked", "wrong"
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The folder with inputs and results of a workload, case by case."""
+
+    workload: Workload
+    folder: Path
+    cases: tuple[int, ...]
+
+    def problem(self, results: str | Path) -> str:
+        """How results of the same cases differ, in one line; empty where they do not."""
+        for case in self.cases:
+            for place, buffer in enumerate(self.workload.nest.outputs):
+                want, got = (
+                    restored(np.load(output_file(f, case, place)), buffer.dtype) for f in (self.folder, results)
+                )
+                if (error := tolerance.error(want, got, _coarsest(self.workload))) > 1:
+                    amount = f"by {error:.3g} times what may be" if np.isfinite(error) else "in kind"
+                    return f"{WRONG}: {buffer.name} differs {amount}, for {CASES[case]}"
+        return ""
+
+
+def _coarsest(workload: Workload) -> float:
+    """The share by which something on the way may differ."""
+    nest = workload.nest
+    return max((tolerance.RELATIVE.get(b.dtype, 0.0) for b in (*nest.buffers, *nest.allocs)), default=0.0)
+
+
+_problems: dict[str, str] = {}
+"""Why workloads have none, as long as this process lives: it may have been for lack of time."""
+
+
+def oracle(workload: Workload, limit: float) -> Oracle:
+    """What a workload gives, computed where nobody did before. Raises CandidateError: ``unchecked``."""
+    if workload.key in _problems:
+        raise CandidateError(UNCHECKED, _problems[workload.key])
+    folder = cache.folder("oracles") / _digest(workload)
+    if not (folder / _DONE).exists():
+        with turns.alone("oracles"):
+            if not (folder / _DONE).exists():
+                try:
+                    _fill(workload, folder, limit)
+                except CandidateError as error:
+                    if error.kind != INTERRUPTED:
+                        _problems[workload.key] = str(error)
+                    raise CandidateError(UNCHECKED, str(error)) from None
+                cache.prune(folder.parent, MOST)
+    cache.use(folder)
+    return Oracle(workload, folder, tuple(json.loads((folder / _DONE).read_text(encoding="ascii"))))
+
+
+def _digest(workload: Workload) -> str:
+    """The name of a workload's folder: of all on which what is in it depends."""
+    sources = [Path(__file__).with_name(name).read_bytes() for name in ("operands.py", "oracle.py", "runner.py")]
+    text = "\0".join([cache.compiler(), np.__version__, workload.key]).encode()
+    return sha256(b"\0".join([text, *sources])).hexdigest()[:40]
+
+
+def _fill(workload: Workload, folder: Path, limit: float) -> None:
+    """Write the inputs and what comes of them. Raises CandidateError."""
+    with turns.building():
+        written, default = (built(Order(workload, way=way), limit) for way in ("written", "default"))
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            place, beside = Path(made) / "made", Path(made) / "beside"
+            place.mkdir()
+            beside.mkdir()
+            found = Oracle(workload, place, _computed(workload, place, written, limit * _PATIENCE))
+            _run(default, place, beside, found.cases, limit * _PATIENCE)
+            fit = [case for case in found.cases if not Oracle(workload, place, (case,)).problem(beside)]
+            if not set(fit) & {NORMAL, WHOLE}:
+                raise CandidateError("differs", f"the default schedule gives something else: {found.problem(beside)}")
+            (place / _DONE).write_text(json.dumps(fit), encoding="ascii")
+            cache.drop(folder)
+            place.rename(folder)
+
+
+def _run(code: Code, inputs: Path, results: Path, cases: tuple[int, ...], limit: float) -> None:
+    """Have results computed. Raises CandidateError."""
+    with child(RUNNER, once=True) as runner:
+        runner.ask(Job(code, str(inputs), str(results), cases, limit=limit), limit)
+
+
+def _computed(workload: Workload, place: Path, written: Code, limit: float) -> tuple[int, ...]:
+    """The cases that could be computed. Raises CandidateError where not even the first could."""
+    cases = _cases(workload)
+    for are_integers_zero in (False, True):
+        try:
+            for case in cases:
+                _draw(workload, place, case, are_integers_zero)
+            _run(written, place, place, cases, limit)
+            return cases
+        except CandidateError as error:
+            if are_integers_zero or error.kind == "slow":
+                raise
+    raise AssertionError
+
+
+def _draw(workload: Workload, place: Path, case: int, are_integers_zero: bool) -> None:
+    """Write the inputs of a case. Raises CandidateError where there is no room for them."""
+    try:
+        for k, array in enumerate(operands(workload, case, are_integers_zero)):
+            np.save(input_file(place, case, k), stored(array))
+    except (MemoryError, OSError) as error:
+        raise CandidateError("too large", f"{one_line(error)}") from None
+
+
+def _cases(workload: Workload) -> tuple[int, ...]:
+    """The cases to compare on. Integers made of floats jump where a sum is rounded otherwise, so that only exact sums
+    are told apart by them."""
+    nest = workload.nest
+    if not all("float" in b.dtype for b in nest.outputs):
+        return (WHOLE,)
+    sizes = dict(workload.sizes)
+    known = {var: sizes[var.name] for var in nest.sizes}
+    total = sum(evaluate(product(*(size_of(e, known) for e in b.shape), BITS[b.dtype]), {}) // 8 for b in nest.buffers)
+    return (NORMAL,) if total > _LARGE else (NORMAL, WHOLE, SPECIAL)

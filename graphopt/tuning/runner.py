@@ -1,0 +1,186 @@
+"""Runs one candidate, and beside it the default schedule: all that happens in the process that it may take with it.
+
+It needs numpy and the runtime alone, where it does not run on a device, so that it starts in no time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.program import Program
+from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.steps import Array, Code
+from graphopt.tuning.processes import limit_memory
+
+if TYPE_CHECKING:
+    from graphopt.runtime.device_program import DeviceProgram
+
+NUMBER: Final = "number of runs"
+"""The input of a program that says how often it does what it does."""
+SECONDS: Final = 0.02
+"""How long a series of runs takes, at least: a thousand times what the clock and a call from Python take."""
+SERIES: Final = 5
+"""So many series have a median that one disturbance does not move."""
+HOPELESS: Final = 2.0
+"""What takes so many times as long as what it is compared with is not measured more often than needed to see that."""
+_FILL: Final = 0x55
+"""The byte that results are made of before a run: what is not written shows."""
+
+Arrays: TypeAlias = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run: ``code`` on the inputs of ``cases`` in a folder, its results to another; and how long that and
+    ``beside`` take, if there is something to compare with."""
+
+    code: Code
+    inputs: str
+    results: str
+    cases: tuple[int, ...]
+    beside: Code | None = None
+    device: str = "cpu"
+    threads: int = 1
+    processors: tuple[int, ...] = ()
+    limit: float = 10.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Seconds of one run, in several series. ``is_steady``: the last run gave what the first one did."""
+
+    seconds: tuple[float, ...] = ()
+    beside: tuple[float, ...] = ()
+    is_steady: bool = True
+
+
+Running: TypeAlias = Callable[[int], float]
+"""Runs so many times; the seconds that it took."""
+
+
+def input_file(folder: str | Path, case: int, place: int) -> Path:
+    """Where the input of that number lies."""
+    return Path(folder) / f"{case}-in-{place}.npy"
+
+
+def output_file(folder: str | Path, case: int, place: int) -> Path:
+    """Where the result of that number lies."""
+    return Path(folder) / f"{case}-out-{place}.npy"
+
+
+def answer(job: Job) -> Ran:
+    """What running gave; results are in their folder then."""
+    start = perf_counter()
+    limit_memory(job.device == "cpu")
+    if job.processors:
+        os.sched_setaffinity(0, job.processors)
+    program = _program(job.code, job)
+    first = None
+    for case in job.cases:
+        arrays = _inputs(job.code, job.inputs, case)
+        results = _results(program, arrays, job)
+        for place, port in enumerate(job.code.outputs):
+            np.save(output_file(job.results, case, place), results[port.name])
+        first = first or (arrays, results)
+    if job.beside is None or first is None:
+        return Ran()
+    arrays, results = first
+    own, out = _running(program, arrays)
+    other, _ = _running(_program(job.beside, job), arrays)
+    seconds, beside = _times(own, other, start + job.limit / 2)
+    is_steady = all(np.array_equal(_bytes(array), _bytes(results[name])) for name, array in out.items())
+    return Ran(seconds, beside, is_steady)
+
+
+def _times(own: Running, other: Running, end: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What a run of each takes, series by series in turn; no more of them once it is late."""
+    numbers = _number(own), _number(other)
+    times: tuple[list[float], list[float]] = [], []
+    for series in range(SERIES):
+        for k in (0, 1) if series % 2 else (1, 0):
+            run = (own, other)[k]
+            run(1)  # the caches hold what the other left
+            times[k].append(run(numbers[k]) / numbers[k])
+        if perf_counter() > end or (series and min(times[0]) > HOPELESS * min(times[1])):
+            break
+    return tuple(times[0]), tuple(times[1])
+
+
+def _number(run: Running) -> int:
+    """How many runs make a series."""
+    run(1)
+    number = 1
+    while (spent := run(number)) < SECONDS / 2:
+        number = ceil(number * min(SECONDS / max(spent, 1e-9), 100.0))
+    return ceil(number * SECONDS / spent) if spent < SECONDS else number
+
+
+def _program(code: Code, job: Job) -> Program | DeviceProgram:
+    if job.device == "cpu":
+        return Program(code, threads=job.threads)
+    from graphopt.runtime.device_program import DeviceProgram
+
+    if job.device == "simulated":
+        from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+
+        return DeviceProgram(code, SimulatedDevice())
+    from graphopt.kernels.cuda.cupy_device import CudaDevice
+
+    return DeviceProgram(code, CudaDevice())
+
+
+def _running(program: Program | DeviceProgram, arrays: Arrays) -> tuple[Running, Arrays]:
+    """How to run a program, timed by a device's own clock where it runs on one; and where the host's leaves results."""
+    if not isinstance(program, Program):
+
+        def on_device(number: int) -> float:
+            return sum(row.seconds for row in program.profile(_told(arrays, number)) if row.is_native)
+
+        return on_device, {}
+    out = _filled(program.code)
+
+    def here(number: int) -> float:
+        told = _told(arrays, number)
+        start = perf_counter()
+        program(told, out=out)
+        return perf_counter() - start
+
+    return here, out
+
+
+def _results(program: Program | DeviceProgram, arrays: Arrays, job: Job) -> Arrays:
+    """What one run gives."""
+    return program(_told(arrays, 1), out=_filled(job.code))
+
+
+def _told(arrays: Arrays, number: int) -> dict[str, Any]:
+    return {**arrays, NUMBER: np.array(number, np.int64)}
+
+
+def _inputs(code: Code, folder: str, case: int) -> Arrays:
+    names: Sequence[str] = [port.name for port in code.inputs if port.name != NUMBER]
+    return {name: np.load(input_file(folder, case, place)) for place, name in enumerate(names)}
+
+
+def _filled(code: Code) -> dict[str, Array]:
+    """Arrays for the results, in which nothing is what it should be."""
+    made = {}
+    for port in code.outputs:
+        buffer = code.buffers[port.buffer]
+        dtype = STORAGE[buffer.dtype]
+        made[port.name] = np.empty([evaluate(n, {}) for n in buffer.shape or ()], dtype)
+        _bytes(made[port.name])[...] = 1 if dtype == np.bool_ else _FILL
+    return made
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)

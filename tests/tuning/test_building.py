@@ -1,0 +1,34 @@
+"""A trace, the rules, or nothing makes a program of a workload."""
+
+import numpy as np
+import pytest
+
+from graphopt.runtime.program import Program
+from graphopt.runtime.steps import Loop
+from graphopt.tuning.building import Order, Way, built
+from graphopt.tuning.processes import CandidateError
+from graphopt.tuning.runner import NUMBER
+from tests.tuning.products import by_rows, product
+
+
+@pytest.mark.parametrize("way", ["written", "default", "trace"])
+def test_a_program_runs_as_often_as_it_is_told(way: Way) -> None:
+    code = built(Order(product(), way=way, trace=by_rows(product()).trace), 60)
+    assert [type(step) for step in code.steps] == [Loop]
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((48, 32)), random.standard_normal((32, 64))
+    inputs = {"a": a.astype(np.float32), "b": b.astype(np.float32)}
+    with Program(code, threads=1) as program:
+        for number in (1, 3):
+            found = program({**inputs, NUMBER: np.array(number)})
+            np.testing.assert_allclose(found["c"], a @ b, atol=1e-4)
+        nothing = {"c": np.full((48, 64), 7, np.float32)}
+        program({**inputs, NUMBER: np.array(0)}, out=nothing)
+        assert (nothing["c"] == 7).all()
+
+
+def test_who_has_no_time_has_no_program() -> None:
+    with pytest.raises(CandidateError, match=r"^not built: no answer after 0 s$"):
+        built(Order(product()), 0)
+    with pytest.raises(CandidateError, match=r"^not built: .*<script>"):
+        built(Order(type(product())("no script")), 60)
