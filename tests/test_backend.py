@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 import graphopt.backend
 from graphopt.backend import PreparedModel
 from graphopt.errors import UsageError
 from graphopt.tolerance import error
+from tests.onnx_suite import suite
 
 SHARE = 51
 SIMULATED = 68
@@ -54,7 +53,7 @@ DataSet = tuple[list[Any], list[Any]]
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, SHARE))])
 def test_the_backend_suite(first: int) -> None:
-    found = cases()[first::SHARE]
+    found = suite(*KINDS)[first::SHARE]
     wrong, lowered = [], 0
     for case in found:
         if any(re.fullmatch(pattern, case.name) for pattern in FAILING):
@@ -70,7 +69,7 @@ def test_the_backend_suite(first: int) -> None:
 @pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, SIMULATED))])
 def test_the_backend_suite_on_a_simulated_gpu(first: int) -> None:
     wrong = []
-    for case in cases()[first::SIMULATED]:
+    for case in suite(*KINDS)[first::SIMULATED]:
         if any(re.fullmatch(pattern, case.name) for pattern in FAILING):
             continue
         try:
@@ -78,13 +77,6 @@ def test_the_backend_suite_on_a_simulated_gpu(first: int) -> None:
         except Exception as problem:
             wrong.append(f"{case.name}: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}")
     assert not wrong, "\n".join(wrong)
-
-
-@cache
-def cases() -> list[TestCase]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tests are computed as they are made: overflow and division by zero
-        return [case for kind in KINDS for case in load_model_tests(kind=kind)]
 
 
 def run(case: TestCase, **options: Any) -> PreparedModel:

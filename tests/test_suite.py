@@ -6,9 +6,7 @@ One in ``SHARE`` of the 2 024 tests runs by default. All of them take some minut
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,13 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 
 from graphopt.engines import EngineError, open_in_onnxruntime
 from graphopt.ir import onnx_io
 from graphopt.optimize import optimize_graph
 from graphopt.target import target
 from graphopt.tolerance import error
+from tests.onnx_suite import suite
 
 pytest.importorskip("onnxruntime")
 
@@ -36,15 +34,8 @@ DataSet = tuple[list[Any], list[Any]]
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, SHARE))])
 def test_what_was_right_stays_right(first: int, tmp_path: Path) -> None:
-    broken = [f"{case.name}: {what}" for case in cases()[first::SHARE] for what in problems(case, tmp_path)]
+    broken = [f"{case.name}: {what}" for case in suite(*KINDS)[first::SHARE] for what in problems(case, tmp_path)]
     assert not broken, "\n".join(broken)
-
-
-@cache
-def cases() -> list[TestCase]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [case for kind in KINDS for case in load_model_tests(kind=kind)]
 
 
 def problems(case: TestCase, folder: Path) -> Iterator[str]:

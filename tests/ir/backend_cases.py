@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.backend.test.loader import load_model_tests
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Node
 from graphopt.ir.onnx_io import load
+from tests.onnx_suite import suite
 
 LARGE = 20_000
 """Tests on more elements take seconds in the reference implementation, and test nothing else."""
@@ -33,9 +32,7 @@ class Case:
 @cache
 def cases() -> tuple[Case, ...]:
     """All node tests whose model is one op on tensors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = [_case(test) for test in load_model_tests(kind="node")]
+    found = [_case(test) for test in suite("node")]
     return tuple(case for case in found if case is not None)
 
 

@@ -12,7 +12,6 @@ import onnx
 import onnx_ir
 import pytest
 from onnx import ModelProto, helper
-from onnx.backend.test.loader import load_model_tests
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError
 from graphopt.ir import onnx_io
@@ -22,6 +21,7 @@ from graphopt.ir.onnx_io import load, save, to_bytes, to_ir, to_proto
 from graphopt.ir.onnx_io.wire import encode
 from graphopt.ir.structure import same
 from tests.ir.onnx_io.model_zoo import ZOO, model, plain, tensor
+from tests.onnx_suite import suite
 
 LIGHT = sorted(Path(onnx.__file__).parent.glob("backend/test/data/light/*.onnx"))
 
@@ -51,7 +51,7 @@ def test_light_models_come_back_as_they_were(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["simple", "pytorch-converted", "pytorch-operator"])
 def test_models_of_onnx_come_back_as_they_were(kind: str) -> None:
-    for test in load_model_tests(kind=kind)[::7]:
+    for test in suite(kind)[::7]:
         proto = test.model if test.model is not None else onnx.load(f"{test.model_dir}/model.onnx")
         assert to_proto(load(proto)) == proto, test.name
 
@@ -60,7 +60,7 @@ def test_models_of_onnx_come_back_as_they_were(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["node", "simple", "pytorch-converted", "pytorch-operator"])
 @pytest.mark.filterwarnings("ignore")
 def test_all_models_of_onnx_come_back_as_they_were(kind: str) -> None:
-    for test in load_model_tests(kind=kind):
+    for test in suite(kind):
         proto = test.model if test.model is not None else onnx.load(f"{test.model_dir}/model.onnx")
         assert to_proto(load(proto)) == proto, test.name
         assert to_proto(load(proto.SerializeToString())) == proto, test.name
