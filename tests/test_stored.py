@@ -20,6 +20,7 @@ from graphopt.compile import CompiledModel
 from graphopt.errors import ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.kernels import cache
 from graphopt.kernels.cache import VARIABLE
 
 TEXT = "x: float32[n, 8] w = float32[8, 4]{0.5, ...} b = float32[4]{1.0, ...} y = Relu(Add(MatMul(x, w), b)) return y"
@@ -27,9 +28,19 @@ X = np.arange(16, dtype=np.float32).reshape(2, 8)
 WANT = X.sum(1, keepdims=True) * 0.5 + np.ones((1, 4))
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels of the model, compiled once: what is kept for each test anew are programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("kernels")))
+        graphopt.compile(onnx_io.to_bytes(parse(TEXT)), cache=False)
+        return cache.folder()
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    shutil.copytree(kernels, cache.folder(), dirs_exist_ok=True)
     return tmp_path / "cache" / "programs"
 
 
@@ -144,6 +155,7 @@ def test_a_folder_that_others_may_write_into_is_refused(folder: Path, model: Pat
 
 
 def test_processes_that_compile_the_same_model_at_once_do_not_disturb_each_other(folder: Path, model: Path) -> None:
+    shutil.rmtree(cache.folder())
     script = (
         "import sys, numpy, graphopt; print('ready', flush=True); sys.stdin.readline()\n"
         "print(graphopt.compile(sys.argv[1])(numpy.ones((1, 8), 'float32'))['y'].tolist())"
