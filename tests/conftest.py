@@ -1,6 +1,7 @@
 """What every test may rely on."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def nobodys_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["XDG_DATA_HOME"]
     else:
         os.environ["XDG_DATA_HOME"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernels_are_compiled_here() -> Iterator[None]:
+    """As long as no workers are asked for: tests keep all cores busy as it is, and each would start a compiler anew."""
+    from graphopt.kernels import compile
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile, "_FEW", sys.maxsize)
+        patch.setattr(compile, "_SHORT", sys.maxsize)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,12 @@ from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import Bindings, is_several
 from graphopt.rewrite.classes import Classes
 from graphopt.rewrite.instances import Instance, independent
-from graphopt.rewrite.match import match
+from graphopt.rewrite.match import matches
 from graphopt.rewrite.matching import Matching
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.saturate import Budget, _Run
+from graphopt.rewrite.workspace import Workspace
 from tests.rewrite.small_graphs import ALGEBRA, random_graph, rules
 
 RULES = parse_rules(
@@ -131,15 +132,15 @@ def summary(roots: tuple[object, ...], bindings: Bindings[int]) -> object:
     return roots, values, attrs, tuple(sorted((n, repr(h)) for n, h in bindings.heads.items()))
 
 
-def directed(rule: Rule, g: Graph, classes: Classes) -> set[object]:
+def directed(rule: Rule, space: Workspace, classes: Classes) -> set[object]:
     def name(value: object) -> object:
         if is_several(value):
             return tuple(map(name, value))
         return classes.find(classes.values[value]) if isinstance(value, Value) else value
 
     found = set()
-    for node in g.nodes():
-        for m in match(rule, g, None, node.id):
+    for node in space.graph.nodes():
+        for m in matches(rule, space, node):
             roots = tuple(name(r) for r in m.roots)
             if not any(classes.fact(r).is_const for r in roots):  # type: ignore[arg-type]
                 renamed = Bindings(
@@ -167,11 +168,12 @@ def explored(matching: Matching, index: int, classes: Classes) -> set[object]:
 @pytest.mark.parametrize("seed", range(12))
 def test_finds_what_the_directed_matcher_finds(seed: int) -> None:
     g = graph(seed)
-    classes = Classes(g, infer(g), 10_000)
+    facts = infer(g)
+    classes, space = Classes(g, facts, 10_000), Workspace(g, facts)
     matching = Matching(classes, RULES)
     matching.search(range(len(RULES)))
     for index, rule in enumerate(RULES):
-        assert explored(matching, index, classes) == directed(rule, g, classes), rule.name
+        assert explored(matching, index, classes) == directed(rule, space, classes), rule.name
 
 
 def test_every_kind_of_pattern_matches_somewhere() -> None:
