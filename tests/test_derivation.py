@@ -40,7 +40,9 @@ def derivation_of(text: str, place: str = "portable") -> tuple[bytes, Derivation
 
 
 @pytest.mark.parametrize("place", ["portable", "ort"])
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1", "densenet121"])
+@pytest.mark.parametrize(
+    "name", ["squeezenet", "shufflenet", "inception_v1", pytest.param("densenet121", marks=pytest.mark.slow)]
+)
 def test_a_journal_gives_the_result_byte_for_byte(name: str, place: str, tmp_path: Path) -> None:
     model, output = LIGHT / f"light_{name}.onnx", tmp_path / "out.onnx"
     graphopt.optimize(model, output=output, target=place, verify="off", journal=journal_path(output))

@@ -1,3 +1,5 @@
+import re
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,15 @@ import graphopt
 from graphopt.errors import ReadError, UsageError, VerificationError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.verify import OFF, verify, verify_as_asked
+from graphopt.verify import OFF, _ask, verify, verify_as_asked
 
 pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are compared as users compare them, and not in the process of the tests (``conftest.py``)."""
+    monkeypatch.setattr(import_module("graphopt.verify"), "_ask", _ask)
 
 
 def write(
@@ -47,13 +55,13 @@ def unary(path: Path, *ops: str, shape: list[int | str] | None = None, dtype: in
     return write(path, nodes, {"x": (dtype, shape or [2, 3])}, {"y": dtype if out is None else out})
 
 
-def test_equal_models_are_verified(tmp_path: Path) -> None:
+def test_equal_models_are_verified(in_a_process: None, tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu", "Relu")
     found = verify(a, unary(tmp_path / "b.onnx", "Relu"), draws=2)
     assert (found.status, found.engine, found.draws, found.error) == ("verified", "ONNX Runtime", 2, 0)
 
 
-def test_a_wrong_result_is_an_error_that_names_the_output(tmp_path: Path) -> None:
+def test_a_wrong_result_is_an_error_that_names_the_output(in_a_process: None, tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
     with pytest.raises(
         VerificationError, match=r"output 'y' of the result differs from that of the original by .* times the tolerance"
@@ -146,7 +154,7 @@ def test_index_inputs_stay_inside_their_table(tmp_path: Path) -> None:
     assert verify(a, a, draws=3).status == "verified"
 
 
-def test_given_inputs_are_used(tmp_path: Path) -> None:
+def test_given_inputs_are_used(in_a_process: None, tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Abs", shape=["n", 3])
     b = unary(tmp_path / "b.onnx", "Relu", shape=["n", 3])
     assert verify(a, b, inputs={"x": "0..5"}).status == "verified"
@@ -167,10 +175,32 @@ def test_random_models_are_unverified(tmp_path: Path) -> None:
     assert "another each time" in found.reason
 
 
-def test_time_is_limited(tmp_path: Path) -> None:
+def test_time_is_limited(in_a_process: None, tmp_path: Path) -> None:
     a = unary(tmp_path / "a.onnx", "Relu")
     found = verify(a, a, seconds=0.05)
     assert (found.status, found.reason) == ("unverified", "the original was still running after 0.05 s")
+
+
+@pytest.mark.parametrize(
+    ("phase", "how", "status", "reason"),
+    [
+        ("original", "os._exit(3)", "unverified", "the process that ran the original ended (exit 3)"),
+        ("original", "os.kill(os.getpid(), 9)", "unverified", "the process was killed, probably for want of memory"),
+        ("result", "sys.exit('no more')", "wrong", "the process that ran the result ended (no more)"),
+    ],
+)
+def test_a_process_that_ends_is_put_down_to_the_model_at_work(
+    in_a_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, how: str, status: str, reason: str
+) -> None:
+    program = f"import os, sys, pathlib; {{path!r}}; pathlib.Path({{folder!r}}, 'phase').write_text('{phase}'); {how}"
+    monkeypatch.setattr(import_module("graphopt.verify"), "_PROGRAM", program)
+    a = unary(tmp_path / "a.onnx", "Relu")
+    if status == "wrong":
+        with pytest.raises(VerificationError, match=re.escape(reason)):
+            verify(a, a)
+    else:
+        found = verify(a, a)
+        assert (found.status, found.reason) == (status, reason)
 
 
 def test_what_was_asked() -> None:

@@ -202,8 +202,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("jobs", [0, 1])
+@pytest.mark.parametrize(("wrong", "jobs"), [*((wrong, 0) for wrong in WRONG), ("types", 1)])
 def test_a_kernel_that_does_not_compile_is_named_and_its_source_kept(folder: Path, wrong: str, jobs: int) -> None:
     expression, message = WRONG[wrong]
     source = f'"""softmax: Softmax_7.\n\nIn detail."""\ndef kernel(a, lo, hi):\n    a[0] = {expression}\n    return 0\n'
