@@ -21,7 +21,7 @@ from graphopt.lowering.loops import (
     For,
     Seq,
     Stmt,
-    accesses,
+    described,
     expressions,
     map_expressions,
     statements,
@@ -136,6 +136,4 @@ def redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> C
         body=drawn(chain.block.body),
         init=chain.block.init and drawn(chain.block.init),
     )
-    read, written = accesses(block)
-    block = replace(block, reads=read, writes=written)
-    return Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), block)
+    return Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(block))

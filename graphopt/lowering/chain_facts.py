@@ -20,7 +20,7 @@ from graphopt.lowering.loops import (
     Nest,
     Stmt,
     Store,
-    accesses,
+    described,
     loads,
     map_expressions,
     mutate,
@@ -209,8 +209,7 @@ def with_buffers(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> C
         return mutate(map_expressions(s, load), store)
 
     block = replace(chain.block, body=part(chain.block.body), init=chain.block.init and part(chain.block.init))
-    read, written = accesses(block)
-    return Chain(chain.loops, replace(block, reads=read, writes=written))
+    return Chain(chain.loops, described(block))
 
 
 def at_point(chain: Chain, where: Mapping[Var, Expr]) -> Block:

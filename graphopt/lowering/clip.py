@@ -24,7 +24,7 @@ from graphopt.lowering.expressions import (
     substitute,
     variables,
 )
-from graphopt.lowering.loops import Axis, Block, accesses, map_expressions
+from graphopt.lowering.loops import Axis, Block, described, map_expressions
 from graphopt.lowering.partition import COMPARISONS, positive
 
 
@@ -102,9 +102,8 @@ def clipped(chain: Chain) -> Clip | None:
     if None in bounds:
         return None
     body = map_expressions(chain.block.body, lambda e: guard.args[1] if e == guard else None)
-    block = replace(chain.block, body=body)
-    read, written = accesses(block)
-    return Clip(replace(block, reads=read, writes=written), tuple(b for b in bounds if b is not None))
+    block = described(replace(chain.block, body=body))
+    return Clip(block, tuple(b for b in bounds if b is not None))
 
 
 def _guard(step: Expr, fn: str) -> Apply | None:

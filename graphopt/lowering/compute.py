@@ -44,7 +44,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
-    accesses,
+    described,
     loads,
     map_expressions,
     mutate,
@@ -477,8 +477,7 @@ class _Writer:
         renamed = {a.var: Var(f"v{n}") for a, n in zip(axes, numbers, strict=True)}
         renamed_axes = tuple(Axis(renamed[a.var], a.extent, a.kind) for a in axes)
         made = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
-        reads, writes = accesses(made)
-        stmt: Stmt = replace(made, reads=reads, writes=writes)
+        stmt: Stmt = described(made)
         for var, axis in zip(reversed(loops), reversed(axes), strict=True):
             stmt = For(var, axis.extent, stmt)
         return stmt

@@ -28,7 +28,7 @@ from graphopt.lowering.loops import (
     Region,
     Stmt,
     Store,
-    accesses,
+    described,
     map_expressions,
     seq,
 )
@@ -149,9 +149,8 @@ def _turned(
         row, column = Loop(owner.var("q"), rows, kind), Loop(owner.var("c"), columns, "vectorized")
         tiles: dict[Expr, Expr] = {load: Load(tile, (row.var, column.var)) for load, tile in kept.items()}
         where = place(row.var, column.var)
-        block = replace(chain.block, body=map_expressions(chain.block.body, tiles.get))
-        read_, written = accesses(block)
-        block = replace(block, reads=read_, writes=written, values=tuple(where[a.var] for a in chain.axes))
+        block = chain.with_values([where[a.var] for a in chain.axes])
+        block = described(replace(block, body=map_expressions(block.body, tiles.get)))
         inner, there = wrapped([column], block), substitute(exists, where)
         return seq(*parts, wrapped([row], inner if there == TRUE else If(there, inner)))
 

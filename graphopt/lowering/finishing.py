@@ -20,7 +20,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
-    accesses,
+    described,
     loads,
     map_expressions,
     mutate,
@@ -61,9 +61,7 @@ def _at(chain: Chain, made: Buffer, store: Store) -> Block:
     def load(e: Expr) -> Expr | None:
         return store.value if isinstance(e, Load) and e.buffer == made else None
 
-    block = replace(chain.block, body=map_expressions(chain.block.body, load), values=store.indices)
-    read, written = accesses(block)
-    return replace(block, reads=read, writes=written)
+    return described(replace(chain.block, body=map_expressions(chain.block.body, load), values=store.indices))
 
 
 def _made(procedure: Stmt, chains: Sequence[Chain]) -> Buffer | None:

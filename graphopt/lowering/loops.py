@@ -386,6 +386,12 @@ def accesses(block: Block) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     return tuple(r for r in read if r not in written), tuple(written)
 
 
+def described(block: Block) -> Block:
+    """The block with the regions that its statements read and write, element by element."""
+    reads, writes = accesses(block)
+    return replace(block, reads=reads, writes=writes)
+
+
 COMBINING: Final = frozenset({"add", "mul", "min", "max", "and", "or"})
 """Functions by which values may be combined in any order."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Var, variables, walk
-from graphopt.lowering.loops import Axis, Block, accesses, expressions, map_expressions, statements
+from graphopt.lowering.loops import Axis, Block, described, expressions, map_expressions, statements
 
 MINUS_ONE = Polynomial({(): -1})
 COMPARISONS = ("lt", "le", "gt", "ge")
@@ -42,9 +42,7 @@ def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
     if not found or first >= end:
         return None
     whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in found else None)
-    block = replace(chain.block, body=whole)
-    read, written = accesses(block)
-    return (first, end), replace(block, reads=read, writes=written)
+    return (first, end), described(replace(chain.block, body=whole))
 
 
 def _conditions(block: Block) -> Iterator[Expr]:

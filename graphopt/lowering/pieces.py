@@ -10,7 +10,7 @@ from graphopt.lowering.chain_facts import UNKNOWN, total_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.expressions import Const, Expr, Var, minimum
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Axis, Buffer, Range, Stmt, accesses
+from graphopt.lowering.loops import Axis, Buffer, Range, Stmt, described
 from graphopt.lowering.scheduling import Scheduling
 
 Counts: TypeAlias = Sequence[tuple[int, int]]
@@ -73,5 +73,4 @@ def finished(
         where[mine[axis.var]] = part.start + loop.var
     block = chain.with_values([where[a.var] for a in chain.axes])
     block = replace(block, body=exchange(block.body, {first.stores[0].buffer: source}))
-    read, written = accesses(block)
-    return wrapped(loops, replace(block, reads=read, writes=written))
+    return wrapped(loops, described(block))

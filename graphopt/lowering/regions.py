@@ -20,7 +20,7 @@ from graphopt.lowering.loops import (
     Region,
     Stmt,
     Store,
-    accesses,
+    described,
     inner,
     mutate,
     statements,
@@ -74,8 +74,7 @@ def with_regions(block: Block) -> Block:
     """The block with the regions that its statements read and write."""
     bodies = inner(block)
     if not any(isinstance(s, For | Block | Invoke) for b in bodies for s in statements(b)):
-        reads, writes = accesses(block)
-        return replace(block, reads=reads, writes=writes)
+        return described(block)
     extents = {a.var: a.extent for a in block.axes}
     touched = dict.fromkeys((a.buffer, a.is_write) for b in bodies for a in accesses_in(b))
     written = {buffer for buffer, is_write in touched if is_write}

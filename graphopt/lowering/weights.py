@@ -14,7 +14,7 @@ from graphopt.lowering.chains import chains
 from graphopt.lowering.expressions import Expr, Load
 from graphopt.lowering.integer_products import in_quad, integer_product_in, quads_of
 from graphopt.lowering.library import THIN, Matrix, called_product, known, panels_of, place_of
-from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, accesses, map_expressions, mutate
+from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, described, map_expressions, mutate
 from graphopt.lowering.stacks import with_rows_stacked
 
 SMALLEST = 1 << 12
@@ -60,10 +60,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
         return Load(laid, place_of(laid, row, column) if integers is None else in_quad(row, column))
 
     def block(s: Stmt) -> Stmt | None:
-        if not isinstance(s, Block):
-            return None
-        read, written = accesses(s)
-        return replace(s, reads=read, writes=written)
+        return described(s) if isinstance(s, Block) else None
 
     params = tuple(laid if p == plain else p for p in nest.params)
     return Laid(

@@ -16,7 +16,7 @@ from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import tile_for
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, substitute, walk
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Stmt, Store, accesses, map_expressions, seq
+from graphopt.lowering.loops import Stmt, Store, described, map_expressions, seq
 
 MOVING: Final = ("select", "cast")
 """Functions that leave an element as it is, or leave it out."""
@@ -75,8 +75,7 @@ def with_element(chain: Chain, maker: Chain) -> Chain:
         return substitute(store.value, dict(zip((a.var for a in maker.axes), e.indices, strict=True)))
 
     block = replace(chain.block, body=map_expressions(chain.block.body, load))
-    read, written = accesses(block)
-    return Chain(chain.loops, replace(block, reads=read, writes=written))
+    return Chain(chain.loops, described(block))
 
 
 def followers(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[list[Chain], int]:

@@ -29,7 +29,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
-    accesses,
+    described,
     seq,
 )
 
@@ -73,15 +73,10 @@ def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Cha
     own = member.chain.spatial
     axes = (*own, block)
     second = replace(member.chain.block, axes=axes, values=tuple(a.var for a in axes), body=seq(*steps))
-    chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), _described(second))
+    chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(second))
     rest = row_wise(owner, [chain, *found[1:]], is_split=False)
     assert rest is not None
     return seq(first, rest[0]), rest[1]
-
-
-def _described(block: Block) -> Block:
-    read, written = accesses(block)
-    return replace(block, reads=read, writes=written)
 
 
 class RowKernel:
@@ -198,7 +193,7 @@ class RowKernel:
             values = self.values(member, row, element)
             body = self.passing.body(member, member.chain.block.body, row, lane, slot)
             block = replace(member.chain.block, body=body)
-            return _described(replace(block, values=tuple(values[a.var] for a in block.axes)))
+            return described(replace(block, values=tuple(values[a.var] for a in block.axes)))
 
         return at
 
@@ -207,7 +202,7 @@ class RowKernel:
         values = self.values(member, row, None)
         body = self.passing.body(member, member.chain.block.body, row, lane, None)
         block = replace(member.chain.block, body=body, values=tuple(values[a.var] for a in member.chain.axes))
-        return self.guarded(row, seq(_described(block), *self.written(member, row, lane)))
+        return self.guarded(row, seq(described(block), *self.written(member, row, lane)))
 
     def written(self, member: Member, row: Expr, lane: Expr) -> list[Stmt]:
         """A row's results as they have to be in memory, written by one of its threads."""
@@ -244,7 +239,7 @@ class RowKernel:
                 values = self.values(member, row, element)
                 body = into(self.passing.body(member, block.body, row, lane, slot, set(results)), parts, row, lane)
                 made = replace(block, init=None, body=body, values=tuple(values[a.var] for a in block.axes))
-                return _described(made)
+                return described(made)
 
             return at
 
@@ -281,7 +276,7 @@ class RowKernel:
         assert chain.block.init is not None
         init = into(self.passing.body(member, chain.block.init, row, lane, None, set(results)), results, row, lane)
         at = tuple(values[a.var] for a in chain.spatial)
-        return _described(Block(f"{chain.block.name}_init", chain.spatial, at, init))
+        return described(Block(f"{chain.block.name}_init", chain.spatial, at, init))
 
 
 def _fold(store: Store) -> tuple[Buffer, str]:

@@ -18,7 +18,7 @@ from graphopt.lowering.cuda.elements import decoded
 from graphopt.lowering.cuda.rows import is_plain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, substitute
-from graphopt.lowering.loops import TRUE, Axis, For, If, Stmt, Store, accesses, map_expressions, seq
+from graphopt.lowering.loops import TRUE, Axis, For, If, Stmt, Store, described, map_expressions, seq
 from graphopt.lowering.turning import Turned, turning, with_lanes_apart
 
 LEAST = WARP // 2
@@ -110,9 +110,8 @@ class _Tiles:
         """Computes one result of a tile."""
         values, inside = self.place(first, row, column)
         tiles: dict[Expr, Expr] = {load: Load(tile, (column, row)) for load, tile in self.tiles.items()}
-        block = replace(self.chain.block, body=map_expressions(self.chain.block.body, tiles.get))
-        read, written = accesses(block)
-        block = replace(block, reads=read, writes=written, values=tuple(values[a.var] for a in self.chain.axes))
+        block = self.chain.with_values([values[a.var] for a in self.chain.axes])
+        block = described(replace(block, body=map_expressions(block.body, tiles.get)))
         guard = conjunction(inside, substitute(self.exists, values))
         return block if guard == TRUE else If(guard, block)
 
