@@ -11,6 +11,7 @@ from functools import cached_property
 
 from graphopt.lowering.addresses import Bounds, Polynomial, polynomial
 from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import Axis, Block, Buffer, For, Nest, Seq, Stmt, Store, expressions, inner, statements
 
 
@@ -112,15 +113,12 @@ def chains(nest: Nest) -> tuple[Chain, ...] | None:
 
 def chain_of(stmt: Stmt) -> Chain | None:
     """The statement as a chain; None where it is anything else."""
-    loops: list[For] = []
-    while isinstance(stmt, For) and stmt.kind == "serial":
-        loops.append(stmt)
-        stmt = stmt.body
-    if not isinstance(stmt, Block) or stmt.values != tuple(s.var for s in loops) or not stmt.axes:
+    loops, block = peeled(stmt)
+    if not isinstance(block, Block) or block.values != tuple(s.var for s in loops) or not block.axes:
         return None
-    if any(isinstance(s, For) for s in statements(stmt)) or any(a.kind == "ordered" for a in stmt.axes):
+    if any(s.kind != "serial" for s in loops) or any(a.kind == "ordered" for a in block.axes):
         return None
-    return Chain(tuple(loops), stmt)
+    return None if any(isinstance(s, For) for s in statements(block)) else Chain(loops, block)
 
 
 def exchange(stmt: Stmt, targets: Mapping[Buffer, tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:

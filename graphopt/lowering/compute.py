@@ -30,6 +30,7 @@ from graphopt.lowering.expressions import (
     substitute,
     walk,
 )
+from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     STORES_ONCE,
     TRUE,
@@ -477,10 +478,7 @@ class _Writer:
         renamed = {a.var: Var(f"v{n}") for a, n in zip(axes, numbers, strict=True)}
         renamed_axes = tuple(Axis(renamed[a.var], a.extent, a.kind) for a in axes)
         made = Block(name, renamed_axes, tuple(loops), self.plain(body, renamed), init and self.plain(init, renamed))
-        stmt: Stmt = described(made)
-        for var, axis in zip(reversed(loops), reversed(axes), strict=True):
-            stmt = For(var, axis.extent, stmt)
-        return stmt
+        return wrapped([Loop(var, a.extent) for var, a in zip(loops, axes, strict=True)], described(made))
 
     def plain(self, stmt: Stmt, variables: Mapping[Var, Expr]) -> Stmt:
         """The statement over plain buffers and the axes' own variables."""

@@ -1,9 +1,9 @@
-"""Loops that are yet to be written around a statement."""
+"""Loops around a statement: those that are yet to be written, and those that stand there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.lowering.expressions import Expr, Var
 from graphopt.lowering.loops import For, LoopKind, Stmt
@@ -18,8 +18,17 @@ class Loop:
     kind: LoopKind = "serial"
 
 
-def wrapped(loops: Sequence[Loop], body: Stmt) -> Stmt:
-    """The statement in loops, outermost first."""
+def wrapped(loops: Sequence[Loop | For], body: Stmt) -> Stmt:
+    """The statement in loops, outermost first; of such as stand around another statement it takes the place."""
     for loop in reversed(loops):
-        body = For(loop.var, loop.extent, body, loop.kind)
+        body = replace(loop, body=body) if isinstance(loop, For) else For(loop.var, loop.extent, body, loop.kind)
     return body
+
+
+def peeled(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
+    """The loops that stand directly in one another, outermost first, and what is in the innermost."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return tuple(loops), stmt

@@ -17,6 +17,7 @@ from graphopt.lowering.expressions import (
     substitute,
     variables,
 )
+from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -113,13 +114,9 @@ def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
     return refreshed(replaced(nest, site, made), [*names, outer.name]), BlockRef(outer.name)
 
 
-def chain_of(site: LoopSite) -> tuple[list[For], Block]:
+def chain_of(site: LoopSite) -> tuple[tuple[For, ...], Block]:
     """The loops from one on, each directly within the one before, and the block in the last."""
-    inside: list[For] = []
-    stmt: Stmt = site.stmt
-    while isinstance(stmt, For):
-        inside.append(stmt)
-        stmt = stmt.body
+    inside, stmt = peeled(site.stmt)
     if not isinstance(stmt, Block):
         raise ScheduleError(f"{inside[-1].var.name} holds more than one block and its loops")
     return inside, stmt

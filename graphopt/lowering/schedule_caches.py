@@ -20,6 +20,7 @@ from graphopt.lowering.dataflow import (
     units,
 )
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction
+from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -348,10 +349,8 @@ def _copying(nest: Nest, region: Region, other: Buffer, around: dict[Var, Expr])
     where = tuple(a.var for a in axes)
     predicate = conjunction(*(simplify(c, {**around, **dict(loops)}) for c in limits))
     body = Store(target, where, Load(other, where))
-    stmt: Stmt = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
-    for var, extent in reversed(loops):
-        stmt = For(var, extent, stmt)
-    return stmt, name
+    block = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
+    return wrapped([Loop(var, extent) for var, extent in loops], block), name
 
 
 def _plain(a: Buffer, b: Buffer) -> str:

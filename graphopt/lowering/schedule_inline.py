@@ -22,6 +22,7 @@ from graphopt.lowering.dataflow import (
 )
 from graphopt.lowering.domains import check_made
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, rewrite, substitute, variables
+from graphopt.lowering.loop_nests import wrapped
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -284,10 +285,7 @@ def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
 
 def _alone(place: Unit) -> Stmt:
     """A block in its loops, without all that stands beside it."""
-    alone = place.stmt
-    for loop in reversed(loops_of(place.above)):
-        alone = replace(loop, body=alone)
-    return alone
+    return wrapped(loops_of(place.above), place.stmt)
 
 
 def _in_reduction(unit: Unit, other: Unit) -> bool:

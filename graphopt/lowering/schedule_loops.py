@@ -11,6 +11,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
 from graphopt.lowering.dependence import check_order
 from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
+from graphopt.lowering.loop_nests import peeled, wrapped
 from graphopt.lowering.loops import (
     Block,
     For,
@@ -170,7 +171,7 @@ def reorder(nest: Nest, *loops: AnyLoop) -> tuple[Nest, None]:
     outermost = min(named, key=lambda s: len(s.above))
     chain = _chain(outermost.stmt, {s.stmt.var for s in named})
     order = iter([s.stmt for s in named])
-    after = [next(order) if loop.var in {s.stmt.var for s in named} else loop for loop in chain]
+    after = tuple(next(order) if loop.var in {s.stmt.var for s in named} else loop for loop in chain)
     seen: set[Var] = set()
     for loop in after:
         later = variables(loop.extent) & {other.var for other in chain} - seen
@@ -182,27 +183,19 @@ def reorder(nest: Nest, *loops: AnyLoop) -> tuple[Nest, None]:
     if after == chain:
         return nest, None
     check_order(outermost, chain, after)
-    body = chain[-1].body
-    for loop in reversed(after):
-        body = replace(loop, body=body)
-    return replaced(nest, outermost, body), None
+    return replaced(nest, outermost, wrapped(after, chain[-1].body)), None
 
 
-def _chain(outermost: For, wanted: set[Var]) -> list[For]:
+def _chain(outermost: For, wanted: set[Var]) -> tuple[For, ...]:
     """The loops from the outermost to the last of those wanted, each directly within the one before."""
-    chain: list[For] = []
-    stmt: Stmt = outermost
-    left = set(wanted)
-    while isinstance(stmt, For):
-        chain.append(stmt)
-        left.discard(stmt.var)
-        if not left:
-            return chain
-        stmt = stmt.body
-    raise ScheduleError(
-        f"{min(v.name for v in left)} does not stand directly within {chain[-1].var.name}; "
-        "only loops with nothing else between them can be reordered"
-    )
+    chain, _ = peeled(outermost)
+    left = wanted - {loop.var for loop in chain}
+    if left:
+        raise ScheduleError(
+            f"{min(v.name for v in left)} does not stand directly within {chain[-1].var.name}; "
+            "only loops with nothing else between them can be reordered"
+        )
+    return chain[: 1 + max(k for k, loop in enumerate(chain) if loop.var in wanted)]
 
 
 @primitive

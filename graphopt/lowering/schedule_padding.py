@@ -9,6 +9,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
 from graphopt.lowering.dataflow import reindexed
 from graphopt.lowering.expressions import Apply, Expr, Load, Var, conjunction, const, select, variables
+from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Axis, Block, Buffer, For, Nest, Stmt, Store, blocks, mutate, seq
 from graphopt.lowering.regions import refreshed
 from graphopt.lowering.schedule_reductions import Update, update_of
@@ -179,10 +180,8 @@ def _copy(name: str, target: Buffer, value: Callable[[tuple[Var, ...]], Expr], t
     loops = [Var(free_name(taken, f"ax{k}")) for k in range(len(target.shape))]
     where = tuple(Var(free_name(taken, f"vax{k}")) for k in range(len(target.shape)))
     axes = tuple(Axis(v, n) for v, n in zip(where, target.shape, strict=True))
-    made: Stmt = Block(name, axes, tuple(loops), Store(target, where, value(where)))
-    for loop, extent in zip(reversed(loops), reversed(target.shape), strict=True):
-        made = For(loop, extent, made)
-    return made
+    block = Block(name, axes, tuple(loops), Store(target, where, value(where)))
+    return wrapped([Loop(var, extent) for var, extent in zip(loops, target.shape, strict=True)], block)
 
 
 def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:

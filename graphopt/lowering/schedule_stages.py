@@ -22,6 +22,7 @@ from graphopt.lowering.dataflow import (
 )
 from graphopt.lowering.domains import Domain, check_made, made, match, narrow, tells
 from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
+from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -259,9 +260,8 @@ def _moved(nest: Nest, move: _Move, domain: Domain, at: int, keep_units: bool) -
         limits += [c for c in (value >= 0, value < axis.extent) if not prove(c, inside)]
     inside = {**around, **loops}
     predicate = conjunction(*dict.fromkeys(simplify(c, inside) for c in limits))
-    moved: Stmt = replace(stmt, values=tuple(values), predicate=predicate)
-    for var, extent in reversed(loops.items()):
-        moved = For(var, simplify(extent, around), moved)
+    block = replace(stmt, values=tuple(values), predicate=predicate)
+    moved = wrapped([Loop(var, simplify(extent, around)) for var, extent in loops.items()], block)
     without = replaced(nest, move.site, None)
     target = find_loop(without, name)
     body = list(_children(target.stmt.body))

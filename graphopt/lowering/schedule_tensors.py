@@ -9,6 +9,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import affine, simplify
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
 from graphopt.lowering.intrinsics import TensorIntrin, find_intrinsic, sides
+from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import TRUE, Axis, Block, Buffer, For, Invoke, Nest, Range, Region, Seq, Stmt, Store
 from graphopt.lowering.regions import refreshed
 from graphopt.lowering.schedule_blocks import blockize
@@ -71,13 +72,9 @@ def _is_loop(nest: Nest, name: str) -> bool:
     return True
 
 
-def _tile(outer: Block) -> tuple[list[For], Block]:
+def _tile(outer: Block) -> tuple[tuple[For, ...], Block]:
     """The loops within a block and the block in them."""
-    loops: list[For] = []
-    stmt: Stmt = outer.body
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
+    loops, stmt = peeled(outer.body)
     if not isinstance(stmt, Block):
         raise ScheduleError(f"{outer.name} holds no single block in its loops; name a loop around a block")
     return loops, stmt
@@ -340,13 +337,9 @@ class _Match:
         return region
 
 
-def _described(intrinsic: TensorIntrin) -> tuple[list[For], Block]:
+def _described(intrinsic: TensorIntrin) -> tuple[tuple[For, ...], Block]:
     """The loops of a description and the block in them, whose axes they are."""
-    loops: list[For] = []
-    stmt = intrinsic.description.body
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
+    loops, stmt = peeled(intrinsic.description.body)
     if not isinstance(stmt, Block) or set(stmt.values) != {s.var for s in loops}:
         raise ScheduleError(f"the description of {intrinsic.name} is no block in loops that are its axes")
     return loops, stmt

@@ -18,6 +18,7 @@ from graphopt.lowering.chain_facts import REGISTERS, decomposed, known_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.clip import Clip, clipped
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, select, substitute
+from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import Axis, Buffer, For, LoopKind, Stmt, Store, seq
 from graphopt.lowering.scheduling import Scheduling
 
@@ -112,23 +113,21 @@ class Row:
         first, clip = self.found.first, self.found.clip
         inner = Chain(first.loops, clip.block)
         values: dict[Var, Expr] = {}
-        loops: list[tuple[Var, Expr, LoopKind]] = []
+        loops: list[Loop] = []
         for axis in first.reduced:
             start, end = (
                 (Const(0), axis.extent) if whole and clip.moves(axis, self.found.along) else clip.steps(axis, where)
             )
             var = self.owner.var("r")
-            steps = known_size([end - start])
+            count = known_size([end - start])
             is_last = axis is first.reduced[-1]
-            kind: LoopKind = "unrolled" if is_last and steps is not None and steps <= WRITTEN_OUT else "serial"
-            loops.append((var, end - start, kind))
+            kind: LoopKind = "unrolled" if is_last and count is not None and count <= WRITTEN_OUT else "serial"
+            loops.append(Loop(var, end - start, kind))
             values[axis.var] = start + var
         zeros: dict[Var, Expr] = {a.var: Const(0) for a in first.reduced}
         begin = self.over(first, where, zeros, tile, 0)
-        steps_ = self.over(inner, where, values, tile, 1)
-        for var, extent, kind in reversed(loops):
-            steps_ = For(var, extent, steps_, kind)
-        return seq(begin, steps_, *self.ends(where, tile))
+        steps = wrapped(loops, self.over(inner, where, values, tile, 1))
+        return seq(begin, steps, *self.ends(where, tile))
 
     def ends(self, where: Mapping[Var, Expr], tile: Buffer) -> list[Stmt]:
         """What is done to the results: at least they are stored."""

@@ -11,7 +11,8 @@ from graphopt.lowering.chains import Access, Chain, chains
 from graphopt.lowering.expressions import Expr, Load, Var, variables
 from graphopt.lowering.integer_products import IntegerProduct, called_integer_product
 from graphopt.lowering.library import Product, called_product
-from graphopt.lowering.loops import Axis, Buffer, For, Nest, Stmt, Store, described, map_expressions, mutate, seq
+from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loops import Axis, Buffer, Nest, Stmt, Store, described, map_expressions, mutate, seq
 
 
 def with_rows_stacked(nest: Nest) -> Nest:
@@ -110,7 +111,4 @@ def _with_one_axis(chain: Chain, place: int, parts: Mapping[Buffer, int], made: 
         body=part(block.body),
         init=None if block.init is None else part(block.init),
     )
-    stmt: Stmt = described(block)
-    for axis in reversed(axes):
-        stmt = For(axis.var, axis.extent, stmt)
-    return stmt
+    return wrapped([Loop(a.var, a.extent) for a in axes], described(block))

@@ -18,6 +18,7 @@ from graphopt.lowering.cuda.row_plans import at_least
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Expr, loads_in, variables
 from graphopt.lowering.intrinsics import find_intrinsic, placed
+from graphopt.lowering.loop_nests import peeled, wrapped
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -63,29 +64,14 @@ def _written_out(stmt: Stmt) -> Stmt | None:
 
 def _checked_first(stmt: Stmt) -> list[Stmt]:
     """A statement as two, where its loops begin with checks of what they do not change: first all is checked."""
-    loops, body = _nested(stmt)
+    loops, body = peeled(stmt)
     if not loops or not isinstance(body, Seq):
         return [stmt]
     checks = list(takewhile(lambda s: isinstance(s, Check), body.stmts))
     written = {u.buffer for u in uses(body) if u.is_write}
     if not checks or any(u.buffer in written for check in checks for u in uses(check)):
         return [stmt]
-    return [_wrapped(loops, seq(*checks)), _wrapped(loops, inside_buffers(seq(*body.stmts[len(checks) :])))]
-
-
-def _nested(stmt: Stmt) -> tuple[list[For], Stmt]:
-    """The loops that stand directly in one another, and what is in the innermost."""
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt
-
-
-def _wrapped(loops: Sequence[For], body: Stmt) -> Stmt:
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
+    return [wrapped(loops, seq(*checks)), wrapped(loops, inside_buffers(seq(*body.stmts[len(checks) :])))]
 
 
 def is_bound(stmt: Stmt) -> bool:
@@ -123,14 +109,14 @@ class _Found:
 
 
 def _found(stmt: Stmt, scratch: Sequence[Buffer]) -> _Found:
-    loops, body = _nested(stmt)
+    loops, body = peeled(stmt)
     own, bound = own_buffers(body, scratch), {f.var for f in loops}
     free: list[For] = []
     for k, f in enumerate(loops):
         is_told = f.kind == "parallel" and len(free) == k  # not that it may change places with others
         if not variables(f.extent) & bound and (is_told or is_independent(f, stmt, own)):
             free.append(f)
-    return _Found(tuple(free), _wrapped([f for f in loops if f not in free], body), tuple(scratch))
+    return _Found(tuple(free), wrapped([f for f in loops if f not in free], body), tuple(scratch))
 
 
 class _Inside:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.lowering.expressions import Apply, Const, Expr, Load
+from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import For, Note, Seq, Stmt, Store
 from graphopt.lowering.operators.activations import gelu
 
@@ -43,11 +44,11 @@ class Finish:
 
 def sums_of(stmt: Stmt) -> Sums | None:
     """The sums that a statement computes, each by itself; None where it does something else."""
-    loops, body = _peeled(stmt)
+    loops, body = peeled(stmt)
     if not isinstance(body, Seq) or len(body.stmts) != 3:
         return None
     start, around, end = body.stmts
-    steps, step = _peeled(around)
+    steps, step = peeled(around)
     if not (isinstance(start, Store) and isinstance(step, Store) and isinstance(end, Store)):
         return None
     own, value = Load(step.buffer, step.indices), step.value
@@ -69,15 +70,6 @@ def sums_of(stmt: Stmt) -> Sums | None:
 def is_approximate(stmt: Stmt) -> bool:
     """Whether a function may be used that computes something near to what a statement says."""
     return isinstance(stmt, For) and APPROXIMATE in stmt.notes
-
-
-def _peeled(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
-    """The loops around a statement, and the statement."""
-    loops = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return tuple(loops), stmt
 
 
 def _factor(expr: Expr) -> Expr:
