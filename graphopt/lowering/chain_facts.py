@@ -138,15 +138,20 @@ def used_as_numbers(block: Block) -> set[Var]:
     return found
 
 
+def point_of(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """Where along each extent an element is, of its number in row-major order."""
+    found: list[Expr] = []
+    rest: Expr = Const(1)
+    for k, extent in reversed(list(enumerate(extents))):
+        here = number if rest == Const(1) else number // rest
+        found.append(here % extent if k else here)
+        rest = rest * extent
+    return found[::-1]
+
+
 def taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
     """What the axes of a group are, by the variable of their one loop."""
-    values: dict[Var, Expr] = {}
-    rest: Expr = Const(1)
-    for axis in reversed(group):
-        here = var if rest == Const(1) else var // rest
-        values[axis.var] = here if axis is group[0] else here % axis.extent
-        rest = rest * axis.extent
-    return values
+    return dict(zip((a.var for a in group), point_of(var, [a.extent for a in group]), strict=True))
 
 
 def lies_along(chain: Chain, axis: Axis) -> bool:

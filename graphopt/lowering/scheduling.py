@@ -8,7 +8,7 @@ from math import prod
 from typing import Final, TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.chain_facts import decomposed, known_size
+from graphopt.lowering.chain_facts import decomposed, known_size, point_of, total_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.expressions import Const, Expr, Load, Var, minimum, substitute
 from graphopt.lowering.loop_nests import Loop, wrapped
@@ -84,14 +84,10 @@ class Scheduling:
             axes, body = self.chunked(axes, max(self.choose("chunk", CHUNKS, CHUNK) // work, 1), body)
             cut = len(axes)
         item = self.var("t")
-        values: dict[Var, Expr] = {}
-        rest: Expr = Const(1)
-        for axis in reversed(axes[:cut]):
-            here: Expr = item if rest == Const(1) else item // rest
-            values[axis.var] = here if axis is axes[0] else here % axis.extent
-            rest = rest * axis.extent
+        extents = [a.extent for a in axes[:cut]]
+        values = dict(zip((a.var for a in axes[:cut]), point_of(item, extents), strict=True))
         inner = wrapped(axes[cut:], body({**{a.var: a.var for a in axes[cut:]}, **values}))
-        return For(item, rest, inner, "parallel")
+        return For(item, total_size(extents), inner, "parallel")
 
     def chunked(
         self, axes: Sequence[Loop], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]

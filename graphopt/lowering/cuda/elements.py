@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.ir.constants import BITS
-from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, total_size
+from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Var
@@ -22,7 +22,7 @@ def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
 
     def block(element: Expr) -> Stmt:
         values: dict[Var, Expr] = {}
-        for group, at in zip(groups, decoded(element, extents), strict=True):
+        for group, at in zip(groups, point_of(element, extents), strict=True):
             values.update(taken_apart(at, group))
         return chain.with_values([values[a.var] for a in chain.axes])
 
@@ -42,26 +42,13 @@ def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
 
 def result_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
     """A reduction with one thread for each result, which takes all steps by itself."""
-    extents = [a.extent for a in chain.spatial]
     loops = [Loop(owner.var("r"), a.extent) for a in chain.reduced]
     steps = dict(zip((a.var for a in chain.reduced), (loop.var for loop in loops), strict=True))
 
     def result(item: Expr) -> Stmt:
-        where = dict(zip((a.var for a in chain.spatial), decoded(item, extents), strict=True))
-        return owner.accumulated(chain, {**where, **steps}, loops)
+        return owner.accumulated(chain, {**taken_apart(item, chain.spatial), **steps}, loops)
 
-    return owner.over_threads(total_size(extents), result)
-
-
-def decoded(element: Expr, extents: Sequence[Expr]) -> list[Expr]:
-    """Where an element is along each axis, of its number in row-major order."""
-    found: list[Expr] = []
-    rest: Expr = Const(1)
-    for k, extent in reversed(list(enumerate(extents))):
-        here = element if rest == Const(1) else element // rest
-        found.append(here % extent if k else here)
-        rest = rest * extent
-    return found[::-1]
+    return owner.over_threads(total_size([a.extent for a in chain.spatial]), result)
 
 
 def _width(owner: DeviceScheduling, chain: Chain, groups: Sequence[Sequence[Axis]]) -> int:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from graphopt.lowering.chain_facts import bytes_of, known_size, total_size
-from graphopt.lowering.cuda.elements import decoded
+from graphopt.lowering.chain_facts import bytes_of, known_size, point_of, total_size
 from graphopt.lowering.cuda.independence import is_independent, own_buffers, uses
 from graphopt.lowering.cuda.lookups import inside_buffers
 from graphopt.lowering.cuda.row_plans import at_least
@@ -104,7 +103,7 @@ class _Found:
 
     def at(self, item: Expr, body: Stmt) -> Stmt:
         """The body in one iteration of all of the free loops together."""
-        places = decoded(item, [f.extent for f in self.free])
+        places = point_of(item, [f.extent for f in self.free])
         return substitute_in(body, dict(zip((f.var for f in self.free), places, strict=True)))
 
 

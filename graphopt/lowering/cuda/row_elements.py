@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, total_size
+from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.card import WARP
-from graphopt.lowering.cuda.elements import decoded
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Var, minimum
 from graphopt.lowering.loops import For, If, Stmt
@@ -37,7 +36,7 @@ def by_rows(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
 
         def element(row: Expr, place: Expr) -> Stmt:
             values: dict[Var, Expr] = {}
-            for group, at in zip(groups, [*decoded(row, extents[:-1]), place], strict=True):
+            for group, at in zip(groups, [*point_of(row, extents[:-1]), place], strict=True):
                 values.update(taken_apart(at, group))
             return chain.with_values([values[a.var] for a in chain.axes])
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphopt.lowering.chain_facts import collapsed, known_size, taken_apart, total_size
+from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.card import WARP
-from graphopt.lowering.cuda.elements import decoded
 from graphopt.lowering.cuda.rows import is_plain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, substitute
@@ -67,7 +66,7 @@ class _Tiles:
         counts = [(n + (sizes.get(k, 1) - 1)) // sizes.get(k, 1) for k, n in enumerate(self.extents)]
 
         def tile(number: Expr) -> Stmt:
-            first = [at * sizes.get(k, 1) for k, at in enumerate(decoded(number, counts))]
+            first = [at * sizes.get(k, 1) for k, at in enumerate(point_of(number, counts))]
             reading = self.over_tile(self.rows, lambda row, column: self.read(first, row, column))
             return seq(reading, self.over_tile(self.columns, lambda column, row: self.written(first, row, column)))
 
