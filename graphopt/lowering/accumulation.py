@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.lowering.compute import highest, lowest
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, const
+from graphopt.lowering.loops import Store
 
 HORIZONTAL = {"add": "reduce_add", "mul": "reduce_mul", "max": "reduce_max", "min": "reduce_min"} | {
     "or": "reduce_or",
@@ -12,12 +13,26 @@ HORIZONTAL = {"add": "reduce_add", "mul": "reduce_mul", "max": "reduce_max", "mi
 """What combines the lanes of a vector, by the function that combines two values."""
 
 
-def accumulated(target: Load, value: Expr) -> tuple[str | None, Expr | None]:
-    """The function by which a value is combined into the element, and that value."""
+def accumulated(target: Load, value: Expr) -> tuple[str, Expr] | None:
+    """The function by which something is combined into the element, in an order that does not matter, and what that is;
+    None where a value does anything else."""
     if isinstance(value, Apply) and value.fn in HORIZONTAL and target in value.args:
         other = value.args[1] if value.args[0] == target else value.args[0]
         return value.fn, other
-    return None, None
+    return None
+
+
+def is_accumulation(store: Store) -> bool:
+    """Whether a store combines a value into the element that it writes, in an order that does not matter."""
+    return accumulated(Load(store.buffer, store.indices), store.value) is not None
+
+
+def factors(target: Load, value: Expr) -> tuple[Expr, Expr] | None:
+    """The two factors of the product that a value adds to the element; None where it does anything else."""
+    match accumulated(target, value):
+        case "add", Apply(fn="mul", args=(x, y)):
+            return x, y
+    return None
 
 
 def identity(fn: str, dtype: str) -> Const:

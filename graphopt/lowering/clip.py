@@ -92,9 +92,10 @@ def clipped(chain: Chain) -> Clip | None:
     """The reduction of a chain by bounds; None where what it combines rests on other conditions than on index
     expressions, each over one reduced axis."""
     store = chain.stores[0]
-    fn, step = accumulated(Load(store.buffer, store.indices), store.value)
-    if fn is None or step is None or len(chain.stores) > 1:
+    found = accumulated(Load(store.buffer, store.indices), store.value)
+    if found is None or len(chain.stores) > 1:
         return None
+    fn, step = found
     guard = _guard(step, fn)
     if guard is None:
         return Clip(chain.block, ())

@@ -14,6 +14,7 @@ from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.accumulation import factors
 from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.chain_facts import REGISTERS, known_size, total_size
 from graphopt.lowering.chains import Chain, exchange
@@ -79,10 +80,10 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> Convolution | None:
         return None
     store, lane = first.stores[0], first.spatial[-1]
     own = Load(store.buffer, store.indices)
-    factors = _factors(store.value, own, lane)
-    if factors is None or len({e.dtype for e in (own, *factors[:2])}) > 1 or own.dtype not in ("float32", "float64"):
+    found = _factors(store.value, own, lane)
+    if found is None or len({e.dtype for e in (own, *found[:2])}) > 1 or own.dtype not in ("float32", "float64"):
         return None
-    image, weights, condition = factors
+    image, weights, condition = found
     space = first.spatial[2:-1]
     rank = len(space)
     depth, kernel, inner = first.reduced[0], first.reduced[1 : 1 + rank], first.reduced[1 + rank :]
@@ -118,13 +119,11 @@ def convolution_of(first: Chain, others: Sequence[Chain]) -> Convolution | None:
 def _factors(value: Expr, own: Load, lane: Axis) -> tuple[Load, Load, Expr | None] | None:
     """What is multiplied and added to the element: what is the same in all lanes, and what is not; and where the first
     is not zero, if that is asked."""
-    if not (isinstance(value, Apply) and value.fn == "add" and own in value.args):
+    found = factors(own, value)
+    if found is None:
         return None
-    product = value.args[1] if value.args[0] == own else value.args[0]
-    if not (isinstance(product, Apply) and product.fn == "mul"):
-        return None
-    b = next((x for x in product.args if isinstance(x, Load) and lane.var in variables(x)), None)
-    a = product.args[0] if product.args[1] is b else product.args[1]
+    b = next((x for x in found if isinstance(x, Load) and lane.var in variables(x)), None)
+    a = found[0] if found[1] is b else found[1]
     condition = None
     if isinstance(a, Apply) and a.fn == "select" and a.args[2] == Const(0.0, a.dtype):
         condition, a = a.args[:2]

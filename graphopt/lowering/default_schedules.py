@@ -24,6 +24,7 @@ from typing import Final
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
+from graphopt.lowering.accumulation import is_accumulation
 from graphopt.lowering.called_products import called
 from graphopt.lowering.chain_axes import following, with_axes_redrawn
 from graphopt.lowering.chain_facts import (
@@ -50,7 +51,6 @@ from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Nest,
     Stmt,
-    is_accumulation,
     seq,
 )
 from graphopt.lowering.register_tiles import dots, tiled

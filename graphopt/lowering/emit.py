@@ -471,11 +471,12 @@ class Writer:
 
     def horizontal(self, target: Load, value: Expr, lanes: Lanes) -> Text:
         """The element combined with all lanes of what is combined into it; the value, where all lanes agree on it."""
-        fn, step = accumulated(target, value)
-        if fn is None or step is None:
+        found = accumulated(target, value)
+        if found is None:
             if self.spell.value(value, lanes).wide:
                 raise EmitError(f"lanes that all write one element of {target.buffer.name}")
             return self.spell.value(value)
+        fn, step = found
         text = self.spell.value(step, lanes)
         if not text.wide:
             raise EmitError(f"a vectorized loop repeats one value into {target.buffer.name}")

@@ -13,6 +13,7 @@ from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
 from graphopt.kernels.bfloat_form import PAIR, SUMS
 from graphopt.kernels.blocking import rows
 from graphopt.kernels.product_form import height, near, panel
+from graphopt.lowering.accumulation import factors
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.bfloat_intrinsics import PRODUCT
 from graphopt.lowering.chain_facts import is_finished, is_longer, known_size
@@ -129,16 +130,9 @@ def factors_of(chain: Chain, dtypes: Collection[str]) -> tuple[Load, Expr, Expr,
     stores = chain.stores
     if len(stores) != 1 or stores[0].buffer.dtype not in dtypes:
         return None
-    value = stores[0].value
     own = Load(stores[0].buffer, stores[0].indices)
-    if not (isinstance(value, Apply) and value.fn == "add" and own in value.args):
-        return None
-    factors = value.args[1] if value.args[0] == own else value.args[0]
-    if not (isinstance(factors, Apply) and factors.fn == "mul"):
-        return None
-    x, y = factors.args
-    steps = [a for a in chain.reduced if a.extent != Const(1)]
-    return (own, x, y, steps[0]) if len(steps) == 1 else None
+    found, steps = factors(own, stores[0].value), [a for a in chain.reduced if a.extent != Const(1)]
+    return None if found is None or len(steps) != 1 else (own, *found, steps[0])
 
 
 def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Number, Var, rewrite, walk
+from graphopt.lowering.expressions import Const, Expr, Load, Number, Var, rewrite, walk
 
 if TYPE_CHECKING:
     from graphopt.lowering.timing import Timing
@@ -390,13 +390,3 @@ def described(block: Block) -> Block:
     """The block with the regions that its statements read and write, element by element."""
     reads, writes = accesses(block)
     return replace(block, reads=reads, writes=writes)
-
-
-COMBINING: Final = frozenset({"add", "mul", "min", "max", "and", "or"})
-"""Functions by which values may be combined in any order."""
-
-
-def is_accumulation(store: Store) -> bool:
-    """Whether a store combines a value into the element that it writes, in an order that does not matter."""
-    own = Load(store.buffer, store.indices)
-    return isinstance(store.value, Apply) and store.value.fn in COMBINING and own in store.value.args

@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from graphopt.errors import ScheduleError
+from graphopt.lowering.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.arithmetic import prove, simplify
-from graphopt.lowering.compute import highest, lowest
 from graphopt.lowering.dataflow import conjuncts
 from graphopt.lowering.domains import tells
 from graphopt.lowering.expressions import (
-    Apply,
     Const,
     Expr,
     Load,
     Var,
     apply,
     conjunction,
-    const,
     select,
     substitute,
     variables,
@@ -42,7 +40,6 @@ from graphopt.lowering.sites import (
     replaced,
 )
 
-COMBINABLE = frozenset({"add", "mul", "min", "max", "and", "or"})
 """The functions by which partial results may be combined in any order."""
 
 
@@ -313,25 +310,12 @@ def update_of(block: Block) -> Update:
     store = block.body
     if not isinstance(store, Store):
         raise ScheduleError(f"{block.name} holds more than one store")
-    own = Load(store.buffer, store.indices)
-    value = store.value
-    if isinstance(value, Apply) and value.fn in COMBINABLE and own in value.args:
-        term = value.args[1] if value.args[0] == own else value.args[0]
-        if not any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(term)):
-            return Update(store, value.fn, term)
+    found = accumulated(Load(store.buffer, store.indices), store.value)
+    if found is not None and not any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(found[1])):
+        return Update(store, *found)
     raise ScheduleError(
-        f"{block.name} does not combine into {store.buffer.name} by one of {', '.join(sorted(COMBINABLE))}"
+        f"{block.name} does not combine into {store.buffer.name} by one of {', '.join(sorted(HORIZONTAL))}"
     )
-
-
-def identity(fn: str, dtype: str) -> Const:
-    """What combined with a value by the function gives the value."""
-    match fn:
-        case "max":
-            return lowest(dtype)
-        case "min":
-            return highest(dtype)
-    return const(fn in ("mul", "and"), dtype)
 
 
 def _unmixed(block: Block, roles: _Roles, loops: Sequence[For]) -> None:

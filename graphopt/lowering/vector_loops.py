@@ -166,8 +166,9 @@ class VectorLoops:
             fn, name = accumulators[target]
             value = where.of(stmt.value)
             assert isinstance(value, Apply)
-            step = accumulated(target, value)[1]
-            assert step is not None
+            found = accumulated(target, value)
+            assert found is not None
+            _, step = found
             text = self.spell.same_width([self.spell.value(step, where.lanes), Text("", ATOM, True)], where.lanes)[0]
             if where.lanes.mask is not None:
                 text = self.spell.chosen(where.lanes.mask, text, identity(fn, value.dtype), where.lanes)
@@ -201,10 +202,11 @@ class VectorLoops:
             if any(loop.var in variables(i) for i in target.indices):
                 read |= {e.buffer for e in walk(value) if isinstance(e, Load)}
                 continue
-            fn, step = accumulated(target, value)
-            if fn is None or step is None:
+            combined = accumulated(target, value)
+            if combined is None or target in found:
                 return {}
-            if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)) or target in found:
+            fn, step = combined
+            if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)):
                 return {}
             found[target] = fn
         return {} if read & {target.buffer for target in found} else found

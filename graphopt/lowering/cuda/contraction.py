@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from graphopt.lowering.accumulation import factors
 from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
 from graphopt.lowering.chains import Chain
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops import Axis, Buffer
 
 
@@ -88,10 +89,10 @@ class Contraction:
 def contraction_of(chain: Chain, rest: Sequence[Chain]) -> Contraction | None:
     """The product of matrices that a reduction is, its columns those of which neighbours lie side by side in what
     ``rest`` makes of it; None where it is none."""
-    factors = _factors(chain)
-    if factors is None:
+    found = _factors(chain)
+    if found is None:
         return None
-    x, y = factors
+    x, y = found
     if _lies_side_by_side(chain, rest, x):
         x, y = y, x
     in_x, in_y = variables(x), variables(y)
@@ -100,7 +101,7 @@ def contraction_of(chain: Chain, rest: Sequence[Chain]) -> Contraction | None:
     batch = [a for a in chain.spatial if a not in rows and a not in columns]
     if any(known_size([a.extent for a in group]) == 1 for group in (rows, columns)):
         return None
-    steps = sorted(chain.reduced, key=lambda axis: _is_near((x, y), axis))
+    steps = sorted(chain.reduced, key=lambda axis: lies_along(x, axis) or lies_along(y, axis))
     return Contraction(chain, x, y, *(Group(tuple(g)) for g in (batch, rows, columns, steps)))
 
 
@@ -109,16 +110,9 @@ def _factors(chain: Chain) -> tuple[Expr, Expr] | None:
     if chain.block.init is None or len(chain.stores) != 1 or not chain.reduced:
         return None
     (store,) = chain.stores
-    own, value = Load(store.buffer, store.indices), store.value
-    if not (isinstance(value, Apply) and value.fn == "add" and own in value.args):
-        return None
-    added = value.args[1] if value.args[0] == own else value.args[0]
-    if not (isinstance(added, Apply) and added.fn == "mul"):
-        return None
-    x, y = added.args
-    if any(isinstance(part, Load) and part.buffer == own.buffer for part in (*walk(x), *walk(y))):
-        return None
-    return x, y
+    found = factors(Load(store.buffer, store.indices), store.value)
+    own = [e for x in found or () for e in walk(x) if isinstance(e, Load) and e.buffer == store.buffer]
+    return None if own else found
 
 
 def _lies_side_by_side(chain: Chain, rest: Sequence[Chain], factor: Expr) -> bool:
@@ -130,11 +124,6 @@ def _lies_side_by_side(chain: Chain, rest: Sequence[Chain], factor: Expr) -> boo
         if axis.extent != Const(1) and all(s is not None and s.number == 1 for s in strides):
             return axis.var in variables(factor)
     return False
-
-
-def _is_near(factors: Sequence[Expr], axis: Axis) -> bool:
-    """Whether a factor is read side by side along an axis."""
-    return any(lies_along(factor, axis) for factor in factors)
 
 
 def lies_along(factor: Expr, axis: Axis) -> bool:

@@ -8,6 +8,7 @@ from math import prod
 from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
+from graphopt.lowering.accumulation import factors
 from graphopt.lowering.chain_facts import is_follower
 from graphopt.lowering.chains import Chain, chains
 from graphopt.lowering.cuda.card import Card
@@ -18,7 +19,7 @@ from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
 from graphopt.lowering.library import OPEN
 from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, is_accumulation, seq
+from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, seq
 from graphopt.target import ProductPrices
 
 Way: TypeAlias = Literal["auto", "library", "own"]
@@ -79,7 +80,7 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
         owner.gone.add(moved.stores[0].buffer)
         return rest[0], rest[1] + 1
     first = found[0]
-    if first.block.init is None or len(first.stores) != 1 or not is_accumulation(first.stores[0]):
+    if first.block.init is None or len(first.stores) != 1:
         return None
     if any(a.extent == Const(0) for a in first.axes):
         return None
@@ -104,24 +105,23 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
 
 
 def _multiplying(owner: DeviceScheduling, found: Sequence[Chain], sums: Buffer) -> For | None:
-    """The loops of a reduction, one result after another, and of what is done to each; None where nothing is summed."""
+    """The loops of a sum of products, result by result, and of what is done to each; None where there is none."""
     first, store, init = found[0], found[0].stores[0], found[0].block.init
     loops = [Loop(owner.var("i"), a.extent) for a in first.spatial]
     steps = [Loop(owner.var("r"), a.extent) for a in first.reduced]
     where: dict[Var, Expr] = {a.var: x.var for a, x in zip(first.spatial, loops, strict=True)}
     where |= {a.var: x.var for a, x in zip(first.reduced, steps, strict=True)}
-    sum_, value = Load(sums, ()), substitute(store.value, where)
-    own = Load(store.buffer, tuple(substitute(i, where) for i in store.indices))
-    if not (loops and isinstance(init, Store) and isinstance(value, Apply) and value.fn == "add"):
+    sum_, own = Load(sums, ()), Load(store.buffer, tuple(substitute(i, where) for i in store.indices))
+    product = factors(own, substitute(store.value, where))
+    if product is None or not loops or not isinstance(init, Store):
         return None
-    added = value.args[1] if value.args[0] == own else value.args[0]
     end = Store(own.buffer, own.indices, sum_)
     if len(found) > 1:
         last = found[1].stores[0]
         at: dict[Var, Expr] = {a.var: x.var for a, x in zip(found[1].axes, loops, strict=True)}
         after = rewrite(substitute(last.value, at), lambda e: sum_ if e == own else None)
         end = Store(last.buffer, tuple(substitute(i, at) for i in last.indices), after)
-    step = Store(sums, (), Apply("add", (sum_, added), sum_.dtype))
+    step = Store(sums, (), Apply("add", (sum_, Apply("mul", product, sum_.dtype)), sum_.dtype))
     around = wrapped(loops[1:], seq(Store(sums, (), init.value), wrapped(steps, step), end))
     notes = (APPROXIMATE,) if owner.card.is_approximate else ()
     return For(loops[0].var, loops[0].extent, around, notes=notes)

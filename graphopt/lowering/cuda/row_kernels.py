@@ -67,11 +67,10 @@ def _in_two(owner: DeviceScheduling, rows: Rows, plan: Plan, found: Sequence[Cha
     first = RowKernel(owner, rows, plan, set(made), made).kernel()
     steps = []
     for store in member.chain.stores:
-        fn, _ = accumulated(Load(store.buffer, store.indices), store.value)
-        part = Load(made[store.buffer], place)
-        steps.append(Store(store.buffer, store.indices, apply(str(fn), Load(store.buffer, store.indices), part)))
-    own = member.chain.spatial
-    axes = (*own, block)
+        buffer, fn = _fold(store)
+        own, part = Load(buffer, store.indices), Load(made[buffer], place)
+        steps.append(Store(buffer, store.indices, apply(fn, own, part)))
+    axes = (*member.chain.spatial, block)
     second = replace(member.chain.block, axes=axes, values=tuple(a.var for a in axes), body=seq(*steps))
     chain = Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(second))
     rest = row_wise(owner, [chain, *found[1:]], is_split=False)
@@ -280,6 +279,7 @@ class RowKernel:
 
 
 def _fold(store: Store) -> tuple[Buffer, str]:
-    fn, _ = accumulated(Load(store.buffer, store.indices), store.value)
-    assert fn is not None
-    return store.buffer, fn
+    """What a step of a reduction combines into, and by which function."""
+    found = accumulated(Load(store.buffer, store.indices), store.value)
+    assert found is not None
+    return store.buffer, found[0]

@@ -10,11 +10,12 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from graphopt.lowering.accumulation import is_accumulation
 from graphopt.lowering.chain_axes import with_axis_split
 from graphopt.lowering.chain_facts import known_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Var
-from graphopt.lowering.loops import Axis, Buffer, Check, Invoke, is_accumulation, statements
+from graphopt.lowering.loops import Axis, Buffer, Check, Invoke, statements
 
 
 @dataclass(frozen=True)

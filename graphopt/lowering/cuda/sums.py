@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.lowering.accumulation import factors
 from graphopt.lowering.expressions import Apply, Const, Expr, Load
 from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import For, Note, Seq, Stmt, Store
@@ -51,15 +52,12 @@ def sums_of(stmt: Stmt) -> Sums | None:
     steps, step = peeled(around)
     if not (isinstance(start, Store) and isinstance(step, Store) and isinstance(end, Store)):
         return None
-    own, value = Load(step.buffer, step.indices), step.value
-    if step.buffer.scope != "local" or step.indices or start.buffer != step.buffer:
+    own = Load(step.buffer, step.indices)
+    found = factors(own, step.value)
+    is_own = step.buffer.scope == "local" and not step.indices and start.buffer == step.buffer
+    if found is None or not is_own or start.value != Const(0.0, own.dtype):
         return None
-    if start.value != Const(0.0, own.dtype) or not (isinstance(value, Apply) and value.fn == "add"):
-        return None
-    product = value.args[1]
-    if value.args[0] != own or not (isinstance(product, Apply) and product.fn == "mul"):
-        return None
-    x, y = map(_factor, product.args)
+    x, y = map(_factor, found)
     if x.dtype != y.dtype or x.dtype not in DTYPES:
         return None
     if own.dtype != ("float64" if x.dtype == "float64" else "float32"):
