@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import gcd
 from typing import Final
+
+from graphopt.ir.constants import BITS
 
 WARP: Final = 32
 """Threads that run in step."""
@@ -31,6 +35,11 @@ class Card:
     is_approximate: bool = False
     """Whether what is computed may be near to what is said: by operands of float32 that are rounded to TF32, which has
     the 10 bits of a half float, and by the gelu of tanh for that of erf."""
+
+    def width(self, dtypes: Iterable[str], extent: int = 0) -> int:
+        """How many neighbours of each of the dtypes a thread may read or write at once: a power of two, of which a row
+        of ``extent`` elements is a multiple."""
+        return gcd(self.access * 8 // max(BITS[dtype] for dtype in dtypes), extent)
 
 
 CARD: Final = Card()

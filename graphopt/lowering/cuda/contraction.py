@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from graphopt.lowering.accumulation import factors
 from graphopt.lowering.addresses import Polynomial, polynomial
@@ -59,10 +60,7 @@ class Group:
     def in_units(self, most: int) -> Group:
         """The group in the widest units of a power of two, up to so many, that divide its last axis."""
         last = self.axes[-1].extent if self.axes else None
-        width = most
-        while width > 1 and not (isinstance(last, Const) and int(last.value) % width == 0):
-            width //= 2
-        return replace(self, width=max(width, 1))
+        return replace(self, width=gcd(most, int(last.value)) if isinstance(last, Const) else 1)
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,7 @@ def alignment(factor: Expr, axis: Axis, most: int = 1) -> int:
         parts = _address(load).split(axis.var)
         if parts is None or parts[0].number != 1:
             return 0
-        while any(times % width for times in parts[1].terms.values()):
-            width //= 2
+        width = gcd(width, *parts[1].terms.values())
     return width
 
 

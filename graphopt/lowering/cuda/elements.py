@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.ir.constants import BITS
 from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling
@@ -61,7 +60,6 @@ def _width(owner: DeviceScheduling, chain: Chain, groups: Sequence[Sequence[Axis
     if not any(a.is_write for a in wide) or any(a.is_write and a not in wide for a in chain.accesses):
         return 1
     extent = known_size([a.extent for a in groups[-1]])
-    width = owner.card.access * 8 // max(BITS[a.buffer.dtype] for a in wide)
-    if extent is None:
-        return width if len(groups) == 1 else 1
-    return next(n for n in (width, width // 2, width // 4, 1) if n and extent % n == 0)
+    if extent is None and len(groups) > 1:
+        return 1
+    return owner.card.width([a.buffer.dtype for a in wide], extent or 0)

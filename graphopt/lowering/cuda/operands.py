@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphopt.ir.constants import BITS
+from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Group, alignment, lies_along
 from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, substitute
 
@@ -62,12 +63,12 @@ class Operand:
         return units(slab, step, self.depth, self.steps), units(tile, outer, self.size, self.outer)
 
 
-def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, access: int) -> Operand:
-    """A factor with the widest way to fetch it that its place in memory allows, ``access`` bytes at most."""
+def operand(value: Expr, outer: Group, steps: Group, size: int, depth: int, card: Card) -> Operand:
+    """A factor with the widest way to fetch it that its place in memory and the card allow."""
     value = stored(value)
     is_deep = bool(steps.axes) and lies_along(value, steps.axes[-1]) and not lies_along(value, outer.axes[-1])
     along = steps if is_deep else outer
-    most = min(access * 8 // BITS[value.dtype], depth if is_deep else size)
+    most = min(card.width([value.dtype]), depth if is_deep else size)
     wide = along.in_units(max(alignment(value, along.axes[-1], most), 1)) if along.axes else along
     return Operand(value, outer if is_deep else wide, wide if is_deep else steps, size, depth, is_deep)
 

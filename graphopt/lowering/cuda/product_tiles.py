@@ -28,9 +28,8 @@ class ProductTiles:
 
     def __init__(self, owner: DeviceScheduling, found: Contraction, tile: Tile, finish: Finish) -> None:
         self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
-        access, depth = owner.card.access, tile.depth
-        self.x = operand(found.x, found.rows, found.steps, tile.rows, depth, access)
-        self.y = operand(found.y, found.columns, found.steps, tile.columns, depth, access)
+        self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
+        self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
         made = found.made
         threads, down, across = Const(tile.threads), Const(tile.down), Const(tile.across)
         self.sums = owner.local(made.name, [threads, down, across], made.dtype)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from graphopt.ir.constants import BITS
 from graphopt.lowering.chain_facts import is_step, known_size
 from graphopt.lowering.chains import Access
 from graphopt.lowering.cuda.card import WARP
@@ -117,8 +116,7 @@ def _access(owner: DeviceScheduling, rows: Rows) -> int:
     found = [a for m, a in far if is_step(a, m.elements[-1])]
     if side is None or not found:
         return 1
-    width = owner.card.access * 8 // max(BITS[a.buffer.dtype] for a in found)
-    return next(n for n in (width, width // 2, width // 4, 1) if n and side % n == 0)
+    return owner.card.width([a.buffer.dtype for a in found], side)
 
 
 def _far(rows: Rows) -> Iterator[tuple[Member, Access]]:

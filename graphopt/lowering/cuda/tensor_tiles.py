@@ -94,9 +94,9 @@ class TensorTiles:
 
     def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: Finish) -> None:
         self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
-        access, depth, name = owner.card.access, tile.depth, found.made.name
-        self.x = operand(found.x, found.rows, found.steps, tile.rows, depth, access)
-        self.y = operand(found.y, found.columns, found.steps, tile.columns, depth, access)
+        name = found.made.name
+        self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
+        self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
         self.dtype = self.x.value.dtype
         self.high, self.wide = tile.high // HIGH, tile.wide // WIDE
         self.sums = self.fragments(name, (self.high, self.wide, 4), "float32")
