@@ -14,7 +14,7 @@ from graphopt.lowering.loops import Buffer, If, Invoke, Range, Region, Stmt, Sto
 
 EXCHANGED: Final = ("add", "max", "min")
 """By what the threads of a warp can combine what they have."""
-FEW: Final = 8
+IN_TURN: Final = 8
 """How many values one thread combines one after another."""
 
 
@@ -35,7 +35,7 @@ def combined(teams: Teams, parts: Sequence[Part]) -> list[Stmt]:
             made.append(_in_warps(teams, part))
             left //= WARP
         if left > 1:
-            made += _shared(teams, part, left)
+            made += _on_board(teams, part, left)
     return made
 
 
@@ -47,7 +47,7 @@ def _in_warps(teams: Teams, part: Part) -> Stmt:
     return teams.by_rows(call)
 
 
-def _shared(teams: Teams, part: Part, left: int) -> list[Stmt]:
+def _on_board(teams: Teams, part: Part, left: int) -> list[Stmt]:
     """The threads' parts, or those of their warps, ``left`` of them, combined in memory that the block shares."""
     board = teams.owner.shared(part.buffer.name, teams.arranged(Const(teams.rows), Const(left)), part.buffer.dtype)
     step = teams.lanes // left
@@ -61,12 +61,12 @@ def _shared(teams: Teams, part: Part, left: int) -> list[Stmt]:
         return store if step == 1 else If(equal(lane % step, 0), store)
 
     made = [teams.phase(put)]
-    while left > FEW:
-        count = left // FEW
+    while left > IN_TURN:
+        count = left // IN_TURN
 
         def gather(row: Expr, lane: Expr, count: int = count) -> Stmt:
             total: Expr = at(row, lane)
-            for k in range(1, FEW):
+            for k in range(1, IN_TURN):
                 total = apply(part.fn, total, at(row, lane + k * count))
             return If(lane < count, Store(board, at(row, lane).indices, total))
 

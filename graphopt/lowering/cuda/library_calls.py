@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.convolution import convolution_of
-from graphopt.lowering.cuda.multiplication import gemm_of
+from graphopt.lowering.cuda.multiplication import multiplication_of
 from graphopt.lowering.cuda.sums import is_approximate
 from graphopt.lowering.emit import EmitError, LibraryCall
 from graphopt.lowering.expressions import Expr
@@ -45,7 +45,7 @@ class Recognized(Protocol):
 
 Reader: TypeAlias = Callable[[Stmt], Recognized | None]
 """What a statement is that a library's function computes; None for any other."""
-READERS: Final[Mapping[str, Reader]] = {"gemm": gemm_of, "convolution": convolution_of}
+READERS: Final[Mapping[str, Reader]] = {"gemm": multiplication_of, "convolution": convolution_of}
 """By the name of the function (``runtime.library_calls``), under which targets have its prices too."""
 
 

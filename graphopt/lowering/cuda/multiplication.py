@@ -18,7 +18,7 @@ NONE: Final = Polynomial({})
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class StridedMatrix:
     """A matrix: the element of its buffer with which it begins, and the distances between rows, and between the
     matrices of several products."""
 
@@ -30,14 +30,14 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Gemm:
+class Multiplication:
     """``c = epilogue(a @ b + bias)`` for each of ``batch`` products; ``a`` is of ``m`` by ``k``, ``b`` of ``k`` by
     ``n``."""
 
-    a: Operand
-    b: Operand
-    c: Operand
-    bias: Operand | None
+    a: StridedMatrix
+    b: StridedMatrix
+    c: StridedMatrix
+    bias: StridedMatrix | None
     epilogue: str
     m: Expr
     n: Expr
@@ -92,7 +92,7 @@ class _Group:
     strides: tuple[Polynomial, ...]
 
 
-def gemm_of(stmt: Stmt) -> Gemm | None:
+def multiplication_of(stmt: Stmt) -> Multiplication | None:
     """The product that a statement is, where the library's function computes it; None where it does not."""
     sums = sums_of(stmt)
     finish = None if sums is None else finish_of(sums, is_approximate(stmt))
@@ -108,7 +108,7 @@ def gemm_of(stmt: Stmt) -> Gemm | None:
     return None
 
 
-def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Gemm | None:
+def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Multiplication | None:
     """The product with ``x`` as its first operand, where the result is row-major that way."""
     loads = [made, x, y, *([] if bias is None else [bias])]
     bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}
@@ -134,14 +134,14 @@ def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Ge
     if a is None or b is None:
         return None
     offsets = [_rest(address, (*sums.loops, *sums.steps)) for address in addresses]
-    c = Operand(made.buffer, Const(0), (n.extent if m is still else m.strides[0].expr()), Const(0))
+    c = StridedMatrix(made.buffer, Const(0), (n.extent if m is still else m.strides[0].expr()), Const(0))
     made_of = [
         replace(side, offset=offset.expr(), step=batch.strides[at].expr())
         for at, (side, offset) in enumerate(zip((c, a, b), offsets, strict=False))
     ]
-    added = None if bias is None else Operand(bias.buffer, offsets[3].expr(), Const(0), Const(0))
+    added = None if bias is None else StridedMatrix(bias.buffer, offsets[3].expr(), Const(0), Const(0))
     c, a, b = made_of
-    return Gemm(a, b, c, added, "", m.extent, n.extent, k.extent, batch.extent)
+    return Multiplication(a, b, c, added, "", m.extent, n.extent, k.extent, batch.extent)
 
 
 def _is_row(m: _Group, n: _Group, batch: _Group) -> bool:
@@ -149,16 +149,16 @@ def _is_row(m: _Group, n: _Group, batch: _Group) -> bool:
     return n.strides[3] == ONE and not m.strides[3].terms and not batch.strides[3].terms
 
 
-def _matrix(load: Load, outer: Polynomial, inner: Polynomial, columns: _Group, rows: _Group) -> Operand | None:
+def _matrix(load: Load, outer: Polynomial, inner: Polynomial, columns: _Group, rows: _Group) -> StridedMatrix | None:
     """An operand whose rows lie ``outer`` apart and whose columns ``inner``; None where neither are neighbours."""
     if any(not stride.terms and group.extent != Const(1) for stride, group in ((outer, rows), (inner, columns))):
         return None  # the same element again and again
     for apart, near, along, is_transposed in ((outer, inner, columns, False), (inner, outer, rows, True)):
         if near == ONE or not near.terms:
             if not apart.terms:
-                return Operand(load.buffer, Const(0), along.extent, Const(0), is_transposed)
+                return StridedMatrix(load.buffer, Const(0), along.extent, Const(0), is_transposed)
             if _is_distance(apart, along.extent):
-                return Operand(load.buffer, Const(0), apart.expr(), Const(0), is_transposed)
+                return StridedMatrix(load.buffer, Const(0), apart.expr(), Const(0), is_transposed)
     return None
 
 

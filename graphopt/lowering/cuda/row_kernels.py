@@ -16,7 +16,7 @@ from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.cuda.combining import Part, combined
 from graphopt.lowering.cuda.row_passing import Passing
-from graphopt.lowering.cuda.row_plans import ENOUGH, Plan, planned
+from graphopt.lowering.cuda.row_plans import ACCESSES, Plan, planned
 from graphopt.lowering.cuda.rows import Member, Rows, rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Load, Var, apply, equal, substitute
@@ -158,9 +158,9 @@ class RowKernel:
         units = self.length // access
         if steps is None:
             rounds, turn, rest = (units - first + (together - 1)) // together, self.owner.var("k"), self.owner.var("k")
-            four = For(turn, Const(ENOUGH), several(step * ENOUGH + turn), "unrolled")
-            last = For(rest, rounds % ENOUGH, several(rounds // ENOUGH * ENOUGH + rest))
-            return self.guarded(row, seq(For(step, rounds // ENOUGH, four), last))
+            four = For(turn, Const(ACCESSES), several(step * ACCESSES + turn), "unrolled")
+            last = For(rest, rounds % ACCESSES, several(rounds // ACCESSES * ACCESSES + rest))
+            return self.guarded(row, seq(For(step, rounds // ACCESSES, four), last))
         known = known_size([units])
         assert known is not None
         whole = known // lanes

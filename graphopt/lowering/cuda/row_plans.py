@@ -18,9 +18,9 @@ from graphopt.lowering.expressions import Const, Expr
 
 HELD: Final = 32
 """Elements of a row that one thread holds in registers. A row that is no longer than that it takes alone."""
-ENOUGH: Final = 4
+ACCESSES: Final = 4
 """Accesses that a thread has to make before another one is worth its while, and that it may as well make at once."""
-FEW: Final = 16
+IDLE: Final = 16
 """By how much a card has to be idle before blocks that pass on whole rows are kernels of their own."""
 MANY: Final = 64
 """What a size that is not known is taken to be, but for the outermost one, which may be a batch of one."""
@@ -56,12 +56,12 @@ def _teams(owner: DeviceScheduling, rows: Rows, length: int | None, units: int |
         along = False
     elif not along:
         while lanes * WARP < card.threads and (
-            units is None or (units > 2 * ENOUGH * lanes and count * lanes < all_busy)
+            units is None or (units > 2 * ACCESSES * lanes and count * lanes < all_busy)
         ):
             lanes *= 2
     elif length is None or length > HELD:
         lanes = WARP
-        while lanes < card.threads and (lanes * 2 < card.threads if units is None else units > ENOUGH * lanes):
+        while lanes < card.threads and (lanes * 2 < card.threads if units is None else units > ACCESSES * lanes):
             lanes *= 2
     along = along and lanes > 1
     most = card.threads // lanes if along or count * lanes >= all_busy else WARP
@@ -80,14 +80,14 @@ def _blocks(teams: Teams, rows: Rows, units: int | None) -> int:
     """To how many blocks each row is shared out: several, where rows are long and would keep few blocks busy. Blocks
     that pass on whole rows stay one kernel where rows might be short."""
     card, count = teams.owner.card, known_size(rows.extents)
-    if count is None or not _is_shared(rows) or (units is not None and units <= ENOUGH * ENOUGH * teams.lanes):
+    if count is None or not _is_shared(rows) or (units is not None and units <= ACCESSES * ACCESSES * teams.lanes):
         return 1
     busy = max(-(-count // teams.rows), 1)
     is_passing = sum(bool(m.elements) for m in rows.members) > 1
-    if is_passing and (units is None or busy * FEW > card.blocks):
+    if is_passing and (units is None or busy * IDLE > card.blocks):
         return 1
     blocks = max(card.blocks // busy, 1)
-    return blocks if units is None else min(blocks, units // (ENOUGH * teams.lanes))
+    return blocks if units is None else min(blocks, units // (ACCESSES * teams.lanes))
 
 
 def _is_shared(rows: Rows) -> bool:

@@ -51,7 +51,7 @@ def rows_of(found: Sequence[Chain]) -> Rows | None:
     found = [_with_groups(c, _passed(found)) for c in found]
     if not any(c.block.init is not None for c in found) or not all(map(is_plain, found)):
         return None
-    places = [_wide(found[0].spatial)] if len(found) == 1 else _shared(found)
+    places = [_wide(found[0].spatial)] if len(found) == 1 else _in_common(found)
     members = []
     for chain, own in zip(found, places, strict=True):
         members.append(Member(chain, own, tuple(a for a in _wide(chain.axes) if a not in own)))
@@ -98,7 +98,7 @@ Side: TypeAlias = tuple[int, Var] | tuple[Buffer, int]
 """An axis of a block, by the block's number, or an axis of a buffer."""
 
 
-def _shared(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
+def _in_common(found: Sequence[Chain]) -> list[tuple[Axis, ...]]:
     """Of each block the spatial axes that all have in common, in the order of the first block: the same elements of all
     that passes between blocks lie along them."""
     passed = _passed(found)

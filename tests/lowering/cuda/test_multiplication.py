@@ -8,7 +8,7 @@ from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.dispatch import choice, multiplied
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.library_calls import note
-from graphopt.lowering.cuda.multiplication import gemm_of
+from graphopt.lowering.cuda.multiplication import multiplication_of
 from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit import EmitError, LibraryCall
 from graphopt.lowering.loops import Nest
@@ -200,7 +200,7 @@ def plain(x: Buffer[(7,), "float32"], y: Buffer[(7,), "float32"]):
         y[i] = x[i]
 """)
     noted = replace(nest, body=replace(nest.body, notes=(note("gemm"),)))
-    assert gemm_of(noted.body) is None
+    assert multiplication_of(noted.body) is None
     with pytest.raises(EmitError, match="drop the note"):
         emit(noted)
 
