@@ -9,9 +9,9 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
+from graphopt.kernels.cuda.inline_ptx import address, written
 from graphopt.kernels.cuda.memory import GLOBAL_SPACE, SHARED_SPACE
 from graphopt.kernels.cuda.target import intrinsic
-from graphopt.kernels.cuda.tensor_cores import address, written
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, cast, width
 from graphopt.kernels.vector_type import literal

@@ -7,7 +7,6 @@ each matrix, in the places that PTX's documentation of ``mma.sync`` shows: with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as llvm
@@ -15,32 +14,10 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
+from graphopt.kernels.cuda.inline_ptx import SINGLE, WORD, address, array, parts, written
 from graphopt.kernels.cuda.memory import SHARED_SPACE
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.values import Value, cast, element, width
-
-_WORD = llvm.IntType(32)
-_SINGLE = llvm.FloatType()
-
-
-def written(builder: Any, text: str, constraints: str, result: Any, args: Sequence[Any], effects: bool) -> Any:
-    """What a line of PTX gives, which all threads of a warp have to reach together."""
-    kind = llvm.FunctionType(result, [arg.type for arg in args])
-    whole = ",".join(filter(None, [constraints, "~{memory}" if effects else ""]))
-    asm = llvm.InlineAsm(kind, text, whole, effects)
-    return builder.call(asm, args, attrs=("convergent",))
-
-
-def _parts(first: int, count: int) -> str:
-    return "{" + ", ".join(f"${first + k}" for k in range(count)) + "}"
-
-
-def _array(builder: Any, struct: Any, kind: Any, count: int) -> Any:
-    """The elements of a struct, as numba keeps a tuple of equal ones."""
-    result = llvm.Constant(llvm.ArrayType(kind, count), llvm.Undefined)
-    for k in range(count):
-        result = builder.insert_value(result, builder.extract_value(struct, k), k)
-    return result
+from graphopt.kernels.values import Value, cast, width
 
 
 def _product(name: str, shape: str, dtype: str, given: Any, what: str) -> Any:
@@ -51,13 +28,13 @@ def _product(name: str, shape: str, dtype: str, given: Any, what: str) -> Any:
 
         def trace(c: tuple[Value, ...], a: tuple[Value, ...], b: tuple[Value, ...]) -> Any:
             builder = c[0].builder
-            words = [builder.bitcast(part.ir, _WORD) for part in (*a, *b)]
-            text = f"mma.sync.aligned.{shape}.row.col.f32.{dtype}.{dtype}.f32 {_parts(0, 4)}, {_parts(4, 4)}, "
-            text += f"{_parts(8, 2)}, {_parts(10, 4)};"
-            struct = llvm.LiteralStructType([_SINGLE] * 4)
+            words = [builder.bitcast(part.ir, WORD) for part in (*a, *b)]
+            text = f"mma.sync.aligned.{shape}.row.col.f32.{dtype}.{dtype}.f32 {parts(0, 4)}, {parts(4, 4)}, "
+            text += f"{parts(8, 2)}, {parts(10, 4)};"
+            struct = llvm.LiteralStructType([SINGLE] * 4)
             args = [*words, *(part.ir for part in c)]
             got = written(builder, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", struct, args, effects=False)
-            return _array(builder, got, _SINGLE, 4)
+            return array(builder, got, SINGLE, 4)
 
         return types.UniTuple(types.float32, 4), trace  # type: ignore[no-untyped-call]
 
@@ -84,8 +61,8 @@ def _to_tf32(x: Any) -> Any:
 
     def trace(x: Value) -> Value:
         b, single = x.builder, cast(x, types.float32)
-        word = b.asm(llvm.FunctionType(_WORD, [_SINGLE]), "cvt.rna.tf32.f32 $0, $1;", "=r,f", [single.ir], False)
-        return Value(b, b.bitcast(word, _SINGLE), single.dtype, 1)
+        word = b.asm(llvm.FunctionType(WORD, [SINGLE]), "cvt.rna.tf32.f32 $0, $1;", "=r,f", [single.ir], False)
+        return Value(b, b.bitcast(word, SINGLE), single.dtype, 1)
 
     return types.float32, trace
 
@@ -100,12 +77,6 @@ def _pair(low: Any, high: Any) -> Any:
     return types.uint32, trace
 
 
-def address(p: Pointer, space: int) -> Any:
-    """The address within a space, global (1) or shared (3), as the instructions want it that know the space."""
-    there = p.builder.addrspacecast(p.ir, llvm.PointerType(element(p.dtype), addrspace=space))
-    return p.builder.ptrtoint(there, _WORD if space == SHARED_SPACE else llvm.IntType(64))
-
-
 def _matrices(count: int, turned: bool) -> Any:
     name = f"ldmatrix{count}{'_turned' if turned else ''}"
 
@@ -116,14 +87,14 @@ def _matrices(count: int, turned: bool) -> Any:
 
         def trace(p: Pointer, i: Value) -> Any:
             b = p.builder
-            text = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * turned}.shared.b16 {_parts(0, count)}, [${count}];"
-            struct = llvm.LiteralStructType([_WORD] * count)
+            text = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * turned}.shared.b16 {parts(0, count)}, [${count}];"
+            struct = llvm.LiteralStructType([WORD] * count)
             got = written(b, text, "=r," * count + "r", struct, [address(p.at(i), SHARED_SPACE)], effects=True)
             if kind != types.float32:
-                return _array(b, got, _WORD, count)
-            result = llvm.Constant(llvm.ArrayType(_SINGLE, count), llvm.Undefined)
+                return array(b, got, WORD, count)
+            result = llvm.Constant(llvm.ArrayType(SINGLE, count), llvm.Undefined)
             for k in range(count):
-                result = b.insert_value(result, b.bitcast(b.extract_value(got, k), _SINGLE), k)
+                result = b.insert_value(result, b.bitcast(b.extract_value(got, k), SINGLE), k)
             return result
 
         return types.UniTuple(kind, count), trace  # type: ignore[no-untyped-call]

@@ -1,0 +1,42 @@
+"""Lines of PTX in kernels: instructions of a GPU that LLVM has no name for, with their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.ir as llvm
+
+from graphopt.kernels.cuda.memory import SHARED_SPACE
+from graphopt.kernels.memory import Pointer
+from graphopt.kernels.values import element
+
+WORD = llvm.IntType(32)
+SINGLE = llvm.FloatType()
+
+
+def written(builder: Any, text: str, constraints: str, result: Any, args: Sequence[Any], effects: bool) -> Any:
+    """What a line of PTX gives, which all threads of a warp have to reach together."""
+    kind = llvm.FunctionType(result, [arg.type for arg in args])
+    whole = ",".join(filter(None, [constraints, "~{memory}" if effects else ""]))
+    asm = llvm.InlineAsm(kind, text, whole, effects)
+    return builder.call(asm, args, attrs=("convergent",))
+
+
+def parts(first: int, count: int) -> str:
+    """How PTX names so many operands that are one, from a number on."""
+    return "{" + ", ".join(f"${first + k}" for k in range(count)) + "}"
+
+
+def array(builder: Any, struct: Any, kind: Any, count: int) -> Any:
+    """The elements of a struct, as numba keeps a tuple of equal ones."""
+    result = llvm.Constant(llvm.ArrayType(kind, count), llvm.Undefined)
+    for k in range(count):
+        result = builder.insert_value(result, builder.extract_value(struct, k), k)
+    return result
+
+
+def address(p: Pointer, space: int) -> Any:
+    """The address within a space, global (1) or shared (3), as the instructions want it that know the space."""
+    there = p.builder.addrspacecast(p.ir, llvm.PointerType(element(p.dtype), addrspace=space))
+    return p.builder.ptrtoint(there, WORD if space == SHARED_SPACE else llvm.IntType(64))
