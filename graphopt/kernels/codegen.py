@@ -19,13 +19,10 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from graphopt.errors import CompilationError
 from graphopt.kernels.front_end import lowered
-from graphopt.kernels.kernel import SHARED, SIZE, Kernel
+from graphopt.kernels.kernel import SHARED, SIZE, STORED, Kernel
 from graphopt.kernels.shared import shared_module
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined
-
-_STORAGE = {"bool": "uint8", "float16": "uint16"}
-"""How elements lie in memory, where numba cannot compute with them as numpy has them."""
 
 _PYTHON = ("Py", "_Py", "NRT_", "numba_")
 """How functions begin that are there only within Python."""
@@ -80,7 +77,7 @@ def _lowered(kernel: Kernel, function: Any) -> Any:
 def _type(param: str) -> Any:
     if param == SIZE:
         return types.int64
-    return types.CPointer(getattr(types, _STORAGE.get(param) or STORAGE[param].name))
+    return types.CPointer(getattr(types, STORED.get(param) or STORAGE[param].name))
 
 
 def _entry(context: Any, described: Any, kernel: Kernel) -> ir.Module:

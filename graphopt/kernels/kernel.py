@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 SIZE = "size"
 """The parameter kind of an int64 scalar."""
 SHARED = "shared"
 """The one parameter kind of code that is no kernel, but what kernels call: its source is its name."""
+STORED: Final = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
+"""How elements lie in memory that kernels do not compute with as they are, by dtype."""
 
 
 @dataclass(frozen=True, slots=True)

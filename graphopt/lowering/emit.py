@@ -20,7 +20,7 @@ from re import findall
 from typing import TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
-from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.lowering.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.expressions import (
@@ -517,7 +517,8 @@ class Writer:
         size = polynomial(_product(buffer.shape)).number if buffer.strides is None else None
         if size is None:
             raise EmitError(f"the local buffer {buffer.name} has no size that is known ahead of time")
-        self.line(f"{self.name(buffer)} = {self.spell.use('stack')}({size}, {self.spell.use(_kept(buffer.dtype))})")
+        kept = self.spell.use(STORED.get(buffer.dtype, buffer.dtype))
+        self.line(f"{self.name(buffer)} = {self.spell.use('stack')}({size}, {kept})")
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
@@ -525,7 +526,3 @@ def _product(extents: Sequence[Expr]) -> Expr:
     for extent in extents:
         total = total * extent
     return total
-
-
-def _kept(dtype: str) -> str:
-    return {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)

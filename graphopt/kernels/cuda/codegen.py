@@ -10,11 +10,8 @@ from typing import Any
 from graphopt.errors import CompilationError
 from graphopt.kernels.cuda import target
 from graphopt.kernels.cuda.compile import ENTRY
-from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.runtime.dtypes import STORAGE
-
-_STORAGE = {"bool": "uint8", "float16": "uint16"}
-"""How elements lie in memory, where numba cannot compute with them as numpy has them."""
 
 
 def ptx_code(kernel: Kernel, place: Path) -> bytes:
@@ -36,7 +33,7 @@ def _capability(name: str) -> tuple[int, int]:
 
 
 def _element(dtype: str) -> Any:
-    return getattr(target, _STORAGE.get(dtype) or STORAGE[dtype].name)
+    return getattr(target, STORED.get(dtype) or STORAGE[dtype].name)
 
 
 def _function(source: str, place: Path) -> Any:

@@ -10,14 +10,12 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
 from graphopt.kernels.cuda.inline_ptx import address, written
+from graphopt.kernels.cuda.limits import ACCESS, COPIES
 from graphopt.kernels.cuda.memory import GLOBAL_SPACE, SHARED_SPACE
 from graphopt.kernels.cuda.target import intrinsic
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, cast, width
 from graphopt.kernels.vector_type import literal
-
-SIZES = (4, 8, 16)
-"""Bytes that one copy may have."""
 
 
 def _copy_async(p: Any, i: Any, q: Any, j: Any, lanes: Any, valid: Any) -> Any:
@@ -28,12 +26,12 @@ def _copy_async(p: Any, i: Any, q: Any, j: Any, lanes: Any, valid: Any) -> Any:
     if not isinstance(p, types.CPointer) or p != q:
         raise TypingError(f"copy_async from {q} to {p}: expected pointers to one dtype")
     each = width(p.dtype) // 8
-    if each * count not in SIZES:
-        raise TypingError(f"copy_async of {count} {p.dtype}: expected {', '.join(map(str, SIZES))} bytes")
+    if each * count not in COPIES:
+        raise TypingError(f"copy_async of {count} {p.dtype}: expected {', '.join(map(str, COPIES))} bytes")
 
     def trace(p: Pointer, i: Value, q: Pointer, j: Value, lanes: Value, valid: Value) -> None:
         b = p.builder
-        way = "cg" if each * count == max(SIZES) else "ca"
+        way = "cg" if each * count == ACCESS else "ca"
         text = f"cp.async.{way}.shared.global [$0], [$1], {each * count}, $2;"
         size = cast(valid, types.int32) * each
         places = [address(p.at(i), SHARED_SPACE), address(q.at(j), GLOBAL_SPACE)]

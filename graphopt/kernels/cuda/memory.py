@@ -9,14 +9,13 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels.cuda.device import function
+from graphopt.kernels.cuda.limits import ACCESS
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, cast, element, width
 from graphopt.kernels.vector_type import literal
 
 GLOBAL_SPACE, SHARED_SPACE = 1, 3
 """The address spaces of the GPU's memory, and of what the threads of a block share."""
-WIDE = 16
-"""Bytes that one access reads or writes at most, and to which it has to be aligned."""
 
 
 def _shared(count: Any, dtype: Any) -> Any:
@@ -28,7 +27,7 @@ def _shared(count: Any, dtype: Any) -> Any:
         module = count.builder.module
         array = llvm.ArrayType(element(kind), size)
         variable = llvm.GlobalVariable(module, array, module.get_unique_name("shared"), addrspace=SHARED_SPACE)
-        variable.linkage, variable.align = "internal", WIDE
+        variable.linkage, variable.align = "internal", ACCESS
         variable.initializer = llvm.Constant(array, llvm.Undefined)
         place = count.builder.addrspacecast(variable, llvm.PointerType(array))
         return Value(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
@@ -46,7 +45,7 @@ def _local(count: Any, dtype: Any) -> Any:
         entry = llvm.IRBuilder(start)
         entry.position_at_start(start)
         place = entry.alloca(llvm.ArrayType(element(kind), size))
-        place.align = WIDE
+        place.align = ACCESS
         return Value(count.builder, count.builder.bitcast(place, element(kind).as_pointer()), kind, 1)
 
     return types.CPointer(kind), trace  # type: ignore[no-untyped-call]
@@ -69,7 +68,7 @@ def _word(dtype: Any, lanes: int) -> tuple[Any, int]:
     Small elements go as words: LLVM would take them apart."""
     size = width(dtype) // 8 * lanes
     kind = llvm.VectorType(llvm.IntType(32), size // 4) if size > 4 else llvm.IntType(8 * size)
-    return kind, min(size, WIDE)
+    return kind, min(size, ACCESS)
 
 
 def _loader(lanes: int) -> Any:

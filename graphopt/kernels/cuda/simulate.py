@@ -18,19 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import ExecutionError
+from graphopt.kernels.cuda.limits import ACCESS, SHARED, THREADS, WARP
 from graphopt.kernels.cuda.simulated import DTYPES, FUNCTIONS
-from graphopt.kernels.cuda.simulated_warps import TOGETHER, WARP
-from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.cuda.simulated_warps import TOGETHER
+from graphopt.kernels.kernel import SIZE, STORED, Kernel
 
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 Request: TypeAlias = tuple[str, Any]
 """What a thread waits for, and what it gives."""
-
-MOST_THREADS, MOST_SHARED = 1024, 48 << 10
-"""What a block has at most: threads, and bytes that its source declares to be shared."""
-STORED = {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}
-"""How elements lie in memory that kernels do not compute with."""
 
 
 def run(
@@ -47,8 +43,8 @@ def run(
     Raises ``ExecutionError`` where the kernel does what a GPU would not forgive.
     """
     blocks, threads = _triple(grid), _triple(block)
-    if not 0 < np.prod(threads) <= MOST_THREADS:
-        raise ExecutionError(f"a block of {threads} threads: expected 1 to {MOST_THREADS}")
+    if not 0 < np.prod(threads) <= THREADS:
+        raise ExecutionError(f"a block of {threads} threads: expected 1 to {THREADS}")
     code, names = _compiled(kernel.source)
     passed = [_argument(*pair) for pair in zip(names, kernel.params, args, strict=True)]
     with np.errstate(all="ignore"):
@@ -141,7 +137,7 @@ class Elements:
 
     def check_aligned(self, index: Any, count: int) -> None:
         """Raises ``IndexError`` where so many elements cannot be accessed at once."""
-        size = min(16, count * self.array.itemsize)
+        size = min(ACCESS, count * self.array.itemsize)
         if (self.start + index) * self.array.itemsize % size:
             raise IndexError(f"accesses {count} elements from {self.start + index} of {self.name} on: not aligned")
 
@@ -280,9 +276,8 @@ class _Block:
         }
 
     def _row(self, p: Elements, index: int) -> Array:
-        """The 16 bytes that a thread says are a row of a matrix."""
-        count = 16 // p.array.itemsize
-        return np.array(p.load(index, count))
+        """What a thread says is a row of a matrix."""
+        return np.array(p.load(index, ACCESS // p.array.itemsize))
 
     def _groups(self) -> list[list[Copy]]:
         """The groups of copies that a thread has under way; the last is not committed."""
@@ -307,8 +302,8 @@ class _Block:
         if site not in self.shared:
             self.shared[site] = SharedElements(f"shared memory {site}", _garbage(count, dtype), self)
             total = sum(memory.array.nbytes for memory in self.shared.values())
-            if total > MOST_SHARED:
-                raise MemoryError(f"{total} bytes of shared memory: expected at most {MOST_SHARED}")
+            if total > SHARED:
+                raise MemoryError(f"{total} bytes of shared memory: expected at most {SHARED}")
         return self.shared[site]
 
 

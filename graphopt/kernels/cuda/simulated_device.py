@@ -20,7 +20,7 @@ import numpy as np
 from graphopt.errors import DeviceError, DeviceMemoryError
 from graphopt.kernels.cuda import simulate
 from graphopt.kernels.cuda.simulated_library import compute
-from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.kernel import SIZE, STORED, Kernel
 from graphopt.runtime.device import APART, Resident, Run
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.library_calls import Function
@@ -206,7 +206,7 @@ class SimulatedDevice:
         """An argument as the simulator takes it."""
         if param == SIZE:
             return word
-        stored = simulate.STORED.get(param, param)
+        stored = STORED.get(param, param)
         return self._typed(word, STORAGE.get(stored, np.dtype(stored)))
 
     def _typed(self, address: int, dtype: np.dtype[Any]) -> Array:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.kernels.cuda.simulated import FUNCTIONS
 
-WARP = 32
 Together: TypeAlias = Callable[[Sequence[Any]], list[Any]]
 """What each thread gets, of what each gives."""
 _G, _T = np.divmod(np.arange(WARP), 4)

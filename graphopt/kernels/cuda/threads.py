@@ -10,11 +10,10 @@ from numba import types
 
 from graphopt.kernels import values
 from graphopt.kernels.cuda.device import elementwise
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.kernels.cuda.target import intrinsic
 from graphopt.kernels.values import Value, cast, is_float, width
 
-WARP = 32
-"""Threads that run together."""
 _WORD = llvm.IntType(32)
 
 

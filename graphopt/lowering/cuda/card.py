@@ -8,9 +8,7 @@ from math import gcd
 from typing import Final
 
 from graphopt.ir.constants import BITS
-
-WARP: Final = 32
-"""Threads that run in step."""
+from graphopt.kernels.cuda.limits import ACCESS, SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,8 @@ class Card:
     """
 
     threads: int = 256
-    shared: int = 48 << 10
-    access: int = 16
+    shared: int = SHARED
+    access: int = ACCESS
     has_exchange: bool = True
     blocks: int = 1024
     has_epilogues: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.lowering.cuda.card import WARP
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.expressions import Const, Expr, Load, apply, equal
 from graphopt.lowering.loops import Buffer, If, Invoke, Range, Region, Stmt, Store

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.ir.constants import BITS
-from graphopt.kernels.kernel import Kernel
+from graphopt.kernels.cuda.limits import ACCESS, COPIES, SHARED, WARP
+from graphopt.kernels.kernel import STORED, Kernel
 from graphopt.lowering.addresses import Polynomial, Product, multiple
 from graphopt.lowering.compaction import compacted
 from graphopt.lowering.cuda.barriers import BARRIER, is_over_threads, synchronized
-from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.library_calls import is_for_library, library_call
 from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
@@ -50,12 +50,6 @@ STATUS = "status"
 """The last parameter of a kernel with checks: where it says which of them did not hold."""
 WIDE = (8, 4, 2)
 """How many neighbouring elements may be read or written at once."""
-ACCESS = 16
-"""Bytes that may be."""
-SHARED = 48 << 10
-"""Bytes that the threads of a block may share, whatever the card."""
-LEAST = 4
-"""Bytes that may be copied while a thread goes on."""
 
 
 def emit(nest: Nest) -> tuple[tuple[Nest, Launchable | LibraryCall], ...]:
@@ -179,7 +173,7 @@ class DeviceWriter(Writer):
 
     def reserve(self, buffer: Buffer, where: str) -> None:
         """The line that gives a buffer its memory: ``shared`` by the threads of a block, or ``local`` to each."""
-        dtype = self.spell.use(_kept(buffer.dtype))
+        dtype = self.spell.use(STORED.get(buffer.dtype, buffer.dtype))
         self.line(f"{self.name(buffer)} = {self.spell.use(where)}({_count(buffer)}, {dtype})")
 
     # ------------------------------------------------------------------ statements
@@ -355,7 +349,7 @@ class DeviceWriter(Writer):
         groups, read = self.neighbours(made), self.neighbours(dict.fromkeys(sources))
         if [[made[t] for t in group] for group in groups] != read or sum(map(len, groups)) < len(made):
             return False
-        if any(len(group) * _bytes(group[0].dtype) < LEAST for group in groups):
+        if any(len(group) * _bytes(group[0].dtype) not in COPIES for group in groups):
             return False
         for target, source in ((group[0], made[group[0]]) for group in groups):
             assert isinstance(source, Load)
@@ -447,7 +441,3 @@ def _count(buffer: Buffer) -> int:
 
 def _bytes(dtype: str) -> int:
     return -(-BITS[dtype] // 8)
-
-
-def _kept(dtype: str) -> str:
-    return {"bool": "uint8", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
-from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Var, minimum
 from graphopt.lowering.loops import For, If, Stmt

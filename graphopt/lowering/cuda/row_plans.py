@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.chain_facts import is_step, known_size
 from graphopt.lowering.chains import Access
-from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.rows import Member, Rows
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.cuda.threads import DeviceScheduling

@@ -11,11 +11,11 @@ from graphopt.lowering.expressions import Apply, Const, Expr, Load
 from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import For, Note, Seq, Stmt, Store
 from graphopt.lowering.operators.activations import gelu
+from graphopt.lowering.vocabulary import HALVES
 
 APPROXIMATE: Final[tuple[str, Note]] = ("approximate", 1)
 """The note of loops that a function may be used for which computes something near: see ``Card.is_approximate``."""
-HALVES: Final = frozenset({"float16", "bfloat16"})
-DTYPES: Final = HALVES | {"float32", "float64"}
+DTYPES: Final = HALVES.keys() | {"float32", "float64"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.cuda.barriers import BARRIER
-from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Contraction
 from graphopt.lowering.cuda.operands import Operand, below, operand, stored, units
 from graphopt.lowering.cuda.product_tiles import Finish, Where, over_tiles, slabs
@@ -21,12 +22,12 @@ from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, splits_of
 from graphopt.lowering.expressions import Const, Expr, Load, conjunction
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.vocabulary import HALVES
 
 HIGH, WIDE, DEEP = 16, 8, 16
 """Rows, columns and steps of what a warp multiplies at once."""
 GAP: Final = 8
 """Elements between rows of a shared tile, so that rows that a warp loads at once lie in different banks."""
-HALVES: Final = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class WarpTile:
 def warp_tile_for(found: Contraction, card: Card) -> WarpTile | None:
     """The tile for a product of half floats; None where it is none, or threads of a warp cannot work together."""
     kinds = {stored(found.x).dtype, stored(found.y).dtype}
-    if not card.has_exchange or len(kinds) > 1 or not kinds <= set(HALVES) or found.made.dtype != "float32":
+    if not card.has_exchange or len(kinds) > 1 or not kinds <= HALVES.keys() or found.made.dtype != "float32":
         return None
     rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
     batch = 1 if found.batch.known is None else max(found.batch.known, 1)

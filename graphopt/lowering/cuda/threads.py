@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.expressions import Const, Expr
 from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt
 from graphopt.lowering.scheduling import Scheduling

@@ -8,7 +8,8 @@ from itertools import product
 from typing import Final
 
 from graphopt.ir.constants import BITS
-from graphopt.lowering.cuda.card import WARP, Card
+from graphopt.kernels.cuda.limits import WARP
+from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Contraction
 
 OPEN: Final = 512

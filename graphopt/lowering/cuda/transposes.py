@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
-from graphopt.lowering.cuda.card import WARP
 from graphopt.lowering.cuda.rows import is_plain
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, substitute

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.expressions import Const, Expr, Load, Var
 from graphopt.lowering.intrinsics import find_intrinsic
@@ -48,7 +49,7 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: Place, lane: Var)
 def _registers(writer: DeviceWriter, region: Region, place: Place, lane: Var, places: Sequence[int]) -> str:
     """A thread's own elements of a fragment, or the words that they lie in, as variables."""
     *outer, last = (place.of(side.start) for side in region.ranges)
-    across = next(k for k, side in enumerate(region.ranges) if side.extent == Const(32))
+    across = next(k for k, side in enumerate(region.ranges) if side.extent == Const(WARP))
     outer[across] = lane
     names = []
     for k in places:

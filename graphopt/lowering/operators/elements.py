@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from graphopt.lowering.compute import Requirement, Tensor, compute, require
 from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
-
-HALVES = frozenset({"float16", "bfloat16"})
-"""Floats in which nothing is computed: they are widened to float32, and rounded once."""
+from graphopt.lowering.vocabulary import HALVES
 
 # -- attributes
 

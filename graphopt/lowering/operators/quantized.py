@@ -13,11 +13,12 @@ from graphopt.lowering import compute as t
 from graphopt.lowering.compute import Tensor, compute
 from graphopt.lowering.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
-from graphopt.lowering.operators.elements import HALVES, Formula, broadcast, inputs_fitting, integer, label
+from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation, Table
 from graphopt.lowering.operators.pooling import TABLE as POOLS
 from graphopt.lowering.operators.reductions import normalized, over
 from graphopt.lowering.operators.softmax import softmax
+from graphopt.lowering.vocabulary import HALVES
 
 DOMAIN = "com.microsoft::"
 

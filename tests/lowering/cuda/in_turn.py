@@ -12,7 +12,8 @@ import numpy as np
 
 from graphopt.ir.constants import Array
 from graphopt.kernels.cuda import simulate
-from graphopt.kernels.cuda.simulate import STORED, Triple
+from graphopt.kernels.cuda.simulate import Triple
+from graphopt.kernels.kernel import STORED
 from graphopt.lowering.cuda.barriers import BARRIER
 from graphopt.lowering.dataflow import accesses_in
 from graphopt.lowering.emit import Launchable, LibraryCall

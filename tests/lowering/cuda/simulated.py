@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.constants import Array
-from graphopt.kernels.cuda.simulate import STORED, run
+from graphopt.kernels.cuda.simulate import run
 from graphopt.kernels.cuda.simulated_library import compute
+from graphopt.kernels.kernel import STORED
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.emit import LibraryCall
 from graphopt.lowering.expressions import Var

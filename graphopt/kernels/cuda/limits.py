@@ -1,0 +1,18 @@
+"""What all GPUs have in common since compute capability 8.0: how many threads go together, and how much memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphopt.runtime.device import ALIGNMENT
+
+WARP: Final = 32
+"""Threads that run in step."""
+THREADS: Final = 1024
+"""Threads of a block, at most."""
+SHARED: Final = 48 << 10
+"""Bytes that the threads of a block may share where the kernel's source declares them."""
+ACCESS: Final = ALIGNMENT
+"""Bytes that a thread reads or writes at once, at most; so many have to begin at a multiple of that."""
+COPIES: Final = (4, 8, ACCESS)
+"""Bytes that may be copied at once from memory to what a block shares, while the thread goes on."""
