@@ -6,7 +6,7 @@ runs. Its sums stay in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,19 @@ from numba.core.errors import TypingError
 from graphopt.kernels import memory, values
 from graphopt.kernels.bfloat_form import PAIR
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.tiles import APART, Rows, added_up, by_shape, function_in, kept, repeated, sides, start_of_rows
+from graphopt.kernels.tiles import (
+    APART,
+    Rows,
+    added_up,
+    by_shape,
+    function_in,
+    in_rounds,
+    kept,
+    multiplied,
+    repeated,
+    sides,
+    start_of_rows,
+)
 from graphopt.kernels.values import Value, broadcast, from_bits
 from graphopt.kernels.vector_type import function, literal
 
@@ -94,13 +106,7 @@ class _Body:
         """The whole function."""
         shape, builder = self.shape, self.builder
         pairs = Value(builder, builder.lshr(self.k.ir, _WORD(1)), types.int64, 1)
-        rounds = Value(builder, builder.udiv(pairs.ir, _WORD(shape.sides)), types.int64, 1)
-        with repeated(rounds) as at:
-            for side, sums in enumerate(self.sums):
-                self.products(at * shape.sides + side, sums, PAIR)
-        if shape.sides > 1:
-            with repeated(pairs - rounds * shape.sides) as at:
-                self.products(at + rounds * shape.sides, self.sums[0], PAIR)
+        in_rounds(pairs, self.sums, lambda pair, sums: self.products(pair, sums, PAIR))
         with repeated(self.k - pairs * PAIR) as at:
             self.products(at + pairs, self.sums[0], 1)
         totals = [added_up(self.sums, number, shape.lanes) for number in range(len(self.sums[0]))]
@@ -116,12 +122,13 @@ class _Body:
         words = [self.words(place.past(PAIR * shape.lanes * v)) for v in range(shape.vectors)]
         for p in range(count):
             right = [from_bits(w & -65536 if p else w << 16) for w in words]
-            for i in range(shape.rows):
-                here = self.left[i // APART].at(self.row * (i % APART) + pair * PAIR + p)
-                left = broadcast(memory.read(here, 1), shape.lanes)
-                for v in range(shape.vectors):
-                    total = sums[i * shape.vectors + v]
-                    memory.write(total, values.fma(left, right[v], memory.read(total, shape.lanes)))
+            multiplied(sums, self.elements(pair, p), right, lambda total, x, y: values.fma(x, y, total))
+
+    def elements(self, pair: Value, place: int) -> Iterator[Value]:
+        """An element of a pair of each row, in all lanes."""
+        for i in range(self.shape.rows):
+            here = self.left[i // APART].at(self.row * (i % APART) + pair * PAIR + place)
+            yield broadcast(memory.read(here, 1), self.shape.lanes)
 
     def words(self, p: Pointer) -> Value:
         """A vector of pairs, the first of a pair in the low half of a lane."""

@@ -6,6 +6,7 @@ runs. Where processors have no instruction for four products at once, they are m
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,24 @@ from graphopt.kernels import memory, values
 from graphopt.kernels.integer_form import QUAD
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.reductions import shuffle
-from graphopt.kernels.tiles import APART, Rows, added_up, by_shape, function_in, kept, repeated, sides, start_of_rows
+from graphopt.kernels.tiles import (
+    APART,
+    Rows,
+    added_up,
+    by_shape,
+    function_in,
+    in_rounds,
+    kept,
+    multiplied,
+    sides,
+    start_of_rows,
+)
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
 from graphopt.kernels.vectors import pointer_to
 
-_WORD, _BYTE = llvm.IntType(64), llvm.IntType(8)
+_BYTE = llvm.IntType(8)
 _ELEMENTS = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
 """What a tile's pointers point to: results, both operands, and the numbers of rows and columns."""
 _CHAINS = 10
@@ -146,29 +158,22 @@ class _Body:
 
     def write(self) -> None:
         """The whole function."""
-        shape, builder = self.shape, self.builder
-        rounds = Value(builder, builder.udiv(self.groups.ir, _WORD(shape.sides)), types.int64, 1)
-        with repeated(rounds) as at:
-            for side, sums in enumerate(self.sums):
-                self.products(at * shape.sides + side, sums)
-        if shape.sides > 1:
-            with repeated(self.groups - rounds * shape.sides) as at:
-                self.products(at + rounds * shape.sides, self.sums[0])
+        in_rounds(self.groups, self.sums, self.products)
         self.finish()
-        builder.ret_void()
+        self.builder.ret_void()
 
-    def products(self, group: Value, sums: list[Pointer]) -> None:
+    def products(self, group: Value, sums: Sequence[Pointer]) -> None:
         """A group of four products added to each of the sums."""
         shape = self.shape
         b = self.b.at(group * (2 * QUAD * shape.lanes))
         right = [_quads(b.past(QUAD * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
-        for i in range(shape.rows):
+        multiplied(sums, self.quads(group), right, lambda total, x, y: multiply(total, x, y, shape.signed, shape.dot))
+
+    def quads(self, group: Value) -> Iterator[Value]:
+        """Four bytes of each row, in all lanes."""
+        for i in range(self.shape.rows):
             place = self.left[i // APART].at(self.row * (i % APART) + group * QUAD)
-            left = broadcast(_quads(place, 1), shape.lanes)
-            for v in range(shape.vectors):
-                place = sums[i * shape.vectors + v]
-                total = memory.read(place, shape.lanes)
-                memory.write(place, multiply(total, left, right[v], shape.signed, shape.dot))
+            yield broadcast(_quads(place, 1), self.shape.lanes)
 
     def finish(self) -> None:
         """Write the sums, or add them to what is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +71,35 @@ def repeated(count: Value) -> Iterator[Value]:
     """A loop of so many rounds; its index."""
     with cgutils.for_range(count.builder, count.ir) as loop:
         yield Value(count.builder, loop.index, types.int64, 1)
+
+
+def in_rounds(
+    count: Value, sides: Sequence[Sequence[Pointer]], step: Callable[[Value, Sequence[Pointer]], None]
+) -> None:
+    """So many steps, as many in a round as there are sides: ``step`` writes one, by its number and the side of the sums
+    that it adds to."""
+    many = len(sides)
+    rounds = Value(count.builder, count.builder.udiv(count.ir, _WORD(many)), types.int64, 1)
+    with repeated(rounds) as at:
+        for number, sums in enumerate(sides):
+            step(at * many + number, sums)
+    if many > 1:
+        with repeated(count - rounds * many) as at:
+            step(at + rounds * many, sides[0])
+
+
+def multiplied(
+    sums: Sequence[Pointer],
+    rows: Iterable[Value],
+    columns: Sequence[Value],
+    add: Callable[[Value, Value, Value], Value],
+) -> None:
+    """The products of each row's vector and each column's are added to the sums, which lie row by row: ``add`` gives a
+    sum with one added."""
+    for i, left in enumerate(rows):
+        for v, right in enumerate(columns):
+            place = sums[i * len(columns) + v]
+            memory.write(place, add(memory.read(place, right.lanes), left, right))
 
 
 def kept(x: Value) -> Pointer:
