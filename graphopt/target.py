@@ -441,7 +441,8 @@ CUDA = Target(
         cache=50e6,
         processors=132,
         free=ops("Reshape Flatten Squeeze Unsqueeze Identity"),
-        # the same data sheet: cuBLAS and cuDNN at 85 % of it, our own kernels at 60 % of that
+        # assumed, not measured: that cuBLAS and cuDNN reach 85 % of this data sheet, our own kernels 60 % of that, and
+        # that a call costs a launch; tests/device/run.sh measures all of it on a GPU, for these to be corrected
         products={
             "gemm": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
             "convolution": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
