@@ -40,6 +40,17 @@ def masked(kind: Any, config: Any, ways: tuple[tuple[str, int, bool], ...], atte
     return Case(make, (IDS, MASK), ("ids", "mask"), ways)
 
 
+def translating(kind: Any, config: Any) -> Case:
+    """A transformers model that takes tokens, a mask of them, and what is decoded so far."""
+    make = only(kind, config, "input_ids", "attention_mask", "decoder_input_ids", attention="eager")
+    return Case(make, (IDS, MASK, IDS[:, :4]), ("ids", "mask", "decoder"), NEW[:1])
+
+
+def gpt2() -> Any:
+    """A small GPT-2."""
+    return hf.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=16, use_cache=False)
+
+
 CASES: dict[str, Case] = {
     "sdpa": Case(Attend, (X,), ("x",), NEW),
     "sdpa_23": Case(Attend, (X,), ("x",), (("torch", 23, True),)),
@@ -101,23 +112,10 @@ CASES: dict[str, Case] = {
         ),
         OLD,
     ),
-    "gpt2": masked(
-        hf.GPT2LMHeadModel,
-        hf.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=16, use_cache=False),
-        OLD,
-    ),
-    "gpt2_sdpa": masked(
-        hf.GPT2LMHeadModel,
-        hf.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=16, use_cache=False),
-        NEW,
-        attention="sdpa",
-    ),
+    "gpt2": masked(hf.GPT2LMHeadModel, gpt2(), OLD),
+    "gpt2_sdpa": masked(hf.GPT2LMHeadModel, gpt2(), NEW, attention="sdpa"),
     "gpt2_last": Case(
-        lambda: LastToken(
-            hf.GPT2LMHeadModel(
-                hf.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=16, use_cache=False)
-            )
-        ),
+        lambda: LastToken(hf.GPT2LMHeadModel(gpt2())),
         (IDS, MASK),
         ("ids", "mask"),
         OLD,
@@ -188,37 +186,21 @@ CASES: dict[str, Case] = {
     ),
     "t5_encoder": masked(hf.T5EncoderModel, t5(), OLD),
     "moe": Case(Experts, (X,), ("x",), OLD),
-    "t5": Case(
-        only(
-            hf.T5ForConditionalGeneration, t5(), "input_ids", "attention_mask", "decoder_input_ids", attention="eager"
+    "t5": translating(hf.T5ForConditionalGeneration, t5()),
+    "bart": translating(
+        hf.BartModel,
+        hf.BartConfig(
+            d_model=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=32,
+            decoder_ffn_dim=32,
+            vocab_size=40,
+            max_position_embeddings=16,
+            use_cache=False,
         ),
-        (IDS, MASK, IDS[:, :4]),
-        ("ids", "mask", "decoder"),
-        NEW[:1],
-    ),
-    "bart": Case(
-        only(
-            hf.BartModel,
-            hf.BartConfig(
-                d_model=16,
-                encoder_layers=1,
-                decoder_layers=1,
-                encoder_attention_heads=2,
-                decoder_attention_heads=2,
-                encoder_ffn_dim=32,
-                decoder_ffn_dim=32,
-                vocab_size=40,
-                max_position_embeddings=16,
-                use_cache=False,
-            ),
-            "input_ids",
-            "attention_mask",
-            "decoder_input_ids",
-            attention="eager",
-        ),
-        (IDS, MASK, IDS[:, :4]),
-        ("ids", "mask", "decoder"),
-        NEW[:1],
     ),
     "whisper_encoder": Case(
         only(
