@@ -6,7 +6,7 @@ steps that are inside follow one another, so that two bounds say the same, for i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.lowering.accumulation import accumulated, identity
@@ -19,6 +19,7 @@ from graphopt.lowering.expressions import (
     Expr,
     Load,
     Var,
+    conjuncts,
     maximum,
     minimum,
     substitute,
@@ -99,7 +100,7 @@ def clipped(chain: Chain) -> Clip | None:
     guard = _guard(step, fn)
     if guard is None:
         return Clip(chain.block, ())
-    bounds = [_bound(c, {a.var for a in chain.reduced}) for c in _conjunction(guard.args[0])]
+    bounds = [_bound(c, {a.var for a in chain.reduced}) for c in conjuncts(guard.args[0])]
     if None in bounds:
         return None
     body = map_expressions(chain.block.body, lambda e: guard.args[1] if e == guard else None)
@@ -118,14 +119,6 @@ def _guard(step: Expr, fn: str) -> Apply | None:
     if step.fn == "cast" and fn == "add":
         return _guard(step.args[0], fn)
     return None
-
-
-def _conjunction(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Apply) and condition.fn == "and":
-        for arg in condition.args:
-            yield from _conjunction(arg)
-    else:
-        yield condition
 
 
 def _bound(condition: Expr, reduced: set[Var]) -> Bound | None:

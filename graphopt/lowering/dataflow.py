@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, walk
+from graphopt.lowering.expressions import Expr, Load, Var, substitute, walk
 from graphopt.lowering.loops import (
     Block,
     Buffer,
@@ -182,15 +182,6 @@ def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr,
         return Store(new, where(s.indices), s.value) if isinstance(s, Store) and s.buffer == old else None
 
     return mutate(map_expressions(stmt, load), store)
-
-
-def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The conditions that all have to hold; none where it is true."""
-    if isinstance(condition, Apply) and condition.fn == "and":
-        for part in condition.args:
-            yield from conjuncts(part)
-    elif condition != Const(True, "bool"):
-        yield condition
 
 
 def kept_inside(nest: Nest, buffer: Buffer, why: str) -> None:

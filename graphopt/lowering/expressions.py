@@ -349,6 +349,15 @@ def conjunction(*conditions: Expr) -> Expr:
     return result
 
 
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that all have to hold; none where it is true."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for part in condition.args:
+            yield from conjuncts(part)
+    elif condition != Const(True, "bool"):
+        yield condition
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The expressions that an expression is made of directly."""
     return expr.args if isinstance(expr, Apply) else expr.indices if isinstance(expr, Load) else ()

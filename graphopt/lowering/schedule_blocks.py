@@ -7,16 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import affine, prove, simplify
-from graphopt.lowering.dataflow import conjuncts
-from graphopt.lowering.expressions import (
-    Const,
-    Expr,
-    Var,
-    conjunction,
-    equal,
-    substitute,
-    variables,
-)
+from graphopt.lowering.expressions import Const, Expr, Var, conjunction, conjuncts, equal, substitute, variables
 from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import (
     Axis,

@@ -9,7 +9,6 @@ from itertools import pairwise
 from graphopt.errors import ScheduleError
 from graphopt.lowering.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.arithmetic import prove, simplify
-from graphopt.lowering.dataflow import conjuncts
 from graphopt.lowering.domains import tells
 from graphopt.lowering.expressions import (
     Const,
@@ -18,6 +17,7 @@ from graphopt.lowering.expressions import (
     Var,
     apply,
     conjunction,
+    conjuncts,
     select,
     substitute,
     variables,

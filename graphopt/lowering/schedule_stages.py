@@ -12,7 +12,6 @@ from graphopt.lowering.dataflow import (
     accesses_in,
     buffers_read,
     buffers_written,
-    conjuncts,
     kept_inside,
     readers,
     scope,
@@ -21,7 +20,7 @@ from graphopt.lowering.dataflow import (
     writers,
 )
 from graphopt.lowering.domains import Domain, check_made, made, match, narrow, tells
-from graphopt.lowering.expressions import Const, Expr, Var, conjunction, substitute, variables
+from graphopt.lowering.expressions import Const, Expr, Var, conjunction, conjuncts, substitute, variables
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import (
     Axis,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Finish, Sums, finish_of, sums_of
 from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, conjuncts, variables
 from graphopt.lowering.loops import Buffer, Stmt
 
 RANKS: Final = (1, 2, 3)
@@ -209,15 +209,7 @@ def _masked(image: Expr) -> tuple[tuple[Expr, ...], Load] | None:
         return None
     condition, value, other = image.args
     is_zero = isinstance(other, Const) and other.value == 0
-    return (tuple(_conjuncts(condition)), value) if is_zero and isinstance(value, Load) else None
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Apply) and condition.fn == "and":
-        for part in condition.args:
-            yield from _conjuncts(part)
-    else:
-        yield condition
+    return (tuple(conjuncts(condition)), value) if is_zero and isinstance(value, Load) else None
 
 
 def _loops(indices: Sequence[Expr]) -> list[Var | None] | None:
