@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice, packed
 from graphopt.kernels.kernel import Kernel
+from graphopt.platforms import gpu
 from graphopt.runtime.device_program import DeviceProgram
 
 Call = Callable[[], object]
@@ -57,10 +58,9 @@ class Gpu:
 
     def __init__(self) -> None:
         from graphopt.kernels.cuda.compile import assemble, ptx
-        from graphopt.kernels.cuda.cupy_device import CudaDevice
         from graphopt.kernels.cuda.driver import cupy
 
-        self._cupy, self.device = cupy, CudaDevice()
+        self._cupy, self.device = cupy, gpu()
         self.name = self.device.name
         known, number = self._cupy.cuda.runtime, self.device.number
         units = known.deviceGetAttribute(known.cudaDevAttrMultiProcessorCount, number)

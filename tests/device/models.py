@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,79 +11,90 @@ import numpy as np
 
 import graphopt
 from graphopt.bench import random_feeds
+from graphopt.engines import EngineError
+from graphopt.tolerance import error
 from tests.device.machine import Call, Machine
 from tests.device.table import Line, time_of
 
-_COMPILE = "import sys, graphopt; graphopt.compile(sys.argv[1], target=sys.argv[2]).compiled"
+Engine = Callable[[Path, dict[str, Any]], Call]
 
 
-def models(machine: Machine, paths: list[Path], ready: set[Path]) -> Iterator[Line]:
-    """A line for each model that is ready (``warmed``), and engine.
+def model(machine: Machine, path: Path, wait: Callable[[], object]) -> Iterator[Line]:
+    """A line for each engine that is there, and one for each that is not. It is compiled before ``wait`` is called, and
+    measured after.
 
     A file with the suffix ``.pt2`` beside a model, as torch.export saves it, is what torch.compile runs.
     """
-    for path in paths:
-        if path not in ready:
-            yield Line("model", path.stem, "not compiled in time, or not at all", "", "")
-            continue
-        compiled = graphopt.compile(path, target=machine.target)
-        feeds = next(random_feeds(graphopt.load(path), {}, {}))
-        there = {name: machine.array(a) for name, a in feeds.items()}
-        engines = {name: call for name, call in _engines(machine, path, feeds).items() if call is not None}
-        times = machine.walls(partial(compiled, there), *engines.values())
-        for name, theirs in zip(engines or {"": None}, times[1:] or [0.0], strict=True):
-            share, goal = (theirs / times[0], 1.0) if engines else (None, None)
-            yield Line("model", path.stem, time_of(times[0]), name, time_of(theirs) if name else "", share, goal)
-
-
-def warmed(machine: Machine, paths: list[Path], patience: float) -> set[Path]:
-    """The models whose kernels are compiled within so many seconds, each by a process of its own: kernels are kept."""
-    end = time.monotonic() + patience
-    running = {p: subprocess.Popen([sys.executable, "-c", _COMPILE, str(p), machine.target]) for p in paths}
-    ready = set()
-    for path, process in running.items():
-        try:
-            if process.wait(max(0.0, end - time.monotonic())) == 0:
-                ready.add(path)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    return ready
-
-
-def _engines(machine: Machine, path: Path, feeds: dict[str, Any]) -> dict[str, Call | None]:
+    compiled = graphopt.compile(path, target=machine.target)
+    feeds = next(random_feeds(graphopt.load(path), {}, {}))
+    there = {name: machine.array(a) for name, a in feeds.items()}
+    call = partial(compiled, there)
+    found = call()
+    wait()
+    yield Line("model", path.stem, time_of(machine.walls(call)[0]), "", "")
     if machine.target != "cuda":
-        return {}
-    return {"ONNX Runtime": _in_onnxruntime(path, feeds), "torch.compile": _in_torch(path.with_suffix(".pt2"), feeds)}
+        return
+    for name, engine in ENGINES.items():
+        try:
+            theirs = engine(path, feeds)
+        except EngineError as error:
+            yield Line("model", path.stem, "", name, str(error))
+            continue
+        except Exception as error:  # of whatever the engine does not like
+            yield Line("model", path.stem, "", name, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}")
+            continue
+        ours, times = machine.walls(call, theirs)
+        said = time_of(ours) + _difference(found, theirs())
+        yield Line("model", path.stem, said, name, time_of(times), times / ours, 1.0)
 
 
-def _in_onnxruntime(path: Path, feeds: dict[str, Any]) -> Call | None:
-    """A call with inputs and outputs on the GPU, products in float32 as ours; None where it cannot be had."""
+def _difference(found: Mapping[str, Any], theirs: Any) -> str:
+    """How far our outputs are from theirs, where these are given: above 1 is wrong."""
+    if theirs is None:
+        return ""
+    pairs = zip(found.values(), theirs, strict=True)
+    worst = max((error(np.asarray(b), np.asarray(getattr(a, "get", lambda a=a: a)())) for a, b in pairs), default=0.0)
+    return f", {'as exact as expected' if worst <= 1 else f'error {worst:.1f} of the tolerance'}"
+
+
+def _in_onnxruntime(path: Path, feeds: dict[str, Any]) -> Call:
+    """A call with inputs and outputs on the GPU, products in float32 as ours, which gives the outputs' arrays."""
     try:
         import onnxruntime as ort
     except ImportError:
-        return None
+        raise EngineError("onnxruntime-gpu is not installed") from None
     if "CUDAExecutionProvider" not in ort.get_available_providers():
-        return None
+        raise EngineError("not measured: onnxruntime is installed without CUDA (onnxruntime-gpu)")
+    if hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()  # CUDA and cuDNN as they are installed by pip
     session = ort.InferenceSession(str(path), providers=[("CUDAExecutionProvider", {"use_tf32": "0"})])
     if "CUDAExecutionProvider" not in session.get_providers():
-        return None
+        raise EngineError("not measured: onnxruntime cannot load its CUDA execution")
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", 0))
     for output in session.get_outputs():
         binding.bind_output(output.name, "cuda")
-    return lambda: session.run_with_iobinding(binding)
+    wanted = session.run(None, feeds)
+
+    def call() -> Any:
+        session.run_with_iobinding(binding)
+        return wanted
+
+    return call
 
 
-def _in_torch(path: Path, feeds: dict[str, Any]) -> Call | None:
-    """A call of an exported program, compiled by torch; None where it cannot be had."""
+def _in_torch(path: Path, feeds: dict[str, Any]) -> Call:
+    """A call of an exported program, compiled by torch."""
+    path = path.with_suffix(".pt2")
+    if not path.exists():
+        raise EngineError(f"not measured: there is no {path.name} beside it")
     try:
         import torch
     except ImportError:
-        return None
-    if not path.exists() or not torch.cuda.is_available():
-        return None
+        raise EngineError("not measured: torch is not installed") from None
+    if not torch.cuda.is_available():
+        raise EngineError("not measured: torch sees no GPU")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     module = torch.compile(torch.export.load(path).module().cuda(), mode="reduce-overhead")
     given = [torch.from_numpy(np.ascontiguousarray(a)).cuda() for a in feeds.values()]
@@ -96,3 +104,6 @@ def _in_torch(path: Path, feeds: dict[str, Any]) -> Call | None:
             module(*given)
 
     return call
+
+
+ENGINES: Mapping[str, Engine] = {"ONNX Runtime": _in_onnxruntime, "torch.compile": _in_torch}
