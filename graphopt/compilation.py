@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from graphopt.errors import UsageError
 from graphopt.progress import Listener
 from graphopt.target import CPU, Target
+from graphopt.tuning.tables import default_path
 
 Dispatch = Literal["auto", "library", "own"]
 """Whoever is faster, the library wherever it can, or our own kernels."""
+
+Tuned = Literal["auto", "require", "off"]
+"""By the schedules that were tuned, where some were, or by them alone, or by none of them."""
 
 if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
@@ -22,11 +26,18 @@ if TYPE_CHECKING:
 
 def dispatch_of(text: str) -> Dispatch:
     """The way to dispatch products that is called so. UsageError where there is none."""
-    for way in get_args(Dispatch):
-        if way == text:
-            found: Dispatch = way
-            return found
-    raise UsageError(f"products are not dispatched {text!r}: there are {', '.join(get_args(Dispatch))}")
+    return cast(Dispatch, _word("products are not dispatched", text, get_args(Dispatch)))
+
+
+def tuned_of(text: str) -> Tuned:
+    """The use of tuned schedules that is called so. UsageError where there is none."""
+    return cast(Tuned, _word("tuned schedules are not used", text, get_args(Tuned)))
+
+
+def _word(complaint: str, text: str, words: Sequence[str]) -> str:
+    if text not in words:
+        raise UsageError(f"{complaint} {text!r}: there are {', '.join(words)}")
+    return text
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,20 @@ class Settings:
     """Who computes products on a device: ``graphopt.lowering.cuda.dispatch``."""
     policy: str = "reals"
     """The weakest class of rules that rewrite the model: ``graphopt.optimize.soundness``."""
+    tuned: Tuned = "auto"
+    database: Path | None = None
+    """Where tuned schedules are, in place of the user's: ``graphopt.tuning.applied``."""
+
+    @property
+    def tuned_in(self) -> Path | None:
+        """Where tuned schedules are that are to be gone by; None for none."""
+        path = self.database or default_path()
+        return None if self.tuned == "off" or not (self.demands_tuned or path.exists()) else path
+
+    @property
+    def demands_tuned(self) -> bool:
+        """Whether it is an error if nothing can be read there."""
+        return self.tuned == "require" or self.database is not None
 
 
 @dataclass(frozen=True)

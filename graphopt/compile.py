@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphopt import stored
-from graphopt.compilation import CompileReport, Settings, dispatch_of
+from graphopt.compilation import CompileReport, Settings, dispatch_of, tuned_of
 from graphopt.errors import CompilationError, InputError, InvalidModelError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
@@ -61,6 +61,8 @@ def compile(
     schedules: Mapping[str, ByHand] | None = None,
     costs: str | Path = "auto",
     dispatch: str = "auto",
+    tuned: str = "auto",
+    database: str | Path | None = None,
     listener: Listener | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
@@ -79,15 +81,21 @@ def compile(
     it (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
     prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
     ``"measured"``, ``"auto"`` for measured ones where there are some, or a database of them. ``dispatch`` says who
-    computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels.
+    computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels. ``tuned`` is whether
+    nests are scheduled as ``graphopt tune`` found best on this machine with so many threads: where it did (``"auto"``),
+    all of them (``"require"``), or none (``"off"``); ``database`` is where it kept that, if not the user's own.
     """
     place = target_named(target, makes_models=False) if isinstance(target, str) else target
     if isinstance(pipeline, str):
         from graphopt.pipelines import pipeline_named
 
         pipeline = pipeline_named(pipeline)
-    if pipeline is not None and (not optimize or target != "cpu" or costs != "auto" or policy != "reals"):
-        raise UsageError("a pipeline says all that is done to the graph: leave optimize, target, policy and costs out")
+    by_default = optimize and (target, costs, policy, tuned, database) == ("cpu", "auto", "reals", "auto", None)
+    if pipeline is not None and not by_default:
+        raise UsageError(
+            "a pipeline says all that is done to the graph: leave optimize, target, policy, costs, tuned and database "
+            "out"
+        )
     settings = Settings(
         threads,
         strict,
@@ -102,6 +110,8 @@ def compile(
         costs,
         dispatch_of(dispatch),
         policy,
+        tuned_of(tuned),
+        None if database is None else Path(database),
     )
     is_kept = cache and pipeline is None and not schedules and place.device == "cpu"
     return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)

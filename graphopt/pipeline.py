@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from graphopt.calibration.table import priced
 from graphopt.compilation import CompileReport, Settings
 from graphopt.derivation import Preparation
-from graphopt.errors import CompilationError, UsageError, names_its_model
+from graphopt.errors import CompilationError, ReadError, UsageError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
@@ -25,11 +26,15 @@ from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
 from graphopt.lowering.options import Options
 from graphopt.optimize import optimize_graph, soundness
-from graphopt.platforms import equipped, platform_of
+from graphopt.platforms import Platform, equipped, platform_of
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program
 from graphopt.steps import Steps
+from graphopt.tuning.applied import Tuned
+from graphopt.tuning.database import Records
+from graphopt.tuning.measuring import measure
+from graphopt.tuning.tables import setting_here
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,24 @@ def _options(settings: Settings) -> Options:
     if settings.pipeline is not None:
         return settings.pipeline.options
     target = equipped(priced(settings.target, settings.costs).target, settings.dispatch)
-    return platform_of(target.device).options(target.prices.products, settings)
+    platform = platform_of(target.device)
+    options = platform.options(target.prices.products, settings)
+    return options if settings.tuned_in is None else _tuned(options, settings.tuned_in, settings, platform)
+
+
+def _tuned(options: Options, database: Path, settings: Settings, platform: Platform) -> Options:
+    """The same, by tuned schedules where there are some."""
+    try:
+        with Records(database):  # what is no database is said first
+            pass
+    except ReadError as error:
+        if settings.demands_tuned:
+            raise
+        warnings.warn(f"{error}; default schedules are used", stacklevel=2)
+        return options
+    here = setting_here(settings.threads, platform.machine())
+    require = settings.tuned == "require"
+    return replace(options, schedule=Tuned(database, here, options.schedule, measure, require))
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:

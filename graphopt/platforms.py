@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from graphopt.calibration.machine import machine
 from graphopt.compilation import Dispatch, Settings
+from graphopt.errors import DeviceError
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
@@ -45,6 +47,9 @@ class Compiler(Protocol):
 class Platform(Protocol):
     """What programs run on."""
 
+    def machine(self) -> str:
+        """Its name, which is the same for all on which measured times may be shared."""
+
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """How graphs are lowered for it, where products take so long."""
 
@@ -57,6 +62,10 @@ class Platform(Protocol):
 
 class Host:
     """This machine's processor."""
+
+    def machine(self) -> str:
+        """The processor with what it can."""
+        return machine()
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops of vectors, shared out to threads."""
@@ -88,6 +97,13 @@ class _WithDriver:
 
 class Gpu:
     """This machine's GPU."""
+
+    def machine(self) -> str:
+        """The GPU's name; that of none where there is none, for which code can be made all the same."""
+        try:
+            return gpu().name
+        except DeviceError:
+            return "no GPU"
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of libraries."""
@@ -124,6 +140,10 @@ class _For:
 
 class Simulation:
     """A GPU that Python simulates."""
+
+    def machine(self) -> str:
+        """A name of its own: nothing is timed there."""
+        return "a simulated GPU"
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over small blocks of threads, which hand each other nothing but by shared memory."""

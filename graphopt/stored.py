@@ -29,6 +29,8 @@ from graphopt.kernels import cache
 from graphopt.runtime import saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
+from graphopt.tuning.tables import digest as digest_of_tuned
+from graphopt.tuning.tables import setting_here
 
 LARGEST = 1 << 30
 """Bytes of constants that a program has at most to be kept."""
@@ -74,11 +76,22 @@ def place_of(model: Any, settings: Settings) -> Place | None:
         return None
     shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
     dims = sorted((name, int(n)) for name, n in settings.dims.items())
-    options = repr(
-        (settings.optimize, _in_order(settings.target), shapes, dims, digest(settings.costs), settings.policy)
-    )
+    measured = digest(settings.costs), _tuned(settings)
+    options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
     name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
     return Place(cache.folder("programs") / name, model, stamp)
+
+
+def _tuned(settings: Settings) -> str:
+    """What changes when tuned schedules do; empty where none are gone by."""
+    if settings.tuned_in is None:
+        return ""
+    try:
+        return digest_of_tuned(settings.tuned_in, setting_here(settings.threads), settings.tuned == "require")
+    except ReadError:
+        if settings.demands_tuned:
+            raise
+        return ""
 
 
 def _in_order(value: Any) -> Any:

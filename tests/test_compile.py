@@ -472,7 +472,7 @@ def test_a_model_keeps_so_many_programs(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_pipeline_says_all_that_is_done() -> None:
-    with pytest.raises(UsageError, match="leave optimize, target, policy and costs out"):
+    with pytest.raises(UsageError, match="leave optimize, target, policy, costs, tuned and database out"):
         graphopt.compile(parse("x: float32[n] y = Relu(x) return y"), pipeline="zero", optimize=False)
 
 

@@ -26,7 +26,7 @@ FIELDS = "r.trace, r.target, r.seconds, r.beside, r.features, r.problem, r.verif
 @dataclass(frozen=True)
 class Known:
     """What is known of a workload under a setting: how many candidates were measured, how many of them failed, and the
-    best; ``types`` are those of what it reads and writes."""
+    best; ``types`` are those of what it reads and makes."""
 
     workload: Workload
     setting: Setting
@@ -187,7 +187,7 @@ class Records(Tables):
         ).fetchone()
         if row is not None or not make:
             return None if row is None else int(row[0])
-        known = workload.key, _digest(workload.script), workload.script, sizes, _types(workload.nest)
+        known = workload.key, _digest(workload.script), workload.script, sizes, types(workload.nest)
         done = self._connection.execute(
             "INSERT INTO workload (key, program, script, sizes, types) VALUES (?, ?, ?, ?, ?)", known
         )
@@ -232,6 +232,7 @@ def _digest(script: str) -> str:
     return sha256(script.encode()).hexdigest()[:40]
 
 
-def _types(nest: Nest) -> str:
-    read, written = (", ".join(str(type_of(b)) for b in found) for found in (inputs_of(nest), nest.outputs))
-    return f"{read} -> {written}"
+def types(nest: Nest) -> str:
+    """What a nest reads and makes: ``float32[n, 4] -> y: float32[n, 4]``."""
+    read = ", ".join(str(type_of(b)) for b in inputs_of(nest))
+    return f"{read} -> {', '.join(f'{b.name}: {type_of(b)}' for b in nest.outputs)}"

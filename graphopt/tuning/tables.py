@@ -5,19 +5,13 @@ A program that was compiled before starts without what schedules work with, so t
 
 from __future__ import annotations
 
-from contextlib import closing
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal, get_args
 
 from graphopt.calibration import measured_file
 from graphopt.calibration.machine import machine
 from graphopt.calibration.measured_file import Form, MeasuredFile, Setting
-from graphopt.errors import ReadError, UsageError
-
-Tuned = Literal["auto", "require", "off"]
-"""Which schedules a model is compiled with: tuned ones where there are some, tuned ones alone, or none of them."""
 
 FORM = Form(
     name="database of tuned schedules",
@@ -50,15 +44,6 @@ def default_path() -> Path:
     return measured_file.default_path("tuning.sqlite")
 
 
-def tuned_of(text: str) -> Tuned:
-    """The use of tuned schedules that is called so. UsageError where there is none."""
-    for way in get_args(Tuned):
-        if way == text:
-            found: Tuned = way
-            return found
-    raise UsageError(f"tuned schedules are not used {text!r}: there are {', '.join(get_args(Tuned))}")
-
-
 def runtime() -> str:
     """What runs tuned schedules here, with its versions: what was measured with others is not gone by."""
     return ", ".join(f"{name} {_version(name)}" for name in ("graphopt", "numba"))
@@ -71,9 +56,9 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def setting_here(threads: int = 1, machine_name: str = "") -> Setting:
-    """What is measured here with so many threads; on this machine's processor where no other name is given."""
-    return Setting(machine_name or machine(), runtime(), threads)
+def setting_here(threads: int = 1, where: str | None = None) -> Setting:
+    """What is measured here with so many threads: on this machine's processor, or on what is called so."""
+    return Setting(machine() if where is None else where, runtime(), threads)
 
 
 class Tables(MeasuredFile):
@@ -95,17 +80,9 @@ class Tables(MeasuredFile):
             return [(str(key), verified, trace) for key, verified, trace, _ in rows]
 
 
-def digest(tuned: Tuned, database: Path | None, threads: int) -> str:
-    """What changes when models are to be compiled on this machine's processor with other schedules; empty where no
-    tuned ones are gone by. ReadError where there is no such database though it is asked for."""
-    path = database or default_path()
-    if tuned == "off" or (tuned == "auto" and not path.exists() and database is None):
-        return ""
-    try:
-        with closing(Tables(path)) as tables:
-            state = tables.state(setting_here(threads), is_whole=tuned == "require")
-    except ReadError:
-        if tuned == "require" or database is not None:
-            raise
-        return ""  # who compiles warns of it
-    return sha256(repr((tuned, state)).encode()).hexdigest() if state or tuned == "require" else ""
+def digest(database: Path, setting: Setting, is_whole: bool) -> str:
+    """What changes when models are to be compiled otherwise under a setting; empty where nothing is known there. Where
+    it ``is_whole``, it also changes with what is known without being of use. ReadError where there is no database."""
+    with Tables(database) as tables:
+        state = tables.state(setting, is_whole)
+    return sha256(repr((is_whole, state)).encode()).hexdigest() if state or is_whole else ""

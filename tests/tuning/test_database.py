@@ -118,7 +118,7 @@ def test_what_is_known_is_listed(records: Records) -> None:
     for each in (record(4, 2.0), failed(2), record(4, 0.5, MANY), record(4, 3.0, setting=replace(HERE, threads=2))):
         records.keep(each)
     found = {(k.workload, k.setting.threads): k for k in records.known()}
-    assert found[FEW, 1].types == "float32[n, 4] -> float32[n, 4]"
+    assert found[FEW, 1].types == "float32[n, 4] -> y: float32[n, 4]"
     assert (found[FEW, 1].measured, found[FEW, 1].failed, found[FEW, 1].best) == (2, 1, record(4, 2.0))
     assert (found[MANY, 1].measured, found[MANY, 1].best) == (1, None)
     assert set(found) == {(FEW, 1), (FEW, 2), (MANY, 1)}
