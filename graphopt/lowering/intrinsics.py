@@ -262,12 +262,12 @@ FAMILIES: Mapping[str, Family] = {
         integers.windows(right, left), f"integer_products.integer_windows_{right}"
     ),
     bfloats.PRODUCT: lambda: _by_function(bfloats.product(), "bfloat_products.bfloat_product"),
-    warps.PRODUCT.format("(float16|bfloat16)"): lambda dtype: _by_function(
-        warps.product(dtype), f"cuda.functions.{'mma_f16' if dtype == 'float16' else 'mma_bf16'}"
+    warps.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
+        warps.product(dtype), f"cuda.functions.{warps.FUNCTIONS[dtype]}"
     ),
-    warps.FRAGMENT.format("(a|b)", "(n|t)_(float16|bfloat16)"): lambda operand, way, dtype: _by_function(
+    warps.FRAGMENT.format("(a|b)", "(n|t)_(float16|bfloat16|float32)"): lambda operand, way, dtype: _by_function(
         warps.fragment(operand, way, dtype),
-        f"cuda.functions.ldmatrix4{'' if (operand == 'a') == (way == 'n') else '_turned'}",
+        f"cuda.functions.ldmatrix4{'' if warps.is_deep(operand, way) else '_turned'}",
     ),
     tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
     tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),

@@ -1,4 +1,5 @@
-"""Products of half floats on CUDA, on tensor cores: a block of warps computes a tile, each warp a part of it.
+"""Products on CUDA by tensor cores, of half floats, and of float32 that is rounded to TF32 where that is allowed: a
+block of warps computes a tile, each warp a part of it.
 
 The next steps of the operands are copied to one slot of shared memory while those in the other are multiplied. They lie
 there as they lie in memory: what a warp loads of them is turned over on the way where it has to be. Sums are float32.
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.cuda.barriers import BARRIER
@@ -24,10 +26,16 @@ from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.vocabulary import HALVES
 
-HIGH, WIDE, DEEP = 16, 8, 16
-"""Rows, columns and steps of what a warp multiplies at once."""
+HIGH, WIDE = 16, 8
+"""Rows and columns of what a warp multiplies at once."""
 GAP: Final = 8
-"""Elements between rows of a shared tile, so that rows that a warp loads at once lie in different banks."""
+"""Elements between rows of a shared tile, so that rows that a warp loads at once lie in different banks; half as many
+of float32, where steps lie side by side."""
+
+
+def deep(dtype: str) -> int:
+    """How many steps a warp multiplies at once."""
+    return 8 * warps.together(dtype)
 
 
 @dataclass(frozen=True)
@@ -59,19 +67,19 @@ class WarpTile:
 
 
 def warp_tile_for(found: Contraction, card: Card) -> WarpTile | None:
-    """The tile for a product of half floats; None where it is none, or threads of a warp cannot work together."""
-    kinds = {stored(found.x).dtype, stored(found.y).dtype}
-    if not card.has_exchange or len(kinds) > 1 or not kinds <= HALVES.keys() or found.made.dtype != "float32":
+    """The tile for a product on tensor cores; None where it is none, or threads of a warp cannot work together."""
+    dtype, allowed = stored(found.x).dtype, (*HALVES, *(("float32",) if card.is_approximate else ()))
+    if not card.has_exchange or stored(found.y).dtype != dtype or dtype not in allowed or found.made.dtype != "float32":
         return None
     rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
     batch = 1 if found.batch.known is None else max(found.batch.known, 1)
     steps = found.steps.known
-    depth = 2 * DEEP if steps is None or steps > DEEP else DEEP
+    depth = 2 * deep(dtype) if steps is None or steps > deep(dtype) else deep(dtype)
 
     def blocks(tile: WarpTile) -> int:
         return -(-rows // tile.rows) * -(-columns // tile.columns) * batch
 
-    tiles = [t for t in _tiles(depth) if t.warps * WARP <= card.threads and _bytes(t) <= card.shared]
+    tiles = [t for t in _tiles(depth) if t.warps * WARP <= card.threads and _bytes(t, dtype) <= card.shared]
     full = [t for t in tiles if blocks(t) >= TOGETHER]
     # the largest tile that keeps the card busy; else that with the least that lies beyond the ends, of many blocks
     best = max(full, key=lambda t: t.rows * t.columns) if full else min(tiles, key=lambda t: t.rows * t.columns)
@@ -85,13 +93,13 @@ def _tiles(depth: int) -> Iterator[WarpTile]:
     yield WarpTile(2, 1, 16, 32, depth)
 
 
-def _bytes(tile: WarpTile) -> int:
+def _bytes(tile: WarpTile, dtype: str) -> int:
     """About what the slots of the operands' tiles take."""
-    return 2 * 2 * (tile.rows + tile.columns) * (tile.depth + GAP)
+    return 2 * (BITS[dtype] // 8) * (tile.rows + tile.columns) * (tile.depth + GAP)
 
 
 class TensorTiles:
-    """The kernel of one contraction of half floats: ``finish`` is done to each of its results."""
+    """The kernel of one contraction: ``finish`` is done to each of its results."""
 
     def __init__(self, owner: DeviceScheduling, found: Contraction, tile: WarpTile, finish: Finish) -> None:
         self.owner, self.found, self.tile, self.finish = owner, found, tile, finish
@@ -99,10 +107,11 @@ class TensorTiles:
         self.x = operand(found.x, found.rows, found.steps, tile.rows, tile.depth, owner.card)
         self.y = operand(found.y, found.columns, found.steps, tile.columns, tile.depth, owner.card)
         self.dtype = self.x.value.dtype
+        self.deep, self.held = deep(self.dtype), 4 * warps.together(self.dtype)
         self.high, self.wide = tile.high // HIGH, tile.wide // WIDE
         self.sums = self.fragments(name, (self.high, self.wide, 4), "float32")
-        self.left = self.fragments(f"{name}_x", (self.high, 8), self.dtype)
-        self.right = self.fragments(f"{name}_y", (self.wide // 2, 8), self.dtype)
+        self.left = self.fragments(f"{name}_x", (self.high, self.held), self.dtype)
+        self.right = self.fragments(f"{name}_y", (self.wide // 2, self.held), self.dtype)
         self.shared = [self.slots(f"{name}_{n}", o) for n, o in (("x", self.x), ("y", self.y))]
 
     def fragments(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
@@ -112,7 +121,8 @@ class TensorTiles:
     def slots(self, name: str, operand: Operand) -> Buffer:
         """Two tiles of an operand, as it lies in memory."""
         high, wide = (operand.size, operand.depth) if operand.is_deep else (operand.depth, operand.size)
-        strides = [Const(high * (wide + GAP)), Const(wide + GAP), Const(1)]
+        apart = wide + (GAP // 2 if operand.is_deep and self.dtype == "float32" else GAP)
+        strides = [Const(high * apart), Const(apart), Const(1)]
         return self.owner.shared(name, [Const(2), Const(high), Const(wide)], self.dtype, strides)
 
     def kernel(self) -> Stmt:
@@ -193,20 +203,20 @@ class TensorTiles:
     def multiply(self, slot: Expr) -> Stmt:
         """The steps that lie in a slot."""
         var, across = self.owner.var, self.tile.across
-        k = Loop(var("k"), Const(self.tile.depth // DEEP), "unrolled")
+        k = Loop(var("k"), Const(self.tile.depth // self.deep), "unrolled")
 
         def body(w: Expr) -> Stmt:
             i, j = Loop(var("i"), Const(self.high), "unrolled"), Loop(var("j"), Const(self.wide // 2), "unrolled")
             row, column = w // across * self.tile.high + i.var * HIGH, w % across * self.tile.wide + j.var * HIGH
-            first = self.load("a", self.left, (w, i.var), self.x, (slot, k.var * DEEP, row))
-            second = self.load("b", self.right, (w, j.var), self.y, (slot, k.var * DEEP, column))
+            first = self.load("a", self.left, (w, i.var), self.x, (slot, k.var * self.deep, row))
+            second = self.load("b", self.right, (w, j.var), self.y, (slot, k.var * self.deep, column))
             p, q, h = (Loop(var("i"), Const(n), "unrolled") for n in (self.high, self.wide // 2, 2))
-            half = Range(h.var * 4, Const(4))
+            half = Range(h.var * (self.held // 2), Const(self.held // 2))
             call = Invoke(
                 warps.PRODUCT.format(self.dtype),
                 (
                     _held(self.sums, (w, p.var, q.var * 2 + h.var), Range(Const(0), Const(4))),
-                    _held(self.left, (w, p.var), Range(Const(0), Const(8))),
+                    _held(self.left, (w, p.var), Range(Const(0), Const(self.held))),
                     _held(self.right, (w, q.var), half),
                 ),
             )
@@ -217,14 +227,14 @@ class TensorTiles:
     def load(
         self, letter: str, target: Buffer, own: tuple[Expr, ...], operand: Operand, start: tuple[Expr, Expr, Expr]
     ) -> Stmt:
-        """The call that loads a fragment of 16 by 16 elements from a slot, from a step and a row or column on."""
+        """The call that loads a fragment of 16 rows or columns from a slot, from a step and a row or column on."""
         slot, step, outer = start
         is_turned = operand.is_deep == (letter == "b")
-        first, second = (outer, step) if operand.is_deep else (step, outer)
-        side = Const(HIGH)
-        source = Region(self.shared[letter == "b"], (Range(slot), Range(first, side), Range(second, side)))
+        sides = [Range(outer, Const(HIGH)), Range(step, Const(self.deep))]
+        ranges = (Range(slot), *(sides if operand.is_deep else sides[::-1]))
+        source = Region(self.shared[letter == "b"], ranges)
         name = f"{warps.FRAGMENT.format(letter, 't' if is_turned else 'n')}_{self.dtype}"
-        return Invoke(name, (_held(target, own, Range(Const(0), Const(8))), source))
+        return Invoke(name, (_held(target, own, Range(Const(0), Const(self.held))), source))
 
     def end(self, row: Expr, column: Expr, split: Expr, batch: Where) -> Stmt:
         """What is done to each result of the tile: a thread has pairs of neighbours."""

@@ -27,26 +27,51 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: Place, lane: Var)
     """The line of a call on fragments. ``lane`` is a thread's number in its warp."""
     writer.threads[lane] = "x"
     regions = [a for a in stmt.args if isinstance(a, Region)]
-    function = str(find_intrinsic(stmt.intrinsic).function)
-    name = writer.spell.use(function.rpartition(".")[2])
+    each = warps.together(regions[1].buffer.dtype)
+    function = str(find_intrinsic(stmt.intrinsic).function).rpartition(".")[2]
     if stmt.intrinsic.startswith(MULTIPLY):
         c, a, b = (
             _registers(writer, region, place, lane, places)
-            for region, places in zip(regions, (range(4), range(0, 8, 2), range(0, 4, 2)), strict=True)
+            for region, places in zip(
+                regions, (range(4), range(0, 4 * each, each), range(0, 2 * each, each)), strict=True
+            )
         )
-        writer.line(f"{c} = {name}(({c}), ({a}), ({b}))")
+        held = [", ".join(words) for words in (c, a, b)]
+        writer.line(f"{held[0]} = {writer.spell.use(function)}({', '.join(f'({words})' for words in held)})")
     else:
-        words = _registers(writer, regions[0], place, lane, range(0, 8, 2))
-        source = regions[1]
-        start = [place.of(side.start) for side in source.ranges]
-        row, column = _row_of(lane, stmt.intrinsic)
-        first = Load(source.buffer, (*start[:-2], start[-2] + row, start[-1] + column))
-        at = writer.index(writer.spell.address(first))
-        writer.line(f"{words} = {name}({writer.name(source.buffer)}, {at})")
+        _write_load(writer, stmt.intrinsic, function, regions, place, lane)
     writer.threads.pop(lane)
 
 
-def _registers(writer: DeviceWriter, region: Region, place: Place, lane: Var, places: Sequence[int]) -> str:
+def _write_load(
+    writer: DeviceWriter, intrinsic: str, function: str, regions: Sequence[Region], place: Place, lane: Var
+) -> None:
+    """A fragment from shared memory: by one instruction, but for elements of 32 bits that it cannot turn over."""
+    target, source = regions
+    each = warps.together(source.buffer.dtype)
+    words = _registers(writer, target, place, lane, range(0, 4 * each, each))
+    start = [place.of(side.start) for side in source.ranges]
+
+    def element(row: Expr, column: Expr) -> tuple[str, str]:
+        load = Load(source.buffer, (*start[:-2], start[-2] + row, start[-1] + column))
+        return writer.name(source.buffer), writer.index(writer.spell.address(load))
+
+    _, operand, way, _ = intrinsic.split("_")
+    if each > 1 or warps.is_deep(operand, way):
+        buffer, at = element(*_row_of(lane, operand, way, 4 * each))
+        writer.line(f"{', '.join(words)} = {writer.spell.use(function)}({buffer}, {at})")
+        loaded = words
+    else:
+        loaded = []
+        for word in range(4):
+            first, last = (word % 2, word // 2) if operand == "a" else (word // 2, word % 2)
+            loaded.append("{}[{}]".format(*element(lane % 4 + last * 4, lane // 4 + first * 8)))
+    if each == 1:
+        rounded = writer.spell.use("to_tf32")
+        writer.line(f"{', '.join(words)} = {', '.join(f'{rounded}({word})' for word in loaded)}")
+
+
+def _registers(writer: DeviceWriter, region: Region, place: Place, lane: Var, places: Sequence[int]) -> list[str]:
     """A thread's own elements of a fragment, or the words that they lie in, as variables."""
     *outer, last = (place.of(side.start) for side in region.ranges)
     across = next(k for k, side in enumerate(region.ranges) if side.extent == Const(WARP))
@@ -57,13 +82,12 @@ def _registers(writer: DeviceWriter, region: Region, place: Place, lane: Var, pl
         own = writer.local(load, writer.spell.address(load), None, written=True)
         assert own is not None
         names.append(own.text)
-    return ", ".join(names)
+    return names
 
 
-def _row_of(lane: Var, intrinsic: str) -> tuple[Expr, Expr]:
-    """Where the row starts that a thread names for all: eight threads do for each of four matrices of 8 by 8, in the
-    order in which their elements stand in a fragment."""
-    _, operand, way, _ = intrinsic.split("_")
+def _row_of(lane: Var, operand: str, way: str, wide: int) -> tuple[Expr, Expr]:
+    """Where the row starts that a thread names for all: eight threads do for each of four matrices of 8 rows of 16
+    bytes, ``wide`` elements, in the order in which their elements stand in a fragment."""
     if (operand, way) in (("a", "n"), ("b", "n")):
-        return lane % 16, lane // 16 * 8
-    return lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8
+        return lane % 16, lane // 16 * wide
+    return lane % 8 + lane // 16 * 8, lane // 8 % 2 * wide

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,16 @@ def perform(call: LibraryCall, buffers: Mapping[Buffer, Array], known: Mapping[V
     compute(function, dict(zip(function.params, (*addresses, *numbers), strict=True)), memory)
 
 
-def check(plain: Nest, scheduled: Nest, sizes: Sequence[int] = (), is_run: bool = True) -> None:
+def check(
+    plain: Nest,
+    scheduled: Nest,
+    sizes: Sequence[int] = (),
+    is_run: bool = True,
+    given: Callable[[Array], Array] = lambda array: array,
+) -> None:
     """Sees to it that a nest computes, scheduled for CUDA, what it says: by the interpreter, and where ``is_run`` as
-    kernels."""
-    want = random_arrays(plain, sizes)
+    kernels. ``given``: what it is given, of random arrays."""
+    want = list(map(given, random_arrays(plain, sizes)))
     found = [[a.copy() for a in want] for _ in range(1 + is_run)]
     outputs = set(plain.outputs)
     for arrays in found:

@@ -1,18 +1,26 @@
-"""Products of half floats on tensor cores: by the interpreter, and by simulated warps, at every kind of edge."""
+"""Products on tensor cores: by the interpreter, and by simulated warps, at every kind of edge."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from graphopt.ir.constants import Array
+from graphopt.kernels.cuda.compile import ptx
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
+from graphopt.lowering.emit import Launchable
 from graphopt.lowering.loops import Nest
-from tests.lowering.cuda.nests import N, matrices
+from tests.lowering.cuda.nests import N, matrices, window
 from tests.lowering.cuda.simulated import check
 
+FOLDER = Path(__file__).parent / "goldens"
 WARPS = Card(threads=64)
 """Few threads, which exchange what they have."""
 NESTS: dict[str, Callable[[], Nest]] = {
@@ -28,6 +36,41 @@ NESTS: dict[str, Callable[[], Nest]] = {
 def test_tiles_have_the_results_of_the_nest(name: str) -> None:
     nest = NESTS[name]()
     check(nest, scheduled(nest, WARPS))
+
+
+NEAR = Card(threads=64, is_approximate=True)
+SINGLES: dict[str, Callable[[], Nest]] = {
+    "odd": lambda: matrices(19, 37, 21, "nn"),
+    "both_transposed": lambda: matrices(24, 20, 8, "tt"),
+    "windows": lambda: window(size=5, stride=1, dilation=1, pad=1),
+}
+
+
+def as_seen(array: Array) -> Array:
+    """Numbers of which tensor cores see all bits."""
+    return array.astype(np.float16).astype(array.dtype)
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_tiles_of_tf32_have_the_results_of_the_nest(name: str) -> None:
+    nest = SINGLES[name]()
+    made = scheduled(nest, NEAR)
+    assert any("mma_tf32(" in part.kernel.source for _, part in emit(made) if isinstance(part, Launchable))
+    check(nest, made, given=as_seen)
+
+
+def test_float32_is_rounded_only_where_that_is_allowed() -> None:
+    ((_, exact),) = emit(scheduled(matrices(64, 64, 64), CARD))
+    ((_, near),) = emit(scheduled(matrices(32, 32, 16, "nt"), replace(CARD, is_approximate=True)))
+    assert isinstance(exact, Launchable)
+    assert isinstance(near, Launchable)
+    assert "mma_tf32(" not in exact.kernel.source
+    path = FOLDER / "tf32.py.txt"
+    if os.environ.get("GRAPHOPT_GOLDEN"):
+        path.write_text(near.kernel.source)
+    assert near.kernel.source == path.read_text()
+    pytest.importorskip("numba.cuda")
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in ptx(near.kernel, (8, 0))
 
 
 @pytest.mark.parametrize("size", [1, 18])

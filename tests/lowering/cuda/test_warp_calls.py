@@ -6,38 +6,47 @@ import numpy as np
 import pytest
 
 from graphopt.lowering.cuda.emit import emit
+from graphopt.lowering.expressions import Const
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.intrinsics import descriptions
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import read
+from graphopt.lowering.warp_intrinsics import together
 from tests.lowering.cuda.simulated import launch
 from tests.lowering.native import numpy_dtype
 
 
 def product(dtype: str, a: str, b: str) -> Nest:
-    """``C = A @ B`` for matrices of 16 by 16, which lie transposed in shared memory where they are marked ``t``."""
+    """``C = A @ B`` for matrices of 16 by 16, of float32 of 8 steps, which lie transposed in shared memory where they
+    are marked ``t``."""
+    each = together(dtype)
+    held, steps = 4 * each, 8 * each
+    left, right = ([16, steps][:: 1 if a == "n" else -1], [steps, 16][:: 1 if b == "n" else -1])
+    whole_a, whole_b = (", ".join(f"0:{n}" for n in shape) for shape in (left, right))
+    wide, half = {"A": left[1], "B": right[1]}, f"q * {held // 2} : q * {held // 2} + {held // 2}"
+    place = {name: f"(i * 32 + l) // {n}, (i * 32 + l) % {n}" for name, n in wide.items()}
     return read(f"""
 @program
-def warp(A: Buffer[(16, 16), "{dtype}"], B: Buffer[(16, 16), "{dtype}"], C: Buffer[(16, 16), "float32"]):
-    sa = alloc((16, 24), "{dtype}", scope="shared")
-    sb = alloc((16, 24), "{dtype}", scope="shared")
-    fa = alloc((1, 32, 8), "{dtype}", scope="local")
-    fb = alloc((1, 32, 8), "{dtype}", scope="local")
+def warp(A: Buffer[{(*left,)}, "{dtype}"], B: Buffer[{(*right,)}, "{dtype}"], C: Buffer[(16, 16), "float32"]):
+    sa = alloc({(*left,)}, "{dtype}", scope="shared")
+    sb = alloc({(*right,)}, "{dtype}", scope="shared")
+    fa = alloc((1, 32, {held}), "{dtype}", scope="local")
+    fb = alloc((1, 32, {held}), "{dtype}", scope="local")
     c = alloc((1, 32, 2, 4), "float32", scope="local")
     for o in bind("blockIdx.x", 1):
         for w in bind("threadIdx.y", 1):
             for l in bind("threadIdx.x", 32):
-                for i in serial(8):
-                    sa[i * 2 + l // 16, l % 16] = A[i * 2 + l // 16, l % 16]
-                    sb[i * 2 + l // 16, l % 16] = B[i * 2 + l // 16, l % 16]
+                for i in serial({steps // 2}):
+                    sa[{place["A"]}] = A[{place["A"]}]
+                    sb[{place["B"]}] = B[{place["B"]}]
                 for j in unrolled(2):
                     for r in unrolled(4):
                         c[w, l, j, r] = 0.0
         for x in bind("threadIdx.y", 1):
-            invoke("fragment_a_{a}_{dtype}", fa[x, 0:32, 0:8], sa[0:16, 0:16])
-            invoke("fragment_b_{b}_{dtype}", fb[x, 0:32, 0:8], sb[0:16, 0:16])
+            invoke("fragment_a_{a}_{dtype}", fa[x, 0:32, 0:{held}], sa[{whole_a}])
+            invoke("fragment_b_{b}_{dtype}", fb[x, 0:32, 0:{held}], sb[{whole_b}])
             for q in unrolled(2):
-                invoke("mma_{dtype}", c[x, 0:32, q, 0:4], fa[x, 0:32, 0:8], fb[x, 0:32, q * 4 : q * 4 + 4])
+                invoke("mma_{dtype}", c[x, 0:32, q, 0:4], fa[x, 0:32, 0:{held}], fb[x, 0:32, {half}])
         for y in bind("threadIdx.y", 1):
             for m in bind("threadIdx.x", 32):
                 for p in unrolled(2):
@@ -46,12 +55,14 @@ def warp(A: Buffer[(16, 16), "{dtype}"], B: Buffer[(16, 16), "{dtype}"], C: Buff
 """)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("a", "nt")
 @pytest.mark.parametrize("b", "nt")
 def test_fragments_meet_in_products(dtype: str, a: str, b: str) -> None:
     nest, rng = product(dtype, a, b), np.random.default_rng(0)
-    left, right = (rng.standard_normal((16, 16)).astype(numpy_dtype(dtype)) for _ in range(2))
+    shapes = [tuple(int(str(n.value)) for n in buffer.shape if isinstance(n, Const)) for buffer in nest.buffers[:2]]
+    # half floats have no more bits than tensor cores see of float32
+    left, right = (rng.standard_normal(shape).astype(np.float16).astype(numpy_dtype(dtype)) for shape in shapes)
     x, y = left.astype(np.float32), right.astype(np.float32)
     want = (x if a == "n" else x.T) @ (y if b == "n" else y.T)
     interpreted, run = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
