@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import DeviceMemoryError
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
 from graphopt.runtime.device_timing import Timing
@@ -131,7 +132,11 @@ class DeviceState(Walker):
         self._bases[self._binder.slots[n]] = address
 
     def _know(self, level: int, binding: Binding) -> None:
-        self._bases[1 + level] = self._rooms.of("arena", level, binding.arena_bytes)
+        try:
+            self._bases[1 + level] = self._rooms.of("arena", level, binding.arena_bytes)
+        except DeviceMemoryError as error:
+            wanted = self._binder.no_memory(level, binding.symbols, binding.arena_bytes)
+            raise DeviceMemoryError(f"{wanted}; {error}") from None
         for n, shape in binding.outputs.items():
             if n not in self._residents:
                 self._residents[n] = self._output(n, shape)
