@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt import stored
 from graphopt.compilation import CompileReport, Settings, dispatch_of, tuned_of
-from graphopt.errors import CompilationError, InputError, InvalidModelError, ReadError, UsageError, naming
+from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
@@ -162,13 +162,9 @@ class CompiledModel:
         return chosen.profile(rest)
 
     def save(self, folder: str | Path) -> None:
-        """Write the program so that ``graphopt.runtime.saved.load`` reads it, where it needs numpy and nothing else."""
-        program = self.compiled.program if self._only is None else self._only[0]
-        if not isinstance(program, Program):
-            raise CompilationError(
-                "programs for a GPU are not saved: compile the model where it runs; its kernels are kept"
-            )
-        save(program, folder)
+        """Write the program for ``graphopt.runtime.load``, where it needs numpy and nothing else; one for a GPU for
+        ``graphopt.platforms.load``, on a GPU of the same compute capability."""
+        save(self.compiled.program if self._only is None else self._only[0], folder)
 
     def close(self) -> None:
         """Give back memory and threads; the model cannot be called any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from graphopt.lowering.cuda.options import on
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.link import Linked
 from graphopt.lowering.options import BY_RULE, Options
+from graphopt.runtime import saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
@@ -197,6 +199,19 @@ def gpu() -> CudaDevice:
     from graphopt.kernels.cuda.cupy_device import CudaDevice
 
     return CudaDevice()
+
+
+def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program | DeviceProgram:
+    """The program in a folder, on what it was saved for: a processor, or a GPU of the same compute capability. Raises
+    ReadError where it does not run here, DeviceError where there is no GPU."""
+    found = saved.saved_for(folder)
+    if not found:
+        return saved.load(folder, threads, numpy_dtypes())
+    if found != "simulated":
+        return saved.load_on(gpu(), folder, numpy_dtypes())
+    from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+
+    return saved.load_on(SimulatedDevice(), folder, numpy_dtypes())
 
 
 def platform_of(device: Literal["cpu", "cuda", "simulated"]) -> Platform:

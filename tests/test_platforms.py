@@ -1,6 +1,7 @@
 """Whole models on a simulated GPU give what ONNX Runtime gives."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphopt
+import graphopt.runtime
 from graphopt import platforms
-from graphopt.errors import CompilationError, UsageError
+from graphopt.errors import ReadError, UsageError
+from graphopt.kernels.cuda.simulated_device import SimulatedDevice
+from graphopt.runtime.saved import load_on
 from graphopt.runtime.steps import Library
 from graphopt.tolerance import error
 from tests.runtime.device_programs import LESS, SCALE
@@ -117,10 +121,29 @@ def test_there_are_three_ways_to_dispatch() -> None:
         graphopt.compile(perceptron(), target="simulated", dispatch="cublas")
 
 
-def test_a_program_for_a_gpu_is_not_saved(tmp_path: object) -> None:
-    program = graphopt.compile(perceptron(), target="simulated")
-    with program, pytest.raises(CompilationError, match="not saved"):
-        program.save(f"{tmp_path}/p")
+def test_a_program_for_a_gpu_is_saved_for_such_a_one(tmp_path: Path) -> None:
+    content = perceptron()
+    x = RNG.standard_normal((3, 16)).astype(np.float32)
+    with graphopt.compile(content, target="simulated", dispatch="library") as program:
+        want = program(x)["y"]
+        program.save(tmp_path / "p")
+    with platforms.load(tmp_path / "p") as loaded:
+        np.testing.assert_array_equal(loaded(x)["y"], want)
+        loaded.save(tmp_path / "again")
+    for file in (tmp_path / "p").iterdir():
+        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+    with pytest.raises(ReadError, match=r"compiled for a GPU \(simulated\), and is to run on a processor: compile"):
+        graphopt.runtime.load(tmp_path / "p")
+    other = SimulatedDevice()
+    other.architecture = "sm_90"
+    with pytest.raises(ReadError, match=r"compiled for a GPU \(simulated\), and is to run on a GPU \(sm_90\): compile"):
+        load_on(other, tmp_path / "p")
+    with graphopt.compile(content) as program:
+        program.save(tmp_path / "host")
+    with platforms.load(tmp_path / "host", threads=1) as loaded:
+        np.testing.assert_allclose(loaded(x)["y"], want, atol=1e-6)
+    with pytest.raises(ReadError, match=r"compiled for a processor, and is to run on a GPU \(sm_90\)"):
+        load_on(other, tmp_path / "host")
 
 
 def test_gpus_are_given_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,10 @@ class Device(Protocol):
     def name(self) -> str:
         """What its maker calls it."""
 
+    @property
+    def architecture(self) -> str:
+        """What code has to be compiled for to run on it."""
+
     def load(self, objects: Sequence[bytes]) -> Sequence[Any]:
         """The kernels in pieces of code that was compiled for this device."""
 

@@ -5,6 +5,7 @@ One call runs at a time; what follows from the sizes of the inputs is worked out
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import combinations
@@ -84,6 +85,12 @@ class DeviceProgram(Interface):
         with self.device.call():
             self._run(*self._accepted(inputs), {}, rows)
         return tuple(rows)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the program into a folder, for ``graphopt.platforms.load``, where there is such a device."""
+        from graphopt.runtime.saved import save
+
+        save(self, folder)
 
     def close(self) -> None:
         """Give the device's memory back. The program cannot be called again."""

@@ -1,4 +1,5 @@
-"""Programs on disk: a folder that runs wherever numpy is installed, on a processor that can what this one can.
+"""Programs on disk: a folder that runs wherever numpy is installed, on a processor that can what this one can, or on a
+device like the one that it was saved from.
 
 ``manifest.json`` holds buffers and steps, ``code.bin`` the object code of the driver and the kernels, ``constants.bin``
 the constants, each aligned, which are memory-mapped. Object code is code: a folder is to be trusted as a program is.
@@ -15,29 +16,48 @@ from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from graphopt.errors import CompilationError, ReadError
 from graphopt.runtime import cpu, table
 from graphopt.runtime.arena import up
+from graphopt.runtime.device import Device
+from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.output import beside
 from graphopt.runtime.program import Program
-from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Condition, Host, Loop, Port, Ref, walk
+from graphopt.runtime.steps import (
+    Array,
+    Bind,
+    Branch,
+    Buffer,
+    Call,
+    Code,
+    Condition,
+    Host,
+    Launch,
+    Library,
+    Loop,
+    Port,
+    Ref,
+    walk,
+)
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
+
+Loaded = TypeVar("Loaded")
 
 _MACHINES = {"x86_64"}
 """Machines as ``platform`` calls them: to lack one is to lack all that goes with it."""
 _FEW = 4
 """So many missing instruction sets are named."""
-_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Condition, Loop, Port, Ref)}
+_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Condition, Launch, Library, Loop, Port, Ref)}
 
 
-def save(program: Program, folder: str | os.PathLike[str]) -> None:
+def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> None:
     """Write a program into a folder, which is made where it is missing; what it had of another program is replaced.
 
     Raises ``CompilationError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be
@@ -53,10 +73,12 @@ def save(program: Program, folder: str | os.PathLike[str]) -> None:
     if any(code.buffers[n].dtype in OBJECTS for n in code.constants):
         raise CompilationError("the program cannot be saved, for some of its constants are Python objects")
     distinct = list(dict.fromkeys((code.driver, *code.objects)))
+    device = program.device.architecture if isinstance(program, DeviceProgram) else ""
     text = {
         "format": FORMAT,
         "driver": table.digest(),
-        "cpu": sorted(_processor()),
+        "cpu": [] if device else sorted(_processor()),
+        "device": device,
         "inputs": _plain(code.inputs),
         "outputs": _plain(code.outputs),
         "buffers": _plain(code.buffers),
@@ -99,10 +121,31 @@ def load(
 
     Raises ``ReadError`` where the folder is damaged, was written by a later version, or is for another processor.
     """
-    place = Path(folder)
+    return _opened(Path(folder), "", lambda code: Program(code, dtypes=dtypes, threads=threads))
+
+
+def load_on(
+    device: Device, folder: str | os.PathLike[str], dtypes: Mapping[str, np.dtype[Any]] | None = None
+) -> DeviceProgram:
+    """The program in a folder, which was saved from a device like this one; ``dtypes`` are as for ``load``.
+
+    Raises ``ReadError`` as ``load`` does, and what ``DeviceProgram`` raises.
+    """
+    return _opened(Path(folder), device.architecture, lambda code: DeviceProgram(code, device, dtypes=dtypes))
+
+
+def saved_for(folder: str | os.PathLike[str]) -> str:
+    """The architecture of the device that a folder's program is for; nothing where it is for a processor."""
+    return str(_manifest(Path(folder) / MANIFEST)["device"])
+
+
+def _opened(place: Path, device: str, made: Callable[[Code], Loaded]) -> Loaded:
     text = _manifest(place / MANIFEST)
+    if text["device"] != device:
+        wants, has = (f"a GPU ({d})" if d else "a processor" for d in (text["device"], device))
+        raise ReadError(f"{place} was compiled for {wants}, and is to run on {has}: compile the model for this one")
     try:
-        return Program(_code(place, text), dtypes=dtypes, threads=threads)
+        return made(_code(place, text))
     except (LookupError, TypeError, ValueError, AttributeError):
         raise ReadError(f"{place} is damaged, or of another version of graphopt: save the program again") from None
 
@@ -154,7 +197,7 @@ def _manifest(file: Path) -> dict[str, Any]:
     digest = text.pop("digest", None)
     if text["format"] != FORMAT or digest != _digest(text):
         raise damaged
-    if text.get("driver") != table.digest():
+    if text.get("driver") != table.digest() or not isinstance(text.get("device"), str):
         raise ReadError(f"{file} was written by another version of graphopt: save the program again")
     return text
 

@@ -24,7 +24,7 @@ from graphopt.kernels.cuda.cublas import Blas
 from graphopt.kernels.cuda.cublas_lt import BlasLt
 from graphopt.kernels.cuda.cudnn import Dnn
 from graphopt.kernels.cuda.driver import SPAWN, count, cupy, driver, errors, is_of_cuda, runtime
-from graphopt.kernels.cuda.machine import OLDEST
+from graphopt.kernels.cuda.machine import OLDEST, architecture
 from graphopt.runtime.device import Resident, Run
 from graphopt.runtime.library_calls import Convolution, Function
 from graphopt.runtime.steps import Array, Words
@@ -91,6 +91,11 @@ class CudaDevice:
         """The compute capability, major and minor."""
         major, minor = divmod(int(self._device.compute_capability), 10)
         return major, minor
+
+    @property
+    def architecture(self) -> str:
+        """The name of the compute capability: machine code is for one."""
+        return architecture(self.capability)
 
     @contextmanager
     def call(self) -> Iterator[None]:

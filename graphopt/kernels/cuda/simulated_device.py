@@ -67,7 +67,7 @@ class SimulatedDevice:
     """A device that is simulated. ``room`` is how many bytes it has; ``launches``, ``captures`` and ``replays`` count
     what it was asked for."""
 
-    name = "simulated"
+    name = architecture = "simulated"
 
     def __init__(self, room: int = 1 << 30) -> None:
         self.room = room
