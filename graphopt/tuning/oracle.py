@@ -18,6 +18,7 @@ import numpy as np
 from graphopt import tolerance
 from graphopt.ir.constants import BITS
 from graphopt.kernels import cache
+from graphopt.lowering.flops import flops
 from graphopt.lowering.sizes import product, size_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
@@ -34,7 +35,9 @@ RUNNER: Final = "graphopt.tuning.runner"
 MOST: Final = 1 << 30
 """Bytes that all arrays take at most, more or less."""
 _LARGE: Final = 1 << 26
-"""A workload of so many bytes is compared on one case alone."""
+"""A workload of so many bytes is compared on one case alone,"""
+_LONG: Final = 1 << 28
+"""and so is one of so many operations: loops as they were written may do less than one in a nanosecond."""
 _PATIENCE: Final = 10
 """Loops as they were written may take so many times as long as what a candidate may."""
 _DONE: Final = "cases.json"
@@ -140,12 +143,13 @@ def _computed(workload: Workload, place: Path, written: Code, limit: float) -> t
 
 
 def _draw(workload: Workload, place: Path, case: int, are_integers_zero: bool) -> None:
-    """Write the inputs of a case. Raises CandidateError where there is no room for them."""
+    """Write the inputs of a case. Raises CandidateError where they cannot be had: for lack of room, or because sizes
+    make an axis shorter than nothing."""
     try:
         for k, array in enumerate(operands(workload, case, are_integers_zero)):
             np.save(input_file(place, case, k), stored(array))
-    except (MemoryError, OSError) as error:
-        raise CandidateError("too large", f"{one_line(error)}") from None
+    except (MemoryError, OSError, ValueError) as error:
+        raise CandidateError("no inputs", f"{one_line(error)}") from None
 
 
 def _cases(workload: Workload) -> tuple[int, ...]:
@@ -157,4 +161,5 @@ def _cases(workload: Workload) -> tuple[int, ...]:
     sizes = dict(workload.sizes)
     known = {var: sizes[var.name] for var in nest.sizes}
     total = sum(evaluate(product(*(size_of(e, known) for e in b.shape), BITS[b.dtype]), {}) // 8 for b in nest.buffers)
-    return (NORMAL,) if total > _LARGE else (NORMAL, WHOLE, SPECIAL)
+    is_small = total <= _LARGE and evaluate(flops(nest, known), {}) <= _LONG
+    return (NORMAL, WHOLE, SPECIAL) if is_small else (NORMAL,)

@@ -76,7 +76,7 @@ class Child:
             self._write(pickle.dumps((question, limit + _GRACE)))
             kind, value = self._answer(limit)
         except (OSError, EOFError, pickle.UnpicklingError):
-            raise CandidateError(INTERRUPTED if self._is_interrupted else "crashed", self._ending()) from None
+            raise self._ending() from None
         except BaseException:
             self.kill()
             raise
@@ -125,8 +125,8 @@ class Child:
         self._process.stdin.write(content)
         self._process.stdin.flush()
 
-    def _ending(self) -> str:
-        """How a process ended that gives no answers any more."""
+    def _ending(self) -> CandidateError:
+        """What is to be said of a process that gives no answers any more."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
         status, said = self._process.poll(), ""
@@ -135,9 +135,12 @@ class Child:
             lines = self._errors.read().decode(errors="replace").split("\n")
             said = next((f" ({line.strip()})" for line in reversed(lines) if line.strip()), "")
         self.kill()
+        if status == -signal.SIGALRM:
+            return CandidateError("slow", "it was not waited for")
+        kind = INTERRUPTED if self._is_interrupted else "crashed"
         if status is not None and status < 0:
-            return f"its process died of {signal.Signals(-status).name}{said}"
-        return f"its process ended with status {status}{said}"
+            return CandidateError(kind, f"its process died of {signal.Signals(-status).name}{said}")
+        return CandidateError(kind, f"its process ended with status {status}{said}")
 
 
 _running: set[Child] = set()
@@ -192,12 +195,12 @@ def serve(answer: Callable[[Any], Any]) -> None:
     while True:
         answers.write(reply)
         answers.flush()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        wait_for(0)
         try:
             question, limit = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_REAL, limit)
+        wait_for(limit)
         try:
             reply = pickle.dumps(("", answer(question)))
         except CandidateError as error:
@@ -217,3 +220,8 @@ def limit_memory(is_limited: bool = True) -> None:
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 if is_limited else resource.RLIM_INFINITY
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def wait_for(seconds: float) -> None:
+    """Have this process die after so many seconds from now, unless it is told otherwise by then; never for 0."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)

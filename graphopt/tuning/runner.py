@@ -19,7 +19,7 @@ from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Code
-from graphopt.tuning.processes import limit_memory
+from graphopt.tuning.processes import limit_memory, wait_for
 
 if TYPE_CHECKING:
     from graphopt.runtime.device_program import DeviceProgram
@@ -32,6 +32,10 @@ SERIES: Final = 5
 """So many series have a median that one disturbance does not move."""
 HOPELESS: Final = 2.0
 """What takes so many times as long as what it is compared with is not measured more often than needed to see that."""
+FAR: Final = 50.0
+"""What takes so many times as long is not waited for,"""
+PATIENCE: Final = 0.5
+"""unless that is less than so many seconds."""
 _FILL: Final = 0x55
 """The byte that results are made of before a run: what is not written shows."""
 
@@ -83,22 +87,27 @@ def answer(job: Job) -> Ran:
     limit_memory(job.device == "cpu")
     if job.processors:
         os.sched_setaffinity(0, job.processors)
+    other = _running(_program(job.beside, job), _inputs(job.code, job.inputs, job.cases[0])) if job.beside else None
     program = _program(job.code, job)
-    first = None
-    for case in job.cases:
-        arrays = _inputs(job.code, job.inputs, case)
-        results = _results(program, arrays, job)
-        for place, port in enumerate(job.code.outputs):
-            np.save(output_file(job.results, case, place), results[port.name])
-        first = first or (arrays, results)
-    if job.beside is None or first is None:
+    if other is not None:
+        run, _ = other
+        wait_for(min(PATIENCE + FAR * len(job.cases) * run(1), job.limit))
+    results = [_compared(program, job, case) for case in job.cases]
+    if other is None:
         return Ran()
-    arrays, results = first
-    own, out = _running(program, arrays)
-    other, _ = _running(_program(job.beside, job), arrays)
-    seconds, beside = _times(own, other, start + job.limit / 2)
-    is_steady = all(np.array_equal(_bytes(array), _bytes(results[name])) for name, array in out.items())
+    wait_for(job.limit)
+    own, out = _running(program, _inputs(job.code, job.inputs, job.cases[0]))
+    seconds, beside = _times(own, run, start + job.limit / 2)
+    is_steady = all(np.array_equal(_bytes(array), _bytes(results[0][name])) for name, array in out.items())
     return Ran(seconds, beside, is_steady)
+
+
+def _compared(program: Program | DeviceProgram, job: Job, case: int) -> Arrays:
+    """What one run gives, which is written, too."""
+    results: Arrays = program(_told(_inputs(job.code, job.inputs, case), 1), out=_filled(job.code))
+    for place, port in enumerate(job.code.outputs):
+        np.save(output_file(job.results, case, place), results[port.name])
+    return results
 
 
 def _times(own: Running, other: Running, end: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -155,11 +164,6 @@ def _running(program: Program | DeviceProgram, arrays: Arrays) -> tuple[Running,
         return perf_counter() - start
 
     return here, out
-
-
-def _results(program: Program | DeviceProgram, arrays: Arrays, job: Job) -> Arrays:
-    """What one run gives."""
-    return program(_told(arrays, 1), out=_filled(job.code))
 
 
 def _told(arrays: Arrays, number: int) -> dict[str, Any]:

@@ -62,7 +62,7 @@ HARM = {
         LIMIT,
         "crashed: its process died of SIGSEGV",
     ),
-    "no end": (ENDLESS, 1.0, "slow: no answer after 1 s"),
+    "no end": (ENDLESS, LIMIT, "slow: it was not waited for"),
 }
 
 

@@ -99,7 +99,7 @@ def test_a_process_that_nobody_hears_ends_by_itself(module: str) -> None:
     one._answer = lambda limit: ("", None)  # type: ignore[method-assign]  # whoever asks is gone
     one.ask(("sleep", 60), 0.01)
     assert one._process.wait(10) == -signal.SIGALRM
-    one.kill()
+    assert str(one._ending()) == "slow: it was not waited for"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
