@@ -48,8 +48,7 @@ class Draft:
 
     def call(self) -> Call[Any]:
         """The call as it is now."""
-        while self.inputs and self.inputs[-1] is None:
-            self.inputs.pop()
+        self._trim()
         return Call(self.op, tuple(self.inputs), Attrs(self.attrs), self.n_outputs)
 
     def fact(self, index: int) -> Fact:
@@ -70,6 +69,10 @@ class Draft:
         """Remove an input, and its place if it is the last one."""
         if index < len(self.inputs):
             self.inputs[index] = None
+        self._trim()
+
+    def _trim(self) -> None:
+        """Remove the places of inputs that are absent behind the last one that is given."""
         while self.inputs and self.inputs[-1] is None:
             self.inputs.pop()
 
