@@ -132,7 +132,7 @@ class _Body:
 
     def words(self, p: Pointer) -> Value:
         """A vector of pairs, the first of a pair in the low half of a lane."""
-        ir = p.builder.load(p.ir, align=PAIR, typ=values.llvm_type(types.int32, self.shape.lanes))
+        ir = p.builder.load(p.ir, align=p.align, typ=values.llvm_type(types.int32, self.shape.lanes))
         return Value(p.builder, ir, types.int32, self.shape.lanes)
 
 

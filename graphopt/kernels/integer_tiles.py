@@ -85,6 +85,11 @@ def _quads(p: Pointer, lanes: int) -> Value:
     return Value(p.builder, ir, types.int32, lanes)
 
 
+def _put_quads(p: Pointer, x: Value) -> None:
+    """Write a vector of quads at an address of bytes, aligned to nothing."""
+    p.builder.store(x.ir, p.builder.bitcast(p.ir, x.ir.type.as_pointer()), align=1)
+
+
 # ------------------------------------------------------------------ tiles
 
 
@@ -238,11 +243,7 @@ def _load_quads(p: Any, at: Any, lanes: Any) -> Any:
 def _store_quads(to: Any, at: Any, x: Any) -> Any:
     """``store_quads(to, at, x)``: writes a vector of quads from the byte ``to[at]`` on."""
 
-    def trace(to: Pointer, at: Value, x: Value) -> None:
-        place = to.at(at)
-        to.builder.store(x.ir, to.builder.bitcast(place.ir, x.ir.type.as_pointer()), align=1)
-
-    return types.none, trace
+    return types.none, lambda to, at, x: _put_quads(to.at(at), x)
 
 
 def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, count: Any, lanes: Any) -> Any:
@@ -265,8 +266,7 @@ def _turn_quads(to: Any, apart: Any, b: Any, start: Any, row: Any, width: Any, c
             ir = x.builder.bitcast(x.ir, values.llvm_type(types.int32, many))
             rows.append(Value(x.builder, ir, types.int32, many))
         for p, x in enumerate(turned(rows, many, many)):
-            place = to.at(apart * p)
-            to.builder.store(x.ir, to.builder.bitcast(place.ir, x.ir.type.as_pointer()), align=1)
+            _put_quads(to.at(apart * p), x)
 
     return types.none, trace
 
