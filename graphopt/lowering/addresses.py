@@ -108,6 +108,14 @@ def polynomial(expr: Expr, bounds: Bounds | None = None) -> Polynomial:
     return _whole(expr, bounds if isinstance(bounds, _Bounds) else _Bounds(bounds or {}))
 
 
+def address_of(load: Load, bounds: Bounds | None = None) -> Polynomial:
+    """The number of an element, counted from its buffer's start."""
+    total = Polynomial({})
+    for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
+        total += polynomial(index, bounds) * polynomial(stride, bounds)
+    return total
+
+
 def gathered(p: Polynomial, bounds: Bounds) -> Polynomial:
     """The sum with ``(f // n) * n * c + (f % n) * c`` written as ``f * c``."""
     return _gathered(p, _Bounds(bounds))

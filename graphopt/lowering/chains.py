@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from graphopt.lowering.addresses import Bounds, Polynomial, polynomial
+from graphopt.lowering.addresses import Bounds, Polynomial, address_of, polynomial
 from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loop_nests import peeled
 from graphopt.lowering.loops import Axis, Block, Buffer, For, Nest, Seq, Stmt, Store, expressions, inner, statements
@@ -85,19 +85,17 @@ def _accesses(block: Block, bounds: Bounds) -> Iterator[Access]:
     for body in inner(block):
         for s in statements(body):
             if isinstance(s, Store):
-                yield _access(s.buffer, s.indices, True, bounds)
+                yield _access(Load(s.buffer, s.indices), True, bounds)
             for e in expressions(s):
                 for part in walk(e):
                     if isinstance(part, Load):
-                        yield _access(part.buffer, part.indices, False, bounds)
+                        yield _access(part, False, bounds)
 
 
-def _access(buffer: Buffer, indices: tuple[Expr, ...], is_write: bool, bounds: Bounds) -> Access:
-    total = Polynomial({})
-    for index, stride in zip(indices, buffer.row_major, strict=True):
-        total += polynomial(index, bounds) * polynomial(stride, bounds)
-    whole = polynomial(total.expr(), bounds)  # axes that were taken apart in several indices come together
-    return Access(buffer, indices, is_write, tuple(sorted(whole.terms.items(), key=repr)))
+def _access(element: Load, is_write: bool, bounds: Bounds) -> Access:
+    # axes that were taken apart in several indices come together
+    whole = polynomial(address_of(element, bounds).expr(), bounds)
+    return Access(element.buffer, element.indices, is_write, tuple(sorted(whole.terms.items(), key=repr)))
 
 
 def chains(nest: Nest) -> tuple[Chain, ...] | None:

@@ -184,13 +184,8 @@ def place_of(buffer: Buffer, row: Expr, column: Expr) -> tuple[Expr, ...]:
     return column // width, row, column % width
 
 
-def known(axis: Axis) -> int | None:
-    """The extent of an axis; None where it is not known."""
-    return int(axis.extent.value) if isinstance(axis.extent, Const) else None
-
-
 def _extent(axis: Axis) -> int:
-    found = known(axis)
+    found = known_size([axis.extent])
     return 1 << 40 if found is None else found
 
 
@@ -248,7 +243,7 @@ def ways(product: Product, prices: Functions = CPU.prices.products) -> dict[str,
     """Modelled seconds that one product of matrices takes, by function that can compute it; what is not known of its
     sizes is taken to be moderate, and a price that is not among ``prices`` to be that of the target ``cpu``."""
     prices = {**CPU.prices.products, **prices}
-    m, n, k = (OPEN if (size := known(a)) is None else size for a in (product.m, product.n, product.k))
+    m, n, k = (OPEN if (size := known_size([a.extent])) is None else size for a in (product.m, product.n, product.k))
     if not isinstance(product.b, Matrix):
         name = PRODUCT if isinstance(product.b, Pairs) else "product"
         return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
@@ -291,7 +286,7 @@ def pieces(product: Product) -> dict[Axis, int]:
     if not isinstance(product.b, Matrix):
         return _panel_pieces(product)
     split = product.n if is_longer(product.n, product.m) else product.m
-    extent = known(split)
+    extent = known_size([split.extent])
     if extent is None:
         return {split: OPEN_BY_LIBRARY}
     count = wanted(known_size([a.extent for a in (product.m, product.n, product.k)]), BY_LIBRARY)
@@ -300,14 +295,14 @@ def pieces(product: Product) -> dict[Axis, int]:
 
 def steps(product: Product, axis: Axis) -> list[int]:
     """How many rows or columns of a product may be computed at once, beside those that ``pieces`` gives."""
-    extent = known(axis)
+    extent = known_size([axis.extent])
     is_panelled = axis is product.n and not isinstance(product.b, Matrix)
     least = panel(product.c.load.buffer.dtype) if is_panelled else LIBRARY_STEP
     return [n * least for n in STEPS if extent is None or n * least < extent + least]
 
 
 def _panel_pieces(product: Product) -> dict[Axis, int]:
-    m, (n, k) = known(product.m), (known(a) or 1 for a in (product.n, product.k))
+    m, (n, k) = known_size([product.m.extent]), (known_size([a.extent]) or 1 for a in (product.n, product.k))
     dtype = product.c.load.buffer.dtype
     width = panel(dtype)
     many = wanted(n * k * (OPEN if m is None else max(m, READ)), BY_PANELS)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 
-from graphopt.lowering.addresses import Bounds, Polynomial, gathered, polynomial
+from graphopt.lowering.addresses import Bounds, Polynomial, address_of, gathered, polynomial
 from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, Var, variables
 from graphopt.lowering.index_names import IndexNames
 from graphopt.lowering.loops import Buffer
@@ -124,10 +124,7 @@ class Speller:
 
     def address(self, load: Load) -> Polynomial:
         """The number of the element, counted from the buffer's start."""
-        total = Polynomial({})
-        for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
-            total += polynomial(index, self.bounds) * polynomial(stride, self.bounds)
-        return self.own(load.buffer, gathered(total, self.bounds))
+        return self.own(load.buffer, gathered(address_of(load, self.bounds), self.bounds))
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """An element, or one for each lane."""

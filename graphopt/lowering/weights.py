@@ -10,10 +10,11 @@ from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
 from graphopt.kernels.bfloat_form import in_pairs
 from graphopt.kernels.integer_form import DTYPES, in_quads
 from graphopt.kernels.product_form import in_panels
+from graphopt.lowering.chain_facts import known_size
 from graphopt.lowering.chains import chains
 from graphopt.lowering.expressions import Expr, Load
 from graphopt.lowering.integer_products import in_quad, integer_product_in, quads_of
-from graphopt.lowering.library import THIN, Matrix, called_product, known, panels_of, place_of
+from graphopt.lowering.library import THIN, Matrix, called_product, panels_of, place_of
 from graphopt.lowering.loops import Block, Buffer, Nest, Stmt, described, map_expressions, mutate
 from graphopt.lowering.stacks import with_rows_stacked
 
@@ -44,7 +45,7 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     if product is None or not isinstance(product.b, Matrix):
         return None
     plain, is_transposed = product.b.load.buffer, product.b.is_transposed
-    sizes = [known(product.k), known(product.n)]
+    sizes = [known_size([product.k.extent]), known_size([product.n.extent])]
     if plain not in constants or len(plain.shape) != 2 or None in sizes:
         return None
     k, n = (size or 0 for size in sizes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from graphopt.lowering.accumulation import factors
-from graphopt.lowering.addresses import Polynomial, polynomial
+from graphopt.lowering.addresses import address_of
 from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
@@ -135,15 +135,8 @@ def alignment(factor: Expr, axis: Axis, most: int = 1) -> int:
     found = [part for part in walk(factor) if isinstance(part, Load) and axis.var in variables(part)]
     width = most if found else 0
     for load in found:
-        parts = _address(load).split(axis.var)
+        parts = address_of(load).split(axis.var)
         if parts is None or parts[0].number != 1:
             return 0
         width = gcd(width, *parts[1].terms.values())
     return width
-
-
-def _address(load: Load) -> Polynomial:
-    total = Polynomial({})
-    for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
-        total += polynomial(index) * polynomial(stride)
-    return total

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphopt.lowering.addresses import Polynomial, gathered, polynomial
+from graphopt.lowering.addresses import Polynomial, address_of, gathered, polynomial
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
 from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Const, Expr, Load, Var
+from graphopt.lowering.expressions import Const, Expr, Load
 from graphopt.lowering.loops import Buffer, For, Stmt
 
 ONE: Final = Polynomial({(): 1})
@@ -112,7 +112,7 @@ def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Mu
     """The product with ``x`` as its first operand, where the result is row-major that way."""
     loads = [made, x, y, *([] if bias is None else [bias])]
     bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}
-    addresses = [_address(load, bounds) for load in loads]
+    addresses = [gathered(address_of(load, bounds), bounds) for load in loads]
     spatial, steps = (_groups(loops, addresses) for loops in (sums.loops, sums.steps))
     if spatial is None or steps is None or len(steps) > 1:
         return None
@@ -169,13 +169,6 @@ def _is_distance(apart: Polynomial, extent: Expr) -> bool:
         return apart.number >= least.number
     rest = [(product, times) for product, times in apart.terms.items() if product not in least.terms]
     return all(apart.terms.get(p, 0) >= t for p, t in least.terms.items()) and all(times > 0 for _, times in rest)
-
-
-def _address(load: Load, bounds: Mapping[Var, int]) -> Polynomial:
-    total = NONE
-    for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
-        total += polynomial(index, bounds) * polynomial(stride, bounds)
-    return gathered(total, bounds)
 
 
 def _groups(loops: Sequence[For], addresses: Sequence[Polynomial]) -> list[_Group] | None:

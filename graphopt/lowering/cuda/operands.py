@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Group, alignment, lies_along
-from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, substitute
+from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, const, substitute
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Operand:
     @property
     def zero(self) -> Const:
         """What there is in place of elements beyond the end."""
-        return Const(0.0 if "float" in self.value.dtype else 0, self.value.dtype)
+        return const(0, self.value.dtype)
 
     def place(self, unit: Expr, lane: Expr) -> tuple[Expr, Expr]:
         """Of an element of a unit of the tile: which step, and which row or column."""

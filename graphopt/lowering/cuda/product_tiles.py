@@ -13,7 +13,7 @@ from graphopt.lowering.cuda.contraction import Contraction
 from graphopt.lowering.cuda.operands import Operand, below, operand, units
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import CHUNK, PAD, Tile
-from graphopt.lowering.expressions import Const, Expr, Load, Var, cast, conjunction, minimum, substitute
+from graphopt.lowering.expressions import Const, Expr, Load, Var, cast, conjunction, const, minimum, substitute
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Buffer, For, If, Stmt, Store, seq
 
@@ -73,8 +73,7 @@ class ProductTiles:
     def start(self) -> Stmt:
         """All sums are zero."""
         down, across = self.own_loops()
-        dtype = self.sums.dtype
-        zero = Const(0.0 if "float" in dtype else 0, dtype)
+        zero = const(0, self.sums.dtype)
         return self.by_threads(lambda t: wrapped([down, across], Store(self.sums, (t, down.var, across.var), zero)))
 
     def own_loops(self) -> tuple[Loop, Loop]:
