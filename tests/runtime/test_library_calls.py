@@ -1,6 +1,6 @@
 import pytest
 
-from graphopt.runtime.library_calls import Gemm, attributes_of, function_of
+from graphopt.runtime.library_calls import Convolution, Gemm, attributes_of, function_of
 from graphopt.runtime.steps import Library
 
 
@@ -10,6 +10,14 @@ def test_a_step_names_a_function_and_what_differs_from_its_defaults() -> None:
     assert pairs == (("dtype", "float16"), ("transpose_b", True), ("has_bias", True), ("epilogue", "relu"))
     assert function_of(Library("gemm", (1,) * len(gemm.params), pairs)) == gemm
     assert attributes_of(Gemm()) == ()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_convolution_is_told_of_each_axis(rank: int) -> None:
+    params = Convolution(rank=rank, has_residual=True).params
+    assert len(set(params)) == len(params) == 4 + 4 + 6 * rank + 3 * (2 + rank)
+    assert params[:4] == ("x", "w", "y", "residual")
+    assert (f"before_{rank - 1}" in params, f"size_{rank}" in params) == (True, False)
 
 
 @pytest.mark.parametrize(

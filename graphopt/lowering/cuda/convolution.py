@@ -154,6 +154,30 @@ class _Along:
     start: Polynomial
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Which dimension of the image is gone along by images, channels, and axes, and how."""
+
+    batch: tuple[int, _Along]
+    channel: tuple[int, _Along]
+    axes: tuple[tuple[int, _Along], ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions, the outer ones first."""
+        return self.batch[0], self.channel[0], *(k for k, _ in self.axes)
+
+
+def _parts(ways: Sequence[_Along | None]) -> _Parts | None:
+    known = [(k, a) for k, a in enumerate(ways) if a is not None]
+    batches = [(k, a) for k, a in known if a.step is None]
+    channels = [(k, a) for k, a in known if a.loop is None and a.step is not None]
+    axes = tuple((k, a) for k, a in known if a.loop is not None and a.step is not None)
+    if len(known) < len(ways) or len(batches) != 1 or len(channels) != 1 or len(axes) not in RANKS:
+        return None
+    return _Parts(batches[0], channels[0], axes)
+
+
 def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
     """The convolution of an image with weights, if each loop has its part in it."""
     masked, w_at, y_at = _masked(image), _loops(weight.indices), _loops(sums.stored.indices)
@@ -162,43 +186,49 @@ def _slid(sums: Sums, image: Expr, weight: Load) -> Convolution | None:
     conditions, x = masked
     spatial, steps = ({loop.var: loop.extent for loop in loops} for loops in (sums.loops, sums.steps))
     filters = [v for v in w_at if v in spatial]
-    if len(filters) != 1:
-        return None
     outer = {v: n for v, n in spatial.items() if v not in filters}
-    ways = [_along(index, outer, steps) for index in x.indices]
-    channels = [k for k, a in enumerate(ways) if a is not None and a.loop is None and a.step is not None]
-    batches = [k for k, a in enumerate(ways) if a is not None and a.step is None]
-    axes = [(k, a) for k, a in enumerate(ways) if a is not None and a.loop is not None and a.step is not None]
-    if None in ways or (len(channels), len(batches)) != (1, 1) or len(axes) not in RANKS:
+    parts = _parts([_along(index, outer, steps) for index in x.indices])
+    if len(filters) != 1 or parts is None:
         return None
-    batch, channel = ways[batches[0]], ways[channels[0]]
-    assert batch is not None
-    assert channel is not None
-    assert channel.step is not None
-    groups = _groups(channel, filters[0], spatial[filters[0]], steps[channel.step])
+    batch, channel, slid = parts.batch[1], parts.channel[1], [a for _, a in parts.axes]
+    order_w = [*filters, channel.step, *(a.step for a in slid)]
+    order_y = [batch.loop, *filters, *(a.loop for a in slid)]
+    if not (_has_all(w_at, order_w, steps) and _has_all(y_at, order_y, spatial)):
+        return None
+    depth = steps[order_w[1]] if order_w[1] is not None else Const(1)
+    groups = _groups(channel, filters[0], spatial[filters[0]], depth)
     if groups is None or batch.start.terms or (batch.stride, channel.dilation) != (1, 1):
         return None
-    order_w = [*filters, channel.step, *(a.step for _, a in axes)]
-    order_y = [batch.loop, *filters, *(a.loop for _, a in axes)]
-    if not (_has_all(w_at, order_w, steps) and _has_all(y_at, order_y, spatial) and _covers(conditions, x, dict(axes))):
+    axes = _axes(parts, x.buffer, spatial, steps)
+    if axes is None or not _covers(conditions, x, dict(parts.axes)):
         return None
     found = Convolution(
-        Tensor(x.buffer, (batches[0], channels[0], *(k for k, _ in axes))),
-        Tensor(weight.buffer, tuple(w_at.index(v) for v in order_w if v is not None)),
-        Tensor(sums.stored.buffer, tuple(y_at.index(v) for v in order_y)),
-        tuple(
-            Axis(x.buffer.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, (a.start * MINUS).expr())
-            for k, a in axes
-            if a.loop is not None and a.step is not None
-        ),
+        Tensor(x.buffer, parts.dims),
+        Tensor(weight.buffer, tuple(map(w_at.index, order_w))),
+        Tensor(sums.stored.buffer, tuple(map(y_at.index, order_y))),
+        axes,
         Const(1) if batch.loop is None else spatial[batch.loop],
-        steps[channel.step],
+        depth,
         spatial[filters[0]],
         groups,
     )
-    orders = {t.order for t in (found.x, found.w, found.y)}
-    is_cut = any(isinstance(a.before, Const) and a.before.value < 0 for a in found.axes)
-    return found if orders in ({"first"}, {"last"}) and not is_cut else None
+    return found if {t.order for t in (found.x, found.w, found.y)} in ({"first"}, {"last"}) else None
+
+
+def _axes(
+    parts: _Parts, image: Buffer, spatial: Mapping[Var, Expr], steps: Mapping[Var, Expr]
+) -> tuple[Axis, ...] | None:
+    """The axes of the images; None where windows begin within them, or elsewhere for each result."""
+    found = []
+    for k, a in parts.axes:
+        assert a.loop is not None
+        assert a.step is not None
+        before = (a.start * MINUS).expr()
+        is_cut = isinstance(before, Const) and before.value < 0
+        if is_cut or variables(before) & (spatial.keys() | steps.keys()):
+            return None
+        found.append(Axis(image.shape[k], spatial[a.loop], steps[a.step], a.stride, a.dilation, before))
+    return tuple(found)
 
 
 def _masked(image: Expr) -> tuple[tuple[Expr, ...], Load] | None:

@@ -111,6 +111,16 @@ def turned(x: Buffer[(1, 2, 5, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"
                 y[v0, v1, v2, v3] = 0.0
             y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v4, v2 + v5, v3 + v6] * w[v1, v4, v6, v5]
 """),
+    "windows of each filter": read("""
+@program
+def each(x: Buffer[(1, 2, 7, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 4, 3), "float32"]):
+    for n, k, i, j, c, p, q in grid(1, 3, 4, 3, 2, 2, 2):
+        with block("y"):
+            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, k, i, j, c, p, q])
+            with init():
+                y[v0, v1, v2, v3] = 0.0
+            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v4, v2 + v5 + v1, v3 + v6] * w[v1, v4, v5, v6]
+"""),
     "windows that are cut": read("""
 @program
 def cut(x: Buffer[(1, 2, 5, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 3, 3), "float32"]):
