@@ -22,7 +22,7 @@ from tests.device.given import written
 from tests.device.kernels import kernels, launches
 from tests.device.ladder import ladder
 from tests.device.machine import Gpu, Machine, Simulated
-from tests.device.models import model
+from tests.device.models import ENGINES, model
 from tests.device.parts import Part, failed, finished, kept
 from tests.device.products import products
 from tests.device.table import Line, markdown
@@ -45,7 +45,7 @@ def lines_of(part: str, machine: Machine, path: Path | None) -> Iterable[Line]:
     if part == "launches":
         return launches(machine)
     assert path is not None
-    return model(machine, path, sys.stdin.readline)
+    return model(machine, path, sys.stdin.readline, {} if is_tried else ENGINES)
 
 
 def measured(options: argparse.Namespace, paths: list[Path], folder: Path) -> Iterator[Line]:

@@ -19,9 +19,9 @@ from tests.device.table import Line, time_of
 Engine = Callable[[Path, dict[str, Any]], Call]
 
 
-def model(machine: Machine, path: Path, wait: Callable[[], object]) -> Iterator[Line]:
-    """A line for each engine that is there, and one for each that is not. It is compiled before ``wait`` is called, and
-    measured after.
+def model(machine: Machine, path: Path, wait: Callable[[], object], engines: Mapping[str, Engine]) -> Iterator[Line]:
+    """A line for the model by itself, and one beside each engine, which says why where it cannot be had. The model is
+    compiled before ``wait`` is called, and measured after.
 
     A file with the suffix ``.pt2`` beside a model, as torch.export saves it, is what torch.compile runs.
     """
@@ -32,9 +32,7 @@ def model(machine: Machine, path: Path, wait: Callable[[], object]) -> Iterator[
     found = call()
     wait()
     yield Line("model", path.stem, time_of(machine.walls(call)[0]), "", "")
-    if machine.target != "cuda":
-        return
-    for name, engine in ENGINES.items():
+    for name, engine in engines.items():
         try:
             theirs = engine(path, feeds)
         except EngineError as error:

@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 from onnx.reference import ReferenceEvaluator
 
+from graphopt.engines import EngineError
 from tests.device import bench
 from tests.device.given import weighted
 from tests.device.machine import Simulated
@@ -43,8 +45,26 @@ def test_a_model_is_measured_when_it_is_its_turn(tmp_path: Path) -> None:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
     path, waits = tmp_path / "small.onnx", []
     save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
-    (line,) = model(Simulated(), path, lambda: waits.append(True))
-    assert (line.what, line.case, waits) == ("model", "small", [True])
+
+    def absent(path: Path, feeds: object) -> Any:
+        raise EngineError("not installed")
+
+    def wrong(path: Path, feeds: object) -> Any:
+        raise RuntimeError("no\nCUDA")
+
+    def right(path: Path, feeds: dict[str, Any]) -> Any:
+        return lambda: [np.maximum(feeds["x"], 0)]
+
+    def other(path: Path, feeds: dict[str, Any]) -> Any:
+        return lambda: [feeds["x"] + 1]
+
+    engines = {"absent": absent, "wrong": wrong, "right": right, "other": other}
+    alone, *beside = model(Simulated(), path, lambda: waits.append(True), engines)
+    assert (alone.what, alone.case, alone.share, waits) == ("model", "small", None, [True])
+    assert [line.beside for line in beside] == list(engines)
+    assert [line.theirs for line in beside[:2]] == ["not installed", "RuntimeError: no CUDA"]
+    assert beside[2].ours.endswith("as exact as expected")
+    assert "of the tolerance" in beside[3].ours
 
 
 def test_the_bench_runs_its_parts_as_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

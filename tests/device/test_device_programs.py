@@ -1,5 +1,7 @@
 """Programs on a real GPU: hand-written kernels, library calls, arrays of cupy and torch, and what goes wrong."""
 
+import gc
+import multiprocessing
 from functools import partial
 from typing import Any
 
@@ -81,6 +83,47 @@ def test_tensors_of_torch(chain: Any) -> None:
         pytest.skip("torch sees no GPU")
     found = chain(torch.ones(1000, device="cuda"))["y"]
     assert (torch.from_dlpack(found) == 14).all()
+
+
+def test_torchs_side_streams_are_in_order(chain: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.zeros(1 << 24, device="cuda")
+        y = torch.empty_like(x)
+        for n in range(5):
+            x += 1  # not waited for
+            chain(x, out={"y": y})
+            assert float(y[-1]) == (n + 1) * 6 + 8
+            assert float(torch.from_dlpack(chain(x)["y"])[-1]) == (n + 1) * 6 + 8
+
+
+def test_a_forked_process_is_told_to_spawn(chain: Any) -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_told, args=(chain, theirs))
+    process.start()
+    assert ours.poll(60)
+    assert "start processes by" in ours.recv()
+    process.kill()
+    process.join()
+
+
+def _told(run: Any, pipe: Any) -> None:
+    try:
+        run(f32(1))
+    except DeviceError as error:
+        pipe.send(str(error))
+
+
+def test_a_closed_program_takes_its_kernels_along(gpu: Any, chain: Any) -> None:
+    chain(f32(1))
+    gc.collect()  # programs of other tests have the same kernels
+    before = len(gpu._loaded)
+    chain.close()
+    assert len(gpu._loaded) < before
+    assert not gpu._dropped
 
 
 def test_branches_loops_sizes_and_host_steps(program: Any) -> None:
