@@ -69,9 +69,12 @@ def bench(
     inputs: Mapping[str, Given] | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    tuned: str = "auto",
+    database: Path | None = None,
     listener: Listener | None = None,
 ) -> list[Timing]:
-    """How long a run of the model takes here, and in each of the other engines.
+    """How long a run of the model takes here, and in each of the other engines; ``tuned`` and ``database`` are those of
+    ``graphopt.compile``.
 
     Raises UsageError for an engine that nobody knows, MissingDependencyError for one that is not installed, and for one
     that refuses the model.
@@ -85,7 +88,7 @@ def bench(
     ready: dict[str, float] = {}
     outputs: dict[str, list[Any]] = {}
     start = time.perf_counter()
-    compiled = compile(model, threads=threads, listener=listener)
+    compiled = compile(model, threads=threads, tuned=tuned, database=database, listener=listener)
     feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
     runs[OURS] = lambda: list(compiled(feeds).values())
     outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
@@ -113,9 +116,17 @@ def bench(
     ]
 
 
-def profile(model: str | Path, feeds: Mapping[str, Any], *, threads: int = 1, runs: int = ROUNDS) -> list[Row]:
+def profile(
+    model: str | Path,
+    feeds: Mapping[str, Any],
+    *,
+    threads: int = 1,
+    tuned: str = "auto",
+    database: Path | None = None,
+    runs: int = ROUNDS,
+) -> list[Row]:
     """What each step of the compiled model takes, the least of several runs."""
-    compiled = compile(model, threads=threads)
+    compiled = compile(model, threads=threads, tuned=tuned, database=database)
     return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
 
 

@@ -159,6 +159,8 @@ PARTS = {
         "roofline",
         "runtime",
         "target",
+        "tuning",
+        "tuning.tables",
         "verify",
     },
     "__main__": {"cli"},

@@ -329,6 +329,7 @@ from graphopt.cli import (  # noqa: E402, F401
     calibrate,
     convert,
     coverage,
+    database,
     journal_commands,
     programs,
     rules_check,

@@ -33,6 +33,13 @@ On = Annotated[
 Dispatch = Annotated[
     str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
 ]
+TunedBy = Annotated[
+    str, typer.Option("--tuned", metavar="auto|require|off", help="Schedules that graphopt tune found; auto: if any.")
+]
+Database = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where tuned schedules are; default: the user's.", show_default=False),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Dims = Annotated[
     Repeated | None, typer.Option(metavar="NAME=N", help="Size of a named dimension; repeatable.", show_default=False)
@@ -59,6 +66,8 @@ def run_model(
     threads: Threads = 1,
     strict: Strict = False,
     policy: Policy = "reals",
+    tuned: TunedBy = "auto",
+    database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
@@ -92,6 +101,8 @@ def run_model(
             threads=threads,
             strict=strict,
             policy=policy,
+            tuned=tuned,
+            database=database,
             listener=listener,
         )
         if candidates is None and set(feeds) != set(compiled.input_names):
@@ -121,6 +132,8 @@ def bench_model(
     ] = "",
     threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
+    tuned: TunedBy = "auto",
+    database: Database = None,
     input: Inputs = None,
     shape: Shapes = None,
     dim: Dims = None,
@@ -150,13 +163,15 @@ def bench_model(
                 inputs=values.inputs(input or ()),
                 shapes=values.shapes(shape or ()),
                 dims=values.dims(dim or ()),
+                tuned=tuned,
+                database=database,
                 listener=listener,
             )
             for count in counts
         }
         if roofline is not None:
             given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
-            draw_roofline(model, roofline, counts[0], *given)
+            draw_roofline(model, roofline, counts[0], *given, tuned=tuned, database=database)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in found.items():
         if len(found) > 1:
@@ -175,6 +190,8 @@ def compile_model(
     dispatch: Dispatch = "auto",
     strict: Strict = False,
     policy: Policy = "reals",
+    tuned: TunedBy = "auto",
+    database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
     quiet: Quiet = False,
@@ -192,7 +209,8 @@ def compile_model(
         from graphopt.device_code import REPORT
 
         files.check_folder("-o", output, REPORT)
-        write_kernels(model, output, settings_of(target, dispatch, policy, shape, dim, strict), capability, quiet)
+        settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict)
+        write_kernels(model, output, settings, capability, quiet)
         return
     files.check_folder("-o", output, MANIFEST)
     with progress.shown(quiet, False) as listener:
@@ -201,6 +219,8 @@ def compile_model(
             quiet,
             strict=strict,
             policy=policy,
+            tuned=tuned,
+            database=database,
             shapes=values.shapes(shape or ()),
             dims=values.dims(dim or ()),
             listener=listener,
@@ -223,6 +243,8 @@ def show_model(
     target: On = "cpu",
     dispatch: Dispatch = "auto",
     policy: Policy = "reals",
+    tuned: TunedBy = "auto",
+    database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
 ) -> None:
@@ -230,7 +252,7 @@ def show_model(
     from graphopt.lowering.script_print import show
     from graphopt.pipeline import linked_for
 
-    linked = linked_for(model, settings_of(target, dispatch, policy, shape, dim))
+    linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))
     parts = linked.parts
     if loops is None and source is None:
         show_parts(parts)
@@ -264,12 +286,14 @@ def settings_of(
     target: str,
     dispatch: str,
     policy: str,
+    tuned: str,
+    database: Path | None,
     shape: Sequence[str] | None,
     dim: Sequence[str] | None,
     strict: bool = False,
 ) -> Settings:
     """The settings that options say. UsageError for what there is not."""
-    from graphopt.compilation import Settings, dispatch_of
+    from graphopt.compilation import Settings, dispatch_of, tuned_of
     from graphopt.target import target as target_named
 
     return Settings(
@@ -279,6 +303,8 @@ def settings_of(
         dims=values.dims(dim or ()),
         dispatch=dispatch_of(dispatch),
         policy=policy,
+        tuned=tuned_of(tuned),
+        database=database,
     )
 
 
@@ -319,8 +345,9 @@ def draw_roofline(
     given: Mapping[str, Any],
     dims: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
+    **schedules: Any,
 ) -> None:
-    """The roofline of a run on the inputs that ``bench`` takes."""
+    """The roofline of a run on the inputs that ``bench`` takes; ``schedules`` says which are gone by."""
     from graphopt.bench import accepted_feeds, profile, random_feeds
     from graphopt.ceilings import measure
     from graphopt.compile import compile
@@ -328,8 +355,8 @@ def draw_roofline(
     from graphopt.roofline import draw
 
     candidates = random_feeds(onnx_io.load(model), given, dims, shapes)
-    feeds = accepted_feeds(candidates, compile(model, threads=threads))
-    draw(profile(model, feeds, threads=threads), measure(threads), picture, model.stem)
+    feeds = accepted_feeds(candidates, compile(model, threads=threads, **schedules))
+    draw(profile(model, feeds, threads=threads, **schedules), measure(threads), picture, model.stem)
 
 
 def show_warnings(lines: Sequence[str]) -> None:

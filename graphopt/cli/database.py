@@ -1,0 +1,259 @@
+"""``graphopt db``: what was tuned, listed, looked into, exchanged with other machines, and cleared up."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.programs import Database
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.calibration.measured_file import Setting
+    from graphopt.tuning.database import Known
+    from graphopt.tuning.record import Record
+    from graphopt.tuning.workload import Workload
+
+db_app = typer.Typer(
+    help="List, show and exchange what graphopt tune found.", rich_markup_mode=None, epilog=EPILOG, no_args_is_help=True
+)
+app.add_typer(db_app, name="db")
+
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False)]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+
+DIGITS = 12
+"""Digits of a key that are printed: any that only one workload begins with name it."""
+
+
+def place(database: Path | None) -> Path:
+    """Where tuned schedules are."""
+    from graphopt.tuning.tables import default_path
+
+    return database or default_path()
+
+
+@db_app.command("list", epilog=EPILOG)
+def list_workloads(database: Database = None, json: Json = None) -> None:
+    """List what was tuned: how many schedules were measured, how many failed, and what the best one gains."""
+    from graphopt.cli import files
+    from graphopt.tuning.database import Records
+
+    files.check_written({"--json": json}, [place(database)])
+    with Records(place(database)) as records:
+        found = records.known()
+    if json is not None:
+        _write(json, [_told(known) for known in found])
+    else:
+        _list(sorted(found, key=lambda known: known.setting))
+
+
+@db_app.command("show", epilog=EPILOG)
+def show_workload(
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The first digits of a workload's key.", show_default=False)
+    ],
+    database: Database = None,
+    json: Json = None,
+) -> None:
+    """Print a workload's loops, its best schedule as Python, what it takes, and why others failed."""
+    from graphopt.cli import files
+    from graphopt.tuning.database import Records
+
+    files.check_written({"--json": json}, [place(database)])
+    with Records(place(database)) as records:
+        found = [known for known in records.known() if known.workload.key.startswith(key)]
+        several = list(dict.fromkeys(known.workload for known in found))
+        if len(several) != 1:
+            what = ", ".join(w.key[: DIGITS + len(key)] for w in several[:4])
+            raise UsageError(
+                f"{len(several)} workloads have keys that begin with {key} ({what}): give more digits"
+                if several
+                else f"{records.path}: no workload has a key that begins with {key!r}: graphopt db list has them"
+            )
+        histories = [records.history(known.workload, known.setting) for known in found]
+    pairs = list(zip(found, histories, strict=True))
+    if json is not None:
+        about = [_told(known) | {"failures": _failures(history)} for known, history in pairs]
+        _write(json, {"script": several[0].script, "settings": about})
+        return
+    print(f"{several[0].script.rstrip()}\n# {_sizes(several[0]) or 'no open sizes'}; key {several[0].key}")
+    for known, history in pairs:
+        print(*_lines(known, history), sep="\n")
+
+
+@db_app.command("merge", epilog=EPILOG)
+def merge(
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another database.", show_default=False)],
+    database: Database = None,
+    quiet: Quiet = False,
+) -> None:
+    """Take what another database holds and this one does not; it is verified before it is used."""
+    from graphopt.tuning.database import Records
+
+    if not other.is_file():
+        raise UsageError(f"{other}: there is no such file")
+    with Records(place(database), write=True) as records:
+        count = records.merge(other)
+        if not quiet:
+            print(f"{records.path}: {count} records taken from {other}")
+
+
+@db_app.command("export", epilog=EPILOG)
+def export(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.jsonl", show_default=False)],
+    database: Database = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write all records as lines of JSON."""
+    from graphopt.cli import files
+    from graphopt.tuning.database import Records
+
+    files.check_written({"-o": output}, [place(database)])
+    with Records(place(database)) as records:
+        count = records.export(output)
+    if not quiet:
+        print(f"{output}: {count} records")
+
+
+@db_app.command("import", epilog=EPILOG)
+def import_lines(
+    lines: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="What db export wrote.", show_default=False)],
+    database: Database = None,
+    quiet: Quiet = False,
+) -> None:
+    """Take records that db export wrote, all or none; they are verified before they are used."""
+    from graphopt.tuning.database import Records
+
+    if not lines.is_file():
+        raise UsageError(f"{lines}: there is no such file")
+    with Records(place(database), write=True) as records:
+        count = records.import_records(lines)
+        if not quiet:
+            print(f"{records.path}: {count} records taken from {lines}")
+
+
+@db_app.command("prune", epilog=EPILOG)
+def prune(
+    stale: Annotated[bool, typer.Option("--stale", help="Those of versions that are not installed.")] = False,
+    best: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="All but the N best of each workload.", show_default=False),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
+    database: Database = None,
+    quiet: Quiet = False,
+) -> None:
+    """Forget records."""
+    from graphopt.tuning.database import Records
+    from graphopt.tuning.tables import runtime
+
+    if not (stale or failed or best is not None):
+        raise UsageError("nothing says which records to forget: give --stale, --best N or --failed")
+    with Records(place(database)) as records:
+        count = records.prune(runtime=runtime() if stale else None, best=best, failed=failed)
+        if not quiet:
+            print(f"{records.path}: {count} records forgotten")
+
+
+def _write(path: Path, held: object) -> None:
+    from graphopt.cli import files
+
+    text = json_text.dumps(held, indent=1) + "\n"
+    if str(path) == "-":
+        print(text, end="")
+    else:
+        files.write_text(path, text)
+
+
+def _told(known: Known) -> dict[str, Any]:
+    """What is known of a workload under a setting, as JSON has it."""
+    best = known.best
+    return {
+        "key": known.workload.key,
+        "types": known.types,
+        "sizes": dict(known.workload.sizes),
+        "machine": known.setting.machine,
+        "runtime": known.setting.runtime,
+        "threads": known.setting.threads,
+        "measured": known.measured,
+        "failed": known.failed,
+        "best": None
+        if best is None
+        else {
+            "seconds": median(best.outcome.seconds),
+            "beside": median(best.outcome.beside),
+            "speedup": best.outcome.speedup,
+            "gain": best.outcome.gain,
+            "trace": json_text.loads(best.candidate.trace),
+        },
+    }
+
+
+def _failures(history: list[Record]) -> dict[str, int]:
+    """How often each kind of problem came up, the most common first."""
+    return dict(Counter(r.outcome.problem.partition(":")[0] for r in history if r.outcome.problem).most_common())
+
+
+def _list(found: list[Known]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli import printable
+    from graphopt.cli.progress import duration
+    from graphopt.cli.tables import console
+
+    out = console()
+    for setting, group in groupby(found, key=lambda known: known.setting):
+        out.print(_setting(setting), markup=False)
+        table = Table(
+            "key", "workload", "sizes", "measured", "failed", "default", "best", "ratio", box=None, header_style="bold"
+        )
+        for k in group:
+            times = ("", "", "")
+            if k.best is not None:
+                outcome = k.best.outcome
+                times = (
+                    duration(median(outcome.beside)),
+                    duration(median(outcome.seconds)),
+                    f"{outcome.speedup:.2f}x",
+                )
+            cells = (k.workload.key[:DIGITS], escape(printable(k.types)), escape(printable(_sizes(k.workload))))
+            table.add_row(*cells, str(k.measured), str(k.failed or ""), *times)
+        out.print(table)
+    if not found:
+        out.print("nothing yet: run graphopt tune")
+
+
+def _lines(known: Known, history: list[Record]) -> list[str]:
+    from graphopt.cli.progress import duration
+    from graphopt.lowering.trace import Trace
+
+    unverified = sum(not r.verified for r in history)
+    lines = ["", _setting(known.setting), f"measured   {known.measured}, {unverified} of them elsewhere"]
+    if failures := _failures(history):
+        lines.append("failed     " + ", ".join(f"{count} {kind}" for kind, count in failures.items()))
+    if known.best is None:
+        return [*lines, "best       the default schedule"]
+    outcome = known.best.outcome
+    spent = [duration(median(seconds)) for seconds in (outcome.seconds, outcome.beside)]
+    lines.append(f"best       {spent[0]}, the default schedule {spent[1]}: {outcome.speedup:.2f} times as fast")
+    return [*lines, "", str(Trace.from_json(known.best.candidate.trace)).rstrip()]
+
+
+def _sizes(workload: Workload) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in workload.sizes)
+
+
+def _setting(setting: Setting) -> str:
+    from graphopt.cli import printable
+
+    threads = f"{setting.threads} thread{'s' * (setting.threads > 1)}"
+    return printable(f"{setting.machine}; {setting.runtime}, {threads}")
