@@ -25,6 +25,10 @@ LEAST: Final = 2
 """Axes that images have for cuDNN, at least."""
 
 
+class CUDNNError(Exception):
+    """A plan of cuDNN's could not be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """A graph with the plan that cuDNN made of it, its tensors with what they are, and memory for the plan."""
@@ -34,9 +38,12 @@ class _Plan:
     workspace: Allocation | None
 
     def run(self, handle: Any, addresses: Mapping[str, int]) -> None:
-        """Run it on tensors at these addresses."""
+        """Run it on tensors at these addresses; raises ``CUDNNError``."""
         pack = {tensor: addresses[name] for tensor, name in self.placed}
-        self.graph.execute(pack, 0 if self.workspace is None else self.workspace.address, handle=handle)
+        try:
+            self.graph.execute(pack, 0 if self.workspace is None else self.workspace.address, handle=handle)
+        except RuntimeError as error:
+            raise CUDNNError(str(error)) from None
 
 
 class Dnn:

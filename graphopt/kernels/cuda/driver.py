@@ -44,8 +44,8 @@ _MEANINGS: tuple[tuple[set[int], type[GraphoptError], str], ...] = (
 )
 """What CUDA's statuses mean to those who run programs. A status is the same in its runtime and its driver."""
 
-_OF_CUBLAS = {"CUBLASError", "cuBLASLtError"}
-"""What we and cupy raise, and nvmath, whose module may not be there, by name."""
+_OF_LIBRARIES = {"CUBLASError": "cuBLAS", "cuBLASLtError": "cuBLAS", "CUDNNError": "cuDNN"}
+"""What we and cupy raise, and nvmath, whose module may not be there, by name, and of which library it is."""
 _NO_MEMORY_FOR_CUBLAS = 3
 
 
@@ -116,13 +116,13 @@ def errors(doing: str) -> Iterator[None]:
             raise
         if type(error) is CUBLASError and error.status == _NO_MEMORY_FOR_CUBLAS:
             raise _meaning(doing, NO_MEMORY, _one_line(error)) from None
-        raise ExecutionError(f"{doing}: cuBLAS failed: {_one_line(error)}") from None
+        raise ExecutionError(f"{doing}: {_OF_LIBRARIES[type(error).__name__]} failed: {_one_line(error)}") from None
 
 
 def is_of_cuda(error: BaseException) -> bool:
     """Whether CUDA or one of its libraries raised this."""
     known = runtime.CUDARuntimeError, driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError
-    return isinstance(error, known) or type(error).__name__ in _OF_CUBLAS
+    return isinstance(error, known) or type(error).__name__ in _OF_LIBRARIES
 
 
 def _meaning(doing: str, status: int, said: str) -> Exception:

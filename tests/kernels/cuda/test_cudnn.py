@@ -155,6 +155,20 @@ def test_what_cudnn_has_no_plan_for_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         run()
 
 
+def test_a_plan_that_cannot_be_run_is_an_error_of_cudnns(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, found = Convolution(), StandIn()
+    numbers, shapes = words(function)
+    run = dnn(found, monkeypatch).convolution(function, args(function, operands(function, shapes), numbers))
+    run()
+
+    def execute(*given: Any, **ways: Any) -> None:
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(found.graphs[0], "execute", execute, raising=False)
+    with pytest.raises(cudnn.CUDNNError, match="EXECUTION_FAILED"):
+        run()
+
+
 def test_without_cudnn_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn, "has_cudnn", lambda: False)
     with pytest.raises(MissingDependencyError, match=r"graphopt\[cudnn13\]"):

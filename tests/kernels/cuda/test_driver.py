@@ -62,9 +62,9 @@ def test_what_cuda_raises_is_raised_as_what_it_means(status: int, kind: type[Exc
     assert type(caught.value) is kind
 
 
-def test_errors_of_cublas_are_told_by_their_names() -> None:
-    for name in ("CUBLASError", "cuBLASLtError"):
-        with pytest.raises(ExecutionError, match="testing: cuBLAS failed: not supported"), driver.errors("testing"):
+def test_errors_of_libraries_are_told_by_their_names() -> None:
+    for name, library in (("CUBLASError", "cuBLAS"), ("cuBLASLtError", "cuBLAS"), ("CUDNNError", "cuDNN")):
+        with pytest.raises(ExecutionError, match=f"testing: {library} failed: not supported"), driver.errors("testing"):
             raise type(name, (Exception,), {})("not\nsupported")
 
 
