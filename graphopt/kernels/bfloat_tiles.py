@@ -22,9 +22,9 @@ from graphopt.kernels.tiles import (
     Rows,
     added_up,
     by_shape,
+    empty,
     function_in,
     in_rounds,
-    kept,
     multiplied,
     repeated,
     sides,
@@ -95,12 +95,10 @@ class _Body:
         self.builder, self.shape = llvm.IRBuilder(made.append_basic_block("start")), shape
         self.c, self.a, self.b = (Pointer(self.builder, p, t) for p, t in zip(made.args[:3], _ELEMENTS, strict=True))
         self.ldc, self.row, n, self.k, self.adds = (Value(self.builder, x, types.int64, 1) for x in made.args[3:])
-        mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
-        self.line = Rows(shape.vectors, shape.lanes, mask)
+        self.line = Rows.of(n, shape.vectors, shape.lanes)
         self.left = [start_of_rows(self.a.at(self.row * i)) for i in range(0, shape.rows, APART)]
         zero = values.constant(self.builder, types.float32, shape.lanes, 0.0)
-        each = shape.rows * shape.vectors
-        self.sums = [[kept(zero) for _ in range(each)] for _ in range(shape.sides)]
+        self.sums = empty(zero, shape.rows * shape.vectors, shape.sides)
 
     def write(self) -> None:
         """The whole function."""

@@ -23,9 +23,9 @@ from graphopt.kernels.tiles import (
     Rows,
     added_up,
     by_shape,
+    empty,
     function_in,
     in_rounds,
-    kept,
     multiplied,
     sides,
     start_of_rows,
@@ -154,12 +154,10 @@ class _Body:
         places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], _ELEMENTS, strict=True)]
         self.c, self.a, self.b, self.rows, self.columns = places
         self.ldc, n, self.groups, self.adds, self.row = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
-        mask = memory.first_lanes(n - (shape.vectors - 1) * shape.lanes, 32, shape.lanes)
-        self.line = Rows(shape.vectors, shape.lanes, mask)
+        self.line = Rows.of(n, shape.vectors, shape.lanes)
         zero = values.constant(self.builder, types.int32, shape.lanes, 0)
-        each = shape.rows * shape.vectors
         self.left = [start_of_rows(self.a.at(self.row * i)) for i in range(0, shape.rows, APART)]
-        self.sums = [[kept(zero) for _ in range(each)] for _ in range(shape.sides)]
+        self.sums = empty(zero, shape.rows * shape.vectors, shape.sides)
 
     def write(self) -> None:
         """The whole function."""

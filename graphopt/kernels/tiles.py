@@ -109,6 +109,11 @@ def kept(x: Value) -> Pointer:
     return made.cast(x.dtype)
 
 
+def empty(zero: Value, count: int, sides: int) -> list[list[Pointer]]:
+    """So many sums on each side, none of which has anything yet."""
+    return [[kept(zero) for _ in range(count)] for _ in range(sides)]
+
+
 def added_up(sides: Sequence[Sequence[Pointer]], number: int, lanes: int) -> Value:
     """One of the sums, of all its sides."""
     total = memory.read(sides[0][number], lanes)
@@ -124,6 +129,11 @@ class Rows:
     vectors: int
     lanes: int
     mask: Value | None
+
+    @staticmethod
+    def of(columns: Value, vectors: int, lanes: int) -> Rows:
+        """Rows of so many columns of 32 bits each, which take all of the vectors."""
+        return Rows(vectors, lanes, memory.first_lanes(columns - (vectors - 1) * lanes, 32, lanes))
 
     def read(self, row: Pointer, vector: int) -> Value:
         """A vector of a row."""
