@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Final
 
@@ -54,7 +55,8 @@ def prepare(candidates: Iterable[Candidate], jobs: int | None = None, limit: flo
 
 def _prepared(candidate: Candidate, limit: float) -> None:
     try:
-        _code(candidate, limit)
+        with turns.building():
+            _code(candidate, limit)
     except CandidateError:  # whoever measures it is told
         return
 
@@ -66,10 +68,14 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
         processors = turns.processors(candidate.threads)
     except UsageError as error:
         raise CandidateError(NOT_BUILT, str(error)) from None
-    with child(RUNNER, once=True) as runner, tempfile.TemporaryDirectory(prefix="graphopt-") as results:
-        code = _code(candidate, limit)
-        beside = _default(candidate.workload, candidate.target, limit)
+    with ExitStack() as kept:
+        with turns.building():  # an interpreter that starts disturbs who measures, too
+            runner = kept.enter_context(child(RUNNER, once=True))
+            code = _code(candidate, limit)
+            beside = _default(candidate.workload, candidate.target, limit)
+            runner.start()
         wanted = oracle(candidate.workload, limit)
+        results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
         place = str(wanted.folder)
         job = Job(code, place, results, wanted.cases, beside, device, candidate.threads, processors, limit)
         with turns.measuring():
@@ -82,11 +88,9 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
 
 
 def _code(candidate: Candidate, limit: float) -> Code:
-    with turns.building():
-        return built(Order(candidate.workload, candidate.target, "trace", candidate.trace), limit)
+    return built(Order(candidate.workload, candidate.target, "trace", candidate.trace), limit)
 
 
 @lru_cache(64)
 def _default(workload: Workload, target: str, limit: float) -> Code:
-    with turns.building():
-        return built(Order(workload, target), limit)
+    return built(Order(workload, target), limit)

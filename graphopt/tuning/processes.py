@@ -48,7 +48,8 @@ class Child:
     """A process that answers questions by the function ``answer`` of a module."""
 
     def __init__(self, module: str) -> None:
-        self.asked, self._is_interrupted, self._owner = 0, False, os.getpid()
+        self.asked, self._owner = 0, os.getpid()
+        self._is_started = self._is_interrupted = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # it is kept as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _CHILD.format(module=module)],
@@ -69,29 +70,35 @@ class Child:
         """The answer. Raises CandidateError: ``slow`` where there is none in so many seconds, ``crashed`` where the
         process died, ``interrupted`` where ``kill_all`` ended it (it is gone in all these cases), ``failed`` for an
         error of the function's; and what the function raises itself."""
+        self.start()
+        self.asked += 1
+        kind, value = self._answer(limit, pickle.dumps((question, limit + _GRACE)))
+        if kind:
+            raise CandidateError(kind, value)
+        return value
+
+    def start(self) -> None:
+        """Wait until it can be asked. Raises CandidateError where it cannot."""
+        if not self._is_started:
+            self._answer(_START)
+            self._is_started = True
+
+    def _answer(self, limit: float, question: bytes = b"") -> tuple[str, Any]:
+        """What it answers to a question, or without one. Raises CandidateError; the process is gone then."""
+        assert self._process.stdout is not None
+        poll = select.poll()
         try:
-            if not self.asked:
-                self._answer(_START)
-            self.asked += 1
-            self._write(pickle.dumps((question, limit + _GRACE)))
-            kind, value = self._answer(limit)
+            self._write(question)
+            poll.register(self._process.stdout, select.POLLIN)
+            if not poll.poll(limit * 1000):
+                raise CandidateError("slow", f"no answer after {limit:g} s")
+            kind, value = pickle.load(self._process.stdout)
+            return kind, value
         except (OSError, EOFError, pickle.UnpicklingError):
             raise self._ending() from None
         except BaseException:
             self.kill()
             raise
-        if kind:
-            raise CandidateError(kind, value)
-        return value
-
-    def _answer(self, limit: float) -> tuple[str, Any]:
-        assert self._process.stdout is not None
-        poll = select.poll()
-        poll.register(self._process.stdout, select.POLLIN)
-        if not poll.poll(limit * 1000):
-            raise CandidateError("slow", f"no answer after {limit:g} s")
-        kind, value = pickle.load(self._process.stdout)
-        return kind, value
 
     def can_answer(self) -> bool:
         """Whether it is still there."""
