@@ -25,7 +25,7 @@ from tests.onnx_suite import suite
 
 pytest.importorskip("onnxruntime")
 
-SHARE = 25
+SHARE = 40
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TARGETS = ("portable", "ort")
 
