@@ -51,6 +51,15 @@ class Part:
         return self.emitted.source if isinstance(self.emitted, LibraryCall) else self.emitted.kernel.source
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is scheduled by rule: a nest with its sizes, and the nodes that it computes a part of."""
+
+    nodes: tuple[str, ...]
+    nest: Nest
+    sizes: Mapping[Var, Size]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Linked:
     """All of a program but object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
@@ -69,6 +78,7 @@ class Linked:
     """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
     conditions: tuple[Condition, ...] = ()
     """What sizes have to be like."""
+    work: tuple[Work, ...] = ()
 
 
 def link(
@@ -104,6 +114,7 @@ def link(
         tuple(made.reference),
         dict(made.fused),
         tuple(made.conditions),
+        tuple(made.work),
     )
 
 
@@ -145,6 +156,7 @@ class Linker:
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
+        self.work: list[Work] = []
         self.reference: list[tuple[str, str, str]] = []
         self.conditions: dict[Condition, None] = {}
 
@@ -214,6 +226,8 @@ class Linker:
         is_ready: bool = False,
     ) -> Iterator[Step]:
         """The calls that do what a nest says."""
+        if not is_ready:
+            self.work += [Work(nodes, part, {v: sizes[v] for v in part.sizes}) for part in self.options.parts(nest)]
         for counted, made, emitted in self.emit(nest, is_ready):
             yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
 
