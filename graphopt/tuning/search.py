@@ -41,6 +41,9 @@ class Search(Protocol):
     def tell(self, draw: Draw, outcome: Outcome) -> None:
         """What came of one."""
 
+    def skip(self, text: str) -> None:
+        """A trace that is not to be proposed."""
+
 
 @dataclass
 class RandomSearch:
@@ -69,8 +72,12 @@ class RandomSearch:
         return found
 
     def tell(self, draw: Draw, outcome: Outcome) -> None:
-        """What came of one: known, it is not proposed again."""
-        self.seen.add(draw.text)
+        """What came of one: it is not proposed again."""
+        self.skip(draw.text)
+
+    def skip(self, text: str) -> None:
+        """A trace that is not to be proposed."""
+        self.seen.add(text)
 
 
 @dataclass
@@ -99,8 +106,12 @@ class Evolution:
 
     def tell(self, draw: Draw, outcome: Outcome) -> None:
         """What came of one."""
-        self.seen.add(draw.text)
+        self.skip(draw.text)
         self.known.append((draw, outcome))
+
+    def skip(self, text: str) -> None:
+        """A trace that is not to be proposed."""
+        self.seen.add(text)
 
     def _pool(self, size: int) -> list[Draw]:
         """Candidates that were not proposed yet."""

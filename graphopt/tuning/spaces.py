@@ -182,3 +182,7 @@ def _in_registers(s: Schedule, loops: Sequence[LoopRef]) -> None:
 def _with_lanes(s: Schedule, loops: Sequence[LoopRef], lanes: int) -> list[LoopRef]:
     """The loops with the last in vectors."""
     return [*loops[:-1], *s.split(loops[-1], [None, lanes])]
+
+
+SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles)
+"""The spaces that are tried: to add one, add it here."""
