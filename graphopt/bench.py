@@ -98,7 +98,7 @@ def bench(
         runs[name] = _opened(name, model, threads, feeds)
         outputs[name], ready[name] = runs[name](), time.perf_counter() - start
     listen(Event("measure"))
-    times = _times(runs, seconds)
+    times = dict(zip(runs, turns([*runs.values()], seconds), strict=True))
     ours = times[OURS]
     least = ceilings.measure(threads).least(compiled.profile(feeds))
     return [
@@ -210,18 +210,19 @@ def _opened(name: str, model: str | Path, threads: int, feeds: Feeds) -> Callabl
     return lambda: run(feeds)
 
 
-def _times(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """The seconds of each run; engines take turns."""
-    for run in runs.values():
+def turns(runs: Sequence[Callable[[], Any]], seconds: float) -> list[list[float]]:
+    """The seconds of each run of each of several functions, which take turns for so long, after some that do not
+    count."""
+    for run in runs:
         for _ in range(WARM):
             run()
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    found: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + seconds
-    while len(found[OURS]) < ROUNDS or time.perf_counter() < end:
-        for name, run in runs.items():
+    while len(found[-1]) < ROUNDS or time.perf_counter() < end:
+        for run, times in zip(runs, found, strict=True):
             start = time.perf_counter()
             run()
-            found[name].append(time.perf_counter() - start)
+            times.append(time.perf_counter() - start)
     return found
 
 

@@ -85,6 +85,11 @@ class CostModel:
         return CostModel(booster)
 
 
+def require() -> None:
+    """Raise MissingDependencyError where lightgbm is not installed."""
+    _lightgbm()
+
+
 def _lightgbm() -> Any:
     try:
         import lightgbm

@@ -27,8 +27,8 @@ from graphopt.tuning.executors import outcomes
 from graphopt.tuning.learned import CostModel, goal
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
-from graphopt.tuning.settings import setting
 from graphopt.tuning.spaces import SPACES, Space
+from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
 BATCH: Final = 16
@@ -109,7 +109,7 @@ def tune(
     tasks: Sequence[Task],
     records: Records,
     executor: Executor,
-    budget: Budget = Budget(),  # noqa: B008 - it is frozen
+    budget: Budget = Budget(),
     *,
     way: Way = "evolution",
     spaces: Sequence[Space] = SPACES,
@@ -189,7 +189,7 @@ class _Session:
 
     def remember(self) -> None:
         """Learn from what other sessions measured on this kind of machine."""
-        here = setting(self.threads)
+        here = setting_here(self.threads)
         for record in self.records:
             if record.setting == here and record.outcome.features:
                 self.rows.append(record.outcome.features)
@@ -204,7 +204,7 @@ class _Session:
             return None
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
         state = _State(Progress(task), draws, search, random)
-        history = self.records.history(task.workload, setting(self.threads))
+        history = self.records.history(task.workload, setting_here(self.threads))
         for record in history:
             search.skip(record.candidate.trace)
             self.note(state, record)
@@ -263,7 +263,7 @@ class _Session:
 
     def kept(self, candidate: Candidate, outcome: Outcome) -> Record:
         """The record of an outcome, in the database."""
-        record = Record(candidate, setting(self.threads, outcome.machine), outcome)
+        record = Record(candidate, setting_here(self.threads, outcome.machine), outcome)
         self.records.keep(record)
         return record
 
@@ -271,7 +271,7 @@ class _Session:
         """Train the model anew, keep it, and give it to the searches."""
         if self.way == "random" or (model := CostModel.trained(self.rows, self.goals)) is None:
             return
-        self.records.keep_model(setting(self.threads), model.text().encode())
+        self.records.keep_model(setting_here(self.threads), model.text().encode())
         for state in self.states:
             if isinstance(state.search, Evolution):
                 state.search.model = model
@@ -282,7 +282,7 @@ class _Session:
             progress = state.progress
             if not progress.trials:
                 continue
-            history = self.records.ranked(progress.task.workload, setting(self.threads))
+            history = self.records.ranked(progress.task.workload, setting_here(self.threads))
             best = [r for r in history if r.outcome.gain > 1][:FINALISTS]
             features = {r.candidate.trace: r.outcome.features for r in best}
             progress.best = None

@@ -1,0 +1,137 @@
+"""``graphopt tune``: look for schedules that are faster than the default ones, and keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import values
+from graphopt.cli.app import EPILOG, Model, Repeated, app
+from graphopt.cli.programs import Dims, Inputs, Quiet, Shapes, Threads
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.tune import Tuning
+    from graphopt.tuning.session import Progress, Report, Told
+
+
+@app.command("tune", epilog=EPILOG)
+def tune_model(
+    model: Model,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Schedules to measure at most.", show_default=False)
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="When to stop; default: when nothing is gained.", show_default=False),
+    ] = None,
+    search: Annotated[
+        str, typer.Option(metavar="evolution|random", help="Guided by a model that learns, or not at all.")
+    ] = "evolution",
+    node: Annotated[
+        Repeated | None, typer.Option(metavar="NAME", help="Tune what computes a node; repeatable.", show_default=False)
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option(metavar="dask://HOST:PORT", help="A cluster that measures.", show_default=False)
+    ] = None,
+    database: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where schedules are; default: the user's.", show_default=False)
+    ] = None,
+    threads: Threads = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another one draws other schedules.")] = 0,
+    input: Inputs = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+    quiet: Quiet = False,
+) -> None:
+    """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
+
+    What is measured is kept at once: it may be interrupted at any moment, and goes on from there the next time.
+    """
+    from graphopt.tune import tune_model as tune
+    from graphopt.tuning.database import default_path
+    from graphopt.tuning.learned import require
+    from graphopt.tuning.session import Budget
+
+    values.number("--seconds", seconds, 0)
+    if search not in ("evolution", "random"):
+        raise UsageError(f"--search {search}: there are evolution and random")
+    if search == "evolution":
+        require()
+    path = database or default_path()
+    with _shown(quiet) as told:
+        done = tune(
+            model,
+            path,
+            Budget(trials, seconds),
+            executor=executor,
+            way="random" if search == "random" else "evolution",
+            threads=threads,
+            seed=seed,
+            nodes=node or (),
+            inputs=values.inputs(input or ()),
+            dims=values.dims(dim or ()),
+            shapes=values.shapes(shape or ()),
+            told=told,
+        )
+    if not quiet:
+        _show(done, path)
+
+
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Told | None]:
+    """What shows on a terminal how far tuning is."""
+    from graphopt.cli import progress
+
+    with progress.shown(quiet, False) as listener:
+        if listener is None:
+            yield None
+            return
+        from graphopt.progress import Event
+
+        def told(tasks: Sequence[Progress], trials: int) -> None:
+            seconds = sum(p.seconds for p in tasks)
+            default = sum(p.task.times * p.default for p in tasks)
+            listener(Event(f"tune: {trials} measured, {default / seconds if seconds else 1:.2f}x so far"))
+
+        yield told
+
+
+ENDINGS = {
+    "done": "nothing is gained any more",
+    "trials": "the measurements are done",
+    "seconds": "the time is up",
+    "interrupted": "interrupted",
+}
+
+
+def _show(done: Tuning, path: Path) -> None:
+    from rich.table import Table
+
+    from graphopt.cli import tables
+    from graphopt.cli.progress import duration
+
+    report = done.report
+    console = tables.console()
+    table = Table("nodes", "times", "default", "tuned", "gain", "measured", "did not count")
+    for p in sorted(report.tasks, key=lambda p: -p.task.times * p.default):
+        default, best = (duration(p.default), duration(p.default / p.gain)) if p.default else ("", "")
+        name = p.task.nodes[0] + (f" and {n} more" if (n := len(p.task.nodes) - 1) else "")
+        problems = ", ".join(f"{n} {kind}" for kind, n in sorted(p.problems.items()))
+        table.add_row(name, str(p.task.times), default, best, f"{p.gain:.2f}x", str(p.trials), problems)
+    console.print(table)
+    console.print(_summary(report), markup=False)
+    console.print(f"the model: {done.speedup:.3f}x as fast as with default schedules", markup=False)
+    console.print(f"kept in {path}", markup=False)
+
+
+def _summary(report: Report) -> str:
+    gained = sum(p.gain > 1 for p in report.tasks)
+    return (
+        f"{report.trials} measured in {report.seconds:.0f} s ({ENDINGS[report.ending]}): "
+        f"{gained} of {len(report.tasks)} nests are faster than by default"
+    )

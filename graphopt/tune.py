@@ -1,0 +1,109 @@
+"""``graphopt tune``: the nests that a model becomes, their schedules tuned, and the model timed before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from graphopt.bench import accepted_feeds, random_feeds, turns
+from graphopt.compile import CompiledModel, compile
+from graphopt.errors import UsageError
+from graphopt.inputs import Given
+from graphopt.ir import onnx_io
+from graphopt.lowering.link import Linked, Work
+from graphopt.runtime.sizes import evaluate
+from graphopt.tuning.database import Records
+from graphopt.tuning.executors import executor_named
+from graphopt.tuning.search import Way
+from graphopt.tuning.session import Budget, Report, Task, Told, tune
+from graphopt.tuning.spaces import SPACES, Space
+from graphopt.tuning.workload import Workload
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What became of a model: what was found, and seconds of its runs, which took turns."""
+
+    report: Report
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the model is: the median over pairs of runs."""
+        return median(b / a for b, a in zip(self.before, self.after, strict=True))
+
+
+def tune_model(
+    model: str | Path,
+    database: Path,
+    budget: Budget = Budget(),  # noqa: B008 - it is frozen
+    *,
+    executor: Executor | str | None = None,
+    way: Way = "evolution",
+    spaces: Sequence[Space] = SPACES,
+    threads: int = 1,
+    seed: int = 0,
+    nodes: Sequence[str] = (),
+    inputs: Mapping[str, Given] | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seconds: float = 3.0,
+    told: Told | None = None,
+) -> Tuning:
+    """Tune the nests of a model, or those of some nodes, and time it before and after, for ``seconds`` in all.
+
+    Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with. Raises UsageError where
+    a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
+    """
+    plain = compile(model, threads=threads, cache=False, tuned="off")
+    feeds = accepted_feeds(random_feeds(onnx_io.load(model), inputs or {}, dims or {}, shapes), plain)
+    tasks = tasks_of(plain, feeds, nodes)
+    with Records(database, write=True) as records:
+        if isinstance(executor, Executor):
+            report = tune(
+                tasks, records, executor, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told
+            )
+        else:
+            with executor_named(executor) as made:
+                report = tune(
+                    tasks, records, made, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told
+                )
+    tuned = compile(model, threads=threads, cache=False, database=database)
+    before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
+    return Tuning(report, tuple(before), tuple(after))
+
+
+def tasks_of(compiled: CompiledModel, feeds: Mapping[str, Any], nodes: Sequence[str] = ()) -> list[Task]:
+    """What a model spends its time in: each nest that is scheduled by rule, with its sizes for these inputs, once."""
+    linked = compiled.compiled.linked
+    known = _sizes(linked, feeds)
+    there = {name for work in linked.work for name in work.nodes}
+    for name in nodes:
+        if name not in there:
+            raise UsageError(f"no nest computes a node {name!r}: there are nests for {', '.join(sorted(there))}")
+    found: dict[Workload, list[Work]] = {}
+    for work in linked.work:
+        if nodes and not set(nodes) & set(work.nodes):
+            continue
+        try:
+            sizes = {var.name: evaluate(size, known) for var, size in work.sizes.items()}
+        except KeyError:  # a size that only elements say
+            continue
+        found.setdefault(Workload.of(work.nest, sizes), []).append(work)
+    return [Task(w, len(many), tuple(dict.fromkeys(n for one in many for n in one.nodes))) for w, many in found.items()]
+
+
+def _sizes(linked: Linked, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """What the open sizes are that inputs say."""
+
+    def pairs() -> Iterator[tuple[object, int]]:
+        for port in linked.inputs:
+            if port.name in feeds:
+                yield from zip(linked.buffers[port.buffer].shape or (), feeds[port.name].shape, strict=False)
+
+    return {size: n for size, n in pairs() if isinstance(size, str)}
