@@ -7,14 +7,16 @@ takes; a tile of accumulators becomes small enough to live in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import simplify
 from graphopt.lowering.dataflow import Access, accesses_in, reindexed
-from graphopt.lowering.expressions import Apply, Const, Expr, Var
+from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops import (
+    Block,
     Buffer,
     For,
     Invoke,
@@ -22,7 +24,9 @@ from graphopt.lowering.loops import (
     Range,
     Region,
     Stmt,
+    Store,
     blocks,
+    expressions,
     inner,
     mutate,
 )
@@ -37,9 +41,51 @@ def compacted(nest: Nest) -> Nest:
     Buffers that are not local keep what steps of parallel loops have of their own. It is the last thing to be done:
     blocks refer to the loops around them afterwards.
     """
-    for buffer in nest.allocs:
+    for buffer in _moving(nest):
         nest = _compacted(nest, buffer)
     return nest
+
+
+def _moving(nest: Nest) -> list[Buffer]:
+    """The buffers of which other elements are used in other steps of a loop that holds all their uses: of the others,
+    each step needs all."""
+    if not nest.allocs:
+        return []
+    uses: dict[str, list[tuple[tuple[Var, ...], set[Var]]]] = {b.name: [] for b in nest.allocs}
+
+    def visit(stmt: Stmt, loops: tuple[Var, ...], values: Mapping[Var, set[Var]]) -> None:
+        def used(buffer: Buffer, indices: Iterable[Expr]) -> None:
+            if buffer.name in uses:
+                found = {v for i in indices for v in variables(i)}
+                uses[buffer.name].append((loops, {w for v in found for w in values.get(v, {v})}))
+
+        match stmt:
+            case For():
+                loops = (*loops, stmt.var)
+            case Block():
+                bound = zip(stmt.axes, stmt.values, strict=True)
+                values = {**values, **{a.var: {w for v in variables(e) for w in values.get(v, {v})} for a, e in bound}}
+            case Store():
+                used(stmt.buffer, stmt.indices)
+            case Invoke():
+                for arg in stmt.args:
+                    if isinstance(arg, Region):
+                        used(arg.buffer, (r.start for r in arg.ranges))
+        for expr in (*stmt.values, stmt.predicate) if isinstance(stmt, Block) else expressions(stmt):
+            for part in walk(expr):
+                if isinstance(part, Load):
+                    used(part.buffer, part.indices)
+        for child in inner(stmt):
+            visit(child, loops, values)
+
+    visit(nest.body, (), {})
+    found = []
+    for buffer in nest.allocs:
+        paths = [loops for loops, _ in uses[buffer.name]]
+        shared = {vs[0] for vs in takewhile(lambda vs: len(set(vs)) == 1, zip(*paths, strict=False))}
+        if any(shared & moved for _, moved in uses[buffer.name]):
+            found.append(buffer)
+    return found
 
 
 def _compacted(nest: Nest, buffer: Buffer) -> Nest:

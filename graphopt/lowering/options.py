@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from graphopt.errors import UsageError
 from graphopt.ir.graph import Node
+from graphopt.lowering.compaction import compacted
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.divide import divided, separated
 from graphopt.lowering.emit import Emitted, Written, emit
@@ -34,7 +35,7 @@ def as_written(nest: Nest) -> Nest:
 
 def for_the_host(nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
     """The kernels of a nest for this machine's processor: each parallel loop is one."""
-    return tuple((part, emit(part)) for part in divided(nest))
+    return tuple((part, emit(part)) for part in divided(compacted(nest)))
 
 
 def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:

@@ -11,11 +11,10 @@ import numpy as np
 
 from graphopt.ir.constants import Array
 from graphopt.kernels.compile import compile_kernels
-from graphopt.lowering.divide import divided
-from graphopt.lowering.emit import emit
 from graphopt.lowering.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.loops import Nest
+from graphopt.lowering.options import for_the_host
 from graphopt.runtime.objects import Image
 from graphopt.tolerance import error
 
@@ -34,7 +33,7 @@ class Native:
     """A nest compiled as it is in programs."""
 
     def __init__(self, nest: Nest) -> None:
-        self.nest, self.parts = nest, [emit(part) for part in divided(nest)]
+        self.nest, self.parts = nest, [emitted for _, emitted in for_the_host(nest)]
         self.image = Image(compile_kernels([p.kernel for p in self.parts], jobs=0))
 
     def run(self, arrays: Sequence[Array], sizes: Sequence[int] = (), pieces: int = 1) -> None:

@@ -1,0 +1,61 @@
+"""Small nests to tune."""
+
+from __future__ import annotations
+
+from graphopt.lowering.loops import Nest
+from graphopt.lowering.script import read
+
+
+def product(m: int = 24, n: int = 48, k: int = 20) -> Nest:
+    """A naive product of matrices."""
+    return read(f"""
+@program
+def product(a: Buffer[({m}, {k}), "float32"], b: Buffer[({k}, {n}), "float32"], c: Buffer[({m}, {n}), "float32"]):
+    for i0, i1, i2 in grid({m}, {n}, {k}):
+        with block("c"):
+            v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+            with init():
+                c[v0, v1] = 0.0
+            c[v0, v1] = c[v0, v1] + a[v0, v2] * b[v2, v1]
+""")
+
+
+def dense(rows: str | int = 9) -> Nest:
+    """A product with a bias and a floor, of an operand that something is done to first."""
+    size = ", n: size" if rows == "n" else ""
+    m = '"n"' if rows == "n" else rows
+    return read(f"""
+@program
+def dense(a: Buffer[({m}, 20), "float32"], b: Buffer[(20, 40), "float32"], d: Buffer[(40,), "float32"],
+          y: Buffer[({m}, 40), "float32"]{size}):
+    twice = alloc(({m}, 20), "float32")
+    c = alloc(({m}, 40), "float32")
+    for i0, i1 in grid({rows}, 20):
+        with block("twice"):
+            v0, v1 = axis.remap("SS", [i0, i1])
+            twice[v0, v1] = a[v0, v1] * 2.0
+    for i2, i3, i4 in grid({rows}, 40, 20):
+        with block("c"):
+            v2, v3, v4 = axis.remap("SSR", [i2, i3, i4])
+            with init():
+                c[v2, v3] = 0.0
+            c[v2, v3] = c[v2, v3] + twice[v2, v4] * b[v4, v3]
+    for i5, i6 in grid({rows}, 40):
+        with block("y"):
+            v5, v6 = axis.remap("SS", [i5, i6])
+            y[v5, v6] = max(c[v5, v6] + d[v6], 0.0)
+""")
+
+
+def largest() -> Nest:
+    """Windows of an image in blocks of channels, the largest of each."""
+    return read("""
+@program
+def largest(x: Buffer[(1, 2, 9, 9, 16), "float32"], y: Buffer[(1, 2, 4, 4, 16), "float32"]):
+    for i0, i1, i2, i3, i4, i5, i6 in grid(1, 2, 4, 4, 16, 3, 3):
+        with block("y"):
+            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSSRR", [i0, i1, i2, i3, i4, i5, i6])
+            with init():
+                y[v0, v1, v2, v3, v4] = -inf
+            y[v0, v1, v2, v3, v4] = max(y[v0, v1, v2, v3, v4], x[v0, v1, v2 * 2 + v5, v3 * 2 + v6, v4])
+""")
