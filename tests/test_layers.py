@@ -129,6 +129,7 @@ PARTS = {
         "target",
         "verify",
     },
+    "tune": {"bench", "compile", "inputs", "ir", "lowering", "runtime", "tuning"},
     "cli": {
         "arrays",
         "batch",
@@ -159,6 +160,7 @@ PARTS = {
         "roofline",
         "runtime",
         "target",
+        "tune",
         "tuning",
         "tuning.tables",
         "verify",
@@ -175,6 +177,7 @@ DOORS = {
     "cudnn": {"kernels.cuda.cudnn", "kernels.cuda.machine"},
     "cupy": {"kernels.cuda.driver"},
     "cupy_backends": {"kernels.cuda.driver"},
+    "lightgbm": {"tuning.learned"},
     "lark": {"ir.text", "rewrite.parse"},
     "llvmlite": {"kernels"},
     "ml_dtypes": {"convert", "inputs", "ir", "lowering", "rewrite", "tuning.operands"},

@@ -337,4 +337,5 @@ from graphopt.cli import (  # noqa: E402, F401
     rules_fmt,
     rules_prove,
     rules_try,
+    tune,
 )

@@ -53,9 +53,9 @@ def tune_model(
     What is measured is kept at once: it may be interrupted at any moment, and goes on from there the next time.
     """
     from graphopt.tune import tune_model as tune
-    from graphopt.tuning.tables import default_path
     from graphopt.tuning.learned import require
     from graphopt.tuning.session import Budget
+    from graphopt.tuning.tables import default_path
 
     values.number("--seconds", seconds, 0)
     if search not in ("evolution", "random"):

@@ -20,7 +20,7 @@ Way = Literal["evolution", "random"]
 
 PARENTS: Final = 16
 """How many of the best others are made from."""
-POOL: Final = 8
+POOL: Final = 4
 """How many candidates are made for each that is measured."""
 FRESH: Final = 0.25
 """The share of them that is made from no other,"""
