@@ -252,7 +252,9 @@ def show_model(
     from graphopt.lowering.script_print import show
     from graphopt.pipeline import linked_for
 
-    linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))
+    with warnings.catch_warnings(record=True) as caught:
+        linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))
+    show_warnings([str(w.message) for w in caught])
     parts = linked.parts
     if loops is None and source is None:
         show_parts(parts)

@@ -61,7 +61,8 @@ class Tuned:
         """The best record, once that which is said to be the best is verified."""
         first = next(iter(records.ranked(workload, self.setting)), None)
         if first is not None and not first.verified and self.verify is not None:
-            records.keep(replace(first, outcome=self.verify(first.candidate), verified=True))
+            outcome = replace(self.verify(first.candidate), features=first.outcome.features)
+            records.keep(replace(first, outcome=outcome, verified=True))
         return records.best(workload, self.setting)
 
     def _replayed(self, nest: Nest, record: Record) -> Nest:

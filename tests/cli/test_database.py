@@ -118,6 +118,18 @@ def test_a_damaged_database_is_one_line(database: Path, model: Path, capsys: pyt
         assert told.count("\n") == 1
 
 
+def test_a_damaged_database_of_the_users_is_a_warning(
+    database: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.write_bytes(b"garbage" * 999)
+    monkeypatch.setattr("graphopt.compilation.default_path", lambda: database)
+    assert run(["show", str(model)]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("warning: ")
+    assert "default schedules are used" in told
+    assert told.count("\n") == 1
+
+
 def test_tuned_schedules_can_be_demanded(database: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("run", "bench"):
         assert run([command, str(model), "--input", "x=random", "--tuned", "require", "--database", str(database)]) == 2

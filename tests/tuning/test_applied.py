@@ -99,6 +99,12 @@ def test_what_is_not_verified_is_verified_once(database: Path) -> None:
         best = records.best(FEW, HERE)
         assert best is not None
         assert best.outcome.gain == 5.0
+        assert best.outcome.features == claimed.outcome.features
+
+
+def test_who_cannot_verify_goes_by_what_is_verified(database: Path) -> None:
+    tuned = kept(database, record(2, 3.0), replace(record(4, 9.0), verified=False))
+    assert show(tuned(read(TWICE))) == show(split_by(2))
 
 
 def test_what_is_found_wrong_is_not_used(database: Path) -> None:
