@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache
+from threading import Lock
 from typing import Final
 
 from graphopt.calibration.machine import machine
@@ -21,8 +22,8 @@ from graphopt.runtime.steps import Code
 from graphopt.target import target as target_named
 from graphopt.tuning import turns
 from graphopt.tuning.building import NOT_BUILT, Order, built
-from graphopt.tuning.oracle import RUNNER, WRONG, oracle
-from graphopt.tuning.processes import CandidateError, child
+from graphopt.tuning.oracle import PATIENCE, RUNNER, UNCHECKED, WRONG, oracle
+from graphopt.tuning.processes import INTERRUPTED, CandidateError, child
 from graphopt.tuning.record import Candidate, Outcome
 from graphopt.tuning.runner import Job, Ran
 from graphopt.tuning.workload import Workload
@@ -37,8 +38,9 @@ def measure(candidate: Candidate, limit: float = LIMIT) -> Outcome:
 
     ``illegal``: its steps do not apply. ``not built``: no program could be made of it in ``limit`` seconds. ``slow``,
     ``crashed``, ``failed``: it did not come to an end in as many, its process died, a step of it could not do its work.
-    ``wrong``: its results are others. ``unchecked``: nobody knows what they should be. Any process may call this, and
-    several threads at once, which is how candidates are built at once; only one is run at a time.
+    ``wrong``: its results are others. ``unchecked``: nobody knows what they should be, or the default schedule cannot
+    be had. Any process may call this, and several threads at once, which is how candidates are built at once; only one
+    is run at a time.
     """
     try:
         return _measured(candidate, limit)
@@ -72,7 +74,8 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
         with turns.building():  # an interpreter that starts disturbs who measures, too
             runner = kept.enter_context(child(RUNNER, once=True))
             code = _code(candidate, limit)
-            beside = _default(candidate.workload, candidate.target, limit)
+            with _once:
+                beside = _default(candidate.workload, candidate.target, limit)
             runner.start()
         wanted = oracle(candidate.workload, limit)
         results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
@@ -91,6 +94,15 @@ def _code(candidate: Candidate, limit: float) -> Code:
     return built(Order(candidate.workload, candidate.target, "trace", candidate.trace), limit)
 
 
+_once = Lock()
+"""So that of several threads that want the same default schedule one has it built."""
+
+
 @lru_cache(64)
 def _default(workload: Workload, target: str, limit: float) -> Code:
-    return built(Order(workload, target), limit)
+    try:
+        return built(Order(workload, target), limit * PATIENCE)
+    except CandidateError as error:
+        if error.kind == INTERRUPTED:
+            raise
+        raise CandidateError(UNCHECKED, f"the default schedule is {error}") from None

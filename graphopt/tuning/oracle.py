@@ -38,8 +38,8 @@ _LARGE: Final = 1 << 26
 """A workload of so many bytes is compared on one case alone,"""
 _LONG: Final = 1 << 28
 """and so is one of so many operations: loops as they were written may do less than one in a nanosecond."""
-_PATIENCE: Final = 10
-"""Loops as they were written may take so many times as long as what a candidate may."""
+PATIENCE: Final = 10
+"""What is no candidate may take so many times as long to be built, and to run: it is needed for all candidates."""
 _DONE: Final = "cases.json"
 
 
@@ -106,13 +106,14 @@ def _digest(workload: Workload) -> str:
 def _fill(workload: Workload, folder: Path, limit: float) -> None:
     """Write the inputs and what comes of them. Raises CandidateError."""
     with turns.building():
+        limit *= PATIENCE
         written, default = (built(Order(workload, way=way), limit) for way in ("written", "default"))
         with tempfile.TemporaryDirectory(dir=folder.parent) as made:
             place, beside = Path(made) / "made", Path(made) / "beside"
             place.mkdir()
             beside.mkdir()
-            found = Oracle(workload, place, _computed(workload, place, written, limit * _PATIENCE))
-            _run(default, place, beside, found.cases, limit * _PATIENCE)
+            found = Oracle(workload, place, _computed(workload, place, written, limit))
+            _run(default, place, beside, found.cases, limit)
             fit = [case for case in found.cases if not Oracle(workload, place, (case,)).problem(beside)]
             if not set(fit) & {NORMAL, WHOLE}:
                 raise CandidateError("differs", f"the default schedule gives something else: {found.problem(beside)}")

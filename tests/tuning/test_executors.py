@@ -107,6 +107,8 @@ def test_an_interrupt_cancels_what_waits_and_tells_what_is_done(monkeypatch: pyt
 def test_this_machine_measures_several() -> None:
     garbage = Candidate(product(), "garbage")
     with executor_named() as here:
+        assert isinstance(here, Here)
+    with Here(1) as here:  # a process that builds is enough here
         found = dict(outcomes(here, [by_rows(product()), garbage, as_written(product())], LIMIT))
     assert [c for c, o in found.items() if o.problem] == [garbage]
     assert len(found) == 3
