@@ -13,11 +13,10 @@ from pathlib import Path
 
 from graphopt.cli.values import dims
 from graphopt.compilation import Settings
-from graphopt.device_code import device_code
+from graphopt.device_code import capability_of, device_code
 from graphopt.kernels.cuda.machine import Capability, architecture
 from graphopt.target import CUDA
 
-CAPABILITIES: tuple[Capability, ...] = ((8, 0), (9, 0))
 COLUMNS = ("model", "for", "kernels", "registers", "spilled", "shared", "library", "host")
 
 
@@ -42,12 +41,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="files of models")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="what an open size is")
+    parser.add_argument("--capability", action="append", metavar="M.N", help="8.0 and 9.0 where none is given")
     given = parser.parse_args()
+    capabilities = [capability_of(text) for text in given.capability or ("8.0", "9.0")]
     settings = Settings(target=CUDA, dims=dims(given.dim))
     print(row(COLUMNS))
     print(row(("---",) * len(COLUMNS)))
     for path in given.models:
-        for capability in CAPABILITIES:
+        for capability in capabilities:
             print(taken(path, settings, capability), flush=True)
 
 
