@@ -56,9 +56,9 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def setting_here(threads: int = 1, where: str | None = None) -> Setting:
+def setting_here(threads: int = 1, where: str = "") -> Setting:
     """What is measured here with so many threads: on this machine's processor, or on what is called so."""
-    return Setting(machine() if where is None else where, runtime(), threads)
+    return Setting(where or machine(), runtime(), threads)
 
 
 class Tables(MeasuredFile):
