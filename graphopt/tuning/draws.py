@@ -12,7 +12,6 @@ from graphopt.errors import GraphoptError, ScheduleError
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.trace import Argument, Trace
-from graphopt.lowering.wellformed import check
 from graphopt.tuning.features import features
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload
@@ -111,7 +110,6 @@ class Draws:
     def _at(self, space: int, wanted: Sequence[Argument], random: Random) -> Draw:
         schedule = Schedule(self.workload.nest, random.randrange(1 << 32), wanted)
         self.spaces[space](schedule)
-        check(schedule.nest)
         trace = schedule.trace
         if not trace.decisions:
             raise ScheduleError("the space draws nothing")

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from graphopt.errors import ReadError, ScheduleError
 from graphopt.lowering.flops import flops
+from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.trace import Trace
 from graphopt.runtime.sizes import evaluate
 from graphopt.tuning.database import Records
@@ -119,8 +120,8 @@ def tune(
 ) -> Report:
     """Look for faster schedules of the tasks, and keep in ``records`` what is measured, by ``executor``.
 
-    Tasks that no space has anything for are left out of the report. The same ``seed`` gives the same candidates, as
-    far as outcomes are the same. KeyboardInterrupt ends the session, and the report says so.
+    Of a task that no space has anything for, the default schedule alone is measured and kept. The same ``seed`` gives
+    the same candidates, as far as outcomes are the same. KeyboardInterrupt ends the session, and the report says so.
     """
     return _Session(records, executor, budget, way, tuple(spaces), threads, seed, told or _silent).run(tasks)
 
@@ -134,9 +135,7 @@ class _State:
     """A task under way."""
 
     progress: Progress
-    draws: Draws
     search: Search
-    random: Random
     rounds: int = 0
     stale: int = 0
     """Rounds since the last gain."""
@@ -170,9 +169,10 @@ class _Session:
         ending: Ending = "done"
         try:
             self.remember()
-            self.states = [s for task in tasks if (s := self.begin(task)) is not None]
+            self.states = [self.begin(task) for task in tasks]
             self.learn()
-            for state in sorted(self.states, key=_work, reverse=True):
+            self.defaults()
+            for state in sorted((s for s in self.states if not s.is_done), key=_work, reverse=True):
                 self.round(state, FIRST)
             while (chosen := self.chosen()) is not None:
                 self.round(chosen, BATCH)
@@ -195,23 +195,33 @@ class _Session:
                 self.rows.append(record.outcome.features)
                 self.goals.append(goal(record.outcome.speedup))
 
-    def begin(self, task: Task) -> _State | None:
-        """A task with what is known of it; None where there is nothing to choose."""
+    def begin(self, task: Task) -> _State:
+        """A task with what is known of it; it is done where there is nothing to choose."""
         random = Random(int(sha256(f"{self.seed}:{task.workload.key}".encode()).hexdigest()[:16], 16))
+        history = self.records.history(task.workload, setting_here(self.threads))
         try:
             draws = Draws.of(task.workload, self.spaces, random)
         except ScheduleError:
-            return None
+            draws = Draws(task.workload, ())
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        state = _State(Progress(task), draws, search, random)
-        history = self.records.history(task.workload, setting_here(self.threads))
+        state = _State(Progress(task), search, is_done=not draws.spaces)
         for record in history:
             search.skip(record.candidate.trace)
             self.note(state, record)
-        for record in sorted(history, key=lambda r: -r.outcome.gain)[:PARENTS]:
+        for record in sorted(history, key=lambda r: -r.outcome.gain)[: PARENTS if draws.spaces else 0]:
             if record.outcome.gain and (draw := draws.again(Trace.from_json(record.candidate.trace), random)):
                 search.tell(draw, record.outcome)
         return state
+
+    def defaults(self) -> None:
+        """Measure the default schedules of those of which nothing is known: then it is known that there is none else,
+        or how long they take."""
+        new = {s.progress.task.workload: s for s in self.states if not s.progress.default}
+        candidates = [Candidate(w, default_trace(w).to_json(), self.threads) for w in new]
+        for candidate, outcome in outcomes(self.executor, candidates):
+            self.note(new[candidate.workload], self.kept(candidate, outcome))
+            if self.is_late():
+                raise _Stopped("seconds")
 
     def note(self, state: _State, record: Record) -> bool:
         """Take a measurement into account; whether it is a gain."""
@@ -253,7 +263,7 @@ class _Session:
     def measure(self, state: _State, draws: Sequence[Draw]) -> Iterator[tuple[Draw, Record]]:
         """What came of candidates, once it is kept."""
         of = {draw.text: draw for draw in draws}
-        candidates = [Candidate(state.draws.workload, text, self.threads) for text in of]
+        candidates = [Candidate(state.progress.task.workload, text, self.threads) for text in of]
         for candidate, outcome in outcomes(self.executor, candidates):
             draw = of[candidate.trace]
             record = self.kept(candidate, replace(outcome, features=draw.features))
@@ -305,9 +315,16 @@ class _Session:
             raise _Stopped("seconds")
 
 
+def default_trace(workload: Workload) -> Trace:
+    """The default schedule of a workload, as a trace."""
+    schedule = Schedule(workload.nest)
+    schedule.by_rule()
+    return schedule.trace
+
+
 def _work(state: _State) -> float:
     """About how much a task does in a run of the model, before anything is known of how long it takes."""
-    workload = state.draws.workload
+    workload = state.progress.task.workload
     sizes: Mapping[str, int] = dict(workload.sizes)
     known = {var: sizes[var.name] for var in workload.nest.sizes}
     try:
