@@ -136,6 +136,8 @@ class _State:
 
     progress: Progress
     search: Search
+    default: str
+    """The trace of the default schedule."""
     rounds: int = 0
     stale: int = 0
     """Rounds since the last gain."""
@@ -204,7 +206,7 @@ class _Session:
         except ScheduleError:
             draws = Draws(task.workload, ())
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        state = _State(Progress(task), search, is_done=not draws.spaces)
+        state = _State(Progress(task), search, default_trace(task.workload).to_json(), is_done=not draws.spaces)
         for record in history:
             search.skip(record.candidate.trace)
             self.note(state, record)
@@ -217,7 +219,7 @@ class _Session:
         """Measure the default schedules of those of which nothing is known: then it is known that there is none else,
         or how long they take."""
         new = {s.progress.task.workload: s for s in self.states if not s.progress.default}
-        candidates = [Candidate(w, default_trace(w).to_json(), self.threads) for w in new]
+        candidates = [Candidate(w, state.default, self.threads) for w, state in new.items()]
         for candidate, outcome in outcomes(self.executor, candidates):
             self.note(new[candidate.workload], self.kept(candidate, outcome))
             if self.is_late():
@@ -231,6 +233,8 @@ class _Session:
             return False
         if not progress.default and outcome.beside:
             progress.default = median(outcome.beside)
+        if record.candidate.trace == state.default:  # beside itself, it gains by chance alone
+            return False
         gains = outcome.gain > progress.gain * GAIN
         if outcome.gain > progress.gain:
             progress.best = record
