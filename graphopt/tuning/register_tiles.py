@@ -1,0 +1,179 @@
+"""The search space of contractions: tiles of results in vector registers, in tiles in caches, in pieces shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from graphopt.errors import ScheduleError
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.chain_facts import REGISTERS, known_size
+from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.expressions import Const
+from graphopt.lowering.loops import Axis
+from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.sites import BlockRef, LoopRef
+
+TILES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+"""How many results along an axis a tile may have."""
+TIMES: Final = (1, 2, 4, 8, 16, 32)
+"""How many tiles along an axis may be done before those along others."""
+STEPS: Final = 8
+"""How many steps of a loop of a reduction may be written out, at most."""
+WRITTEN: Final = 64
+"""Vectors of products that may be written out, at most: of more, code takes long to be made, and no less to run."""
+
+
+def register_tiles(s: Schedule) -> None:
+    """A contraction in tiles of three levels: pieces that are shared out, tiles in caches, and a tile of results that
+    stays in vector registers while the reduction runs. What is done to its elements is done before the next tile."""
+    found = _Contraction.of(s)
+    widths = found.widths(s)
+    split = [_Split.drawn(s, axis, loop, width) for axis, loop, width in widths]
+    reduced = _unrolled(s, found.reduced, WRITTEN * found.lanes // prod(prod(width) for _, _, width in widths))
+    outer, middle = [p.outer for p in split], [p.middle for p in split]
+    turned = s.sample_categorical([0, 1])
+    s.reorder(
+        *outer,
+        *(middle[::-1] if turned else middle),
+        *(loop for pair in reduced for loop in pair[:1]),
+        *(loop for pair in reduced for loop in pair[1:]),
+        *(loop for p in split for loop in p.inner),
+    )
+    place = middle[0] if turned else middle[-1]
+    followers = found.followers
+    if followers:
+        s.set_scope(found.block, "local")
+    else:
+        followers = [s.cache_write(found.block, "local")]
+    for block in followers:
+        s.reverse_compute_at(block, place)
+    started = s.decompose_reduction(found.block, reduced[0][0]) if reduced else None
+    for pair in reduced:
+        for loop in pair[1:]:
+            s.unroll(loop)
+    _in_registers(s, [loop for p in split for loop in p.inner])
+    if started is not None:  # a loop of one step is not among its loops
+        _in_registers(s, _after(s.get_loops(started), place))
+    for block in followers:
+        _in_registers(s, _with_lanes(s, _after(s.get_loops(block), place), found.lanes))
+    s.parallel(s.fuse(*outer))
+
+
+@dataclass(frozen=True)
+class _Split:
+    """An axis in three levels; the innermost is that of the register tile, along vectors two."""
+
+    outer: LoopRef
+    middle: LoopRef
+    inner: tuple[LoopRef, ...]
+
+    @staticmethod
+    def drawn(s: Schedule, axis: Axis, loop: LoopRef, width: Sequence[int]) -> _Split:
+        extent = known_size([axis.extent])
+        most = None if extent is None else -(-extent // prod(width))
+        times = s.sample_categorical([n for n in TIMES if most is None or n <= most])
+        outer, middle, *inner = s.split(loop, [None, times, *width])
+        return _Split(outer, middle, tuple(inner))
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """The reduction of a nest, with its loops, and the blocks that take what it makes."""
+
+    block: BlockRef
+    spatial: tuple[tuple[LoopRef, Axis], ...]
+    reduced: tuple[tuple[LoopRef, Axis], ...]
+    vector: Axis
+    lanes: int
+    followers: list[BlockRef]
+
+    @staticmethod
+    def of(s: Schedule) -> _Contraction:
+        """That of a schedule's nest, what comes before it written out in it; ScheduleError where there is none."""
+        chain = _only_reduction(s)
+        for before in s.get_producers(chain.block.name):
+            s.compute_inline(before)
+        chain = _only_reduction(s)
+        block = s.get_block(chain.block.name)
+        loops = s.get_loops(block)
+        pairs = list(zip(loops, chain.axes, strict=True))
+        written = [a for a in chain.accesses if a.is_write]
+        vector = next((a for a in reversed(chain.spatial) if all(_is_one(w.stride(a.var)) for w in written)), None)
+        if vector is None:
+            raise ScheduleError(f"register_tiles: results of {chain.block.name} do not lie side by side")
+        return _Contraction(
+            block,
+            tuple((loop, a) for loop, a in pairs if a.kind == "spatial"),
+            tuple((loop, a) for loop, a in pairs if a.kind == "reduce" and a.extent != Const(1)),
+            vector,
+            min(lanes_of(chain.stores[0].buffer.dtype), known_size([vector.extent]) or 1 << 10),
+            _followers(s, chain.block.name),
+        )
+
+    def widths(self, s: Schedule) -> list[tuple[Axis, LoopRef, tuple[int, ...]]]:
+        """Each spatial axis with its loop and how many results along it the register tile has."""
+        extent = known_size([self.vector.extent]) or 1 << 10
+        most = -(-extent // self.lanes)
+        vectors = s.sample_categorical([n for n in (1, 2, 3, 4) if n <= most])
+        left = max(REGISTERS[vector_bytes()] // int(vectors) - 1, 1)  # for the sums, beside what they are made of
+        found: dict[str, tuple[int, ...]] = {self.vector.var.name: (vectors, self.lanes)}
+        for _, axis in reversed(self.spatial):
+            if axis is self.vector:
+                continue
+            size = known_size([axis.extent])
+            width = s.sample_categorical([n for n in TILES if n <= left and (size is None or n <= size)] or [1])
+            found[axis.var.name] = (width,)
+            left = max(left // int(width), 1)
+        ordered = [(a, loop) for loop, a in self.spatial if a is not self.vector]
+        ordered += [(a, loop) for loop, a in self.spatial if a is self.vector]
+        return [(a, loop, found[a.var.name]) for a, loop in ordered]
+
+
+def _only_reduction(s: Schedule) -> Chain:
+    found = [c for c in chains(s.nest) or () if c.block.init is not None]
+    if len(found) != 1 or not found[0].reduced or len(found[0].stores) != 1:
+        raise ScheduleError(f"register_tiles: {s.nest.name} is not one reduction, with what is done to its elements")
+    return found[0]
+
+
+def _followers(s: Schedule, name: str) -> list[BlockRef]:
+    names = [c.block.name for c in chains(s.nest) or ()]
+    return [BlockRef(other) for other in names[names.index(name) + 1 :]]
+
+
+def _after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
+    """Those within a loop."""
+    return loops[loops.index(place) + 1 :]
+
+
+def _is_one(stride: object) -> bool:
+    return getattr(stride, "number", None) == 1
+
+
+def _unrolled(s: Schedule, reduced: Sequence[tuple[LoopRef, Axis]], most: int) -> list[tuple[LoopRef, ...]]:
+    """The loops of a reduction, each with some steps that are written out, together at most so many."""
+    made = []
+    for loop, axis in reversed(reduced):
+        extent = known_size([axis.extent])
+        possible = [n for n in range(2, STEPS + 1) if n <= most and extent is not None and extent % n == 0]
+        steps = s.sample_categorical([1, *possible])
+        most //= int(steps)
+        made.append(s.split(loop, [None, steps]))
+    return made[::-1]
+
+
+def _in_registers(s: Schedule, loops: Sequence[LoopRef]) -> None:
+    """Loops over a tile in registers: the last along vectors, the others written out."""
+    for loop in loops[:-1]:
+        s.unroll(loop)
+    for loop in loops[-1:]:
+        s.vectorize(loop)
+
+
+def _with_lanes(s: Schedule, loops: Sequence[LoopRef], lanes: int) -> list[LoopRef]:
+    """The loops with the last in vectors."""
+    return [*loops[:-1], *s.split(loops[-1], [None, lanes])]

@@ -1,0 +1,42 @@
+"""Tiles of contractions that are drawn stay in registers, and compute what the nest says."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.script import read
+from graphopt.tuning.register_tiles import WRITTEN, register_tiles
+from tests.tuning.drawing import check_draw, drawn, kinds, written_out
+from tests.tuning.nests import dense, largest, product
+
+NESTS = {"product": product(), "dense": dense(), "largest": largest()}
+
+
+@pytest.mark.parametrize(("name", "seed"), [("product", 0), ("product", 1), ("dense", 0), ("dense", 1), ("largest", 0)])
+def test_draws_compute_the_same(name: str, seed: int) -> None:
+    check_draw(register_tiles, NESTS[name], seed, pieces=2)
+
+
+def test_tiles_are_in_registers_and_what_follows_is_done_there() -> None:
+    made = drawn(register_tiles, dense(), 0).nest
+    assert "local" in {b.scope for b in made.allocs}
+    assert kinds(made) >= {"parallel", "serial", "unrolled", "vectorized"}
+
+
+def test_what_is_written_out_is_bounded() -> None:
+    counts = [written_out(drawn(register_tiles, product(256, 256, 256), seed).nest.body) for seed in range(6)]
+    assert WRITTEN // 2 < max(counts) <= WRITTEN
+
+
+def test_what_is_no_reduction_says_so() -> None:
+    nest = read("""
+@program
+def copy(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
+    for i0 in serial(4):
+        with block("y"):
+            v0 = axis.remap("S", [i0])
+            y[v0] = x[v0]
+""")
+    with pytest.raises(ScheduleError, match="copy is not one reduction"):
+        drawn(register_tiles, nest, 0)
