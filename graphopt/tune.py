@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from graphopt.bench import accepted_feeds, random_feeds, turns
 from graphopt.compile import CompiledModel, compile
@@ -19,9 +19,16 @@ from graphopt.runtime.sizes import evaluate
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.search import Way
-from graphopt.tuning.session import Budget, Report, Task, Told, tune
+from graphopt.tuning.session import Budget, Progress, Report, Task, Told, tune
 from graphopt.tuning.spaces import SPACES, Space
 from graphopt.tuning.workload import Workload
+
+HARM: Final = 1.03
+"""How many times as long as the default schedule one may take within the model, where it is faster by itself."""
+PROFILES: Final = 9
+"""Runs of the model, each way, that tell."""
+ROUNDS: Final = 3
+"""How often schedules are given up, and others tried that are the next best."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ def tune_model(
 ) -> Tuning:
     """Tune the nests of a model, or those of some nodes, and time it before and after, for ``seconds`` in all.
 
+    A schedule that is faster by itself, and not within the model, where memory holds other things, is given up.
     Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with. Raises UsageError where
     a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
@@ -73,9 +81,41 @@ def tune_model(
                 report = tune(
                     tasks, records, made, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told
                 )
-    tuned = compile(model, threads=threads, cache=False, database=database)
+        for _ in range(ROUNDS):
+            tuned = compile(model, threads=threads, cache=False, database=database)
+            if not give_up(harmful(report.tasks, plain, tuned, feeds), report.tasks, records):
+                break
     before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
     return Tuning(report, tuple(before), tuple(after))
+
+
+def harmful(
+    tasks: Sequence[Progress], plain: CompiledModel, tuned: CompiledModel, feeds: Mapping[str, Any]
+) -> dict[int, float]:
+    """Which of the tasks that were tuned take longer within the model than by default, and how many times as long."""
+    found: dict[int, list[float]] = {k: [] for k, p in enumerate(tasks) if p.best is not None}
+    of = {name: k for k in found for name in tasks[k].task.nodes}
+    for _ in range(PROFILES if found else 0):
+        spent = [dict.fromkeys(found, 0.0) for _ in range(2)]
+        for model, seconds in zip((plain, tuned), spent, strict=True):
+            for row in model.profile(feeds):
+                for k in {of[name] for name in row.nodes if name in of}:
+                    seconds[k] += row.seconds
+        for k in found:
+            found[k].append(spent[1][k] / spent[0][k] if spent[0][k] else 1.0)
+    return {k: median(ratios) for k, ratios in found.items() if median(ratios) > HARM}
+
+
+def give_up(harm: Mapping[int, float], tasks: Sequence[Progress], records: Records) -> bool:
+    """Keep of tasks that their best schedule does not count, and why; whether there are any."""
+    for k, times in harm.items():
+        best = tasks[k].best
+        assert best is not None
+        problem = f"slow: within the model it takes {times:.2f} times as long as the default schedule"
+        records.keep(replace(best, outcome=replace(best.outcome, problem=problem)))
+        tasks[k].best = None
+        tasks[k].problems["slow"] += 1
+    return bool(harm)
 
 
 def tasks_of(compiled: CompiledModel, feeds: Mapping[str, Any], nodes: Sequence[str] = ()) -> list[Task]:
