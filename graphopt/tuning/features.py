@@ -55,7 +55,8 @@ def features(nest: Nest, sizes: Mapping[str, int]) -> tuple[float, ...]:
     work = float(evaluate(flops(nest, wanted), {}))
     if not leaves:
         return (0.0,) * len(NAMES)
-    main = max(leaves, key=lambda leaf: leaf.steps * _weight(leaf, known))
+    # of a start and a step in the same loops, the step, which is the later
+    main = max(reversed(leaves), key=lambda leaf: leaf.steps * _weight(leaf, known))
     calls = sum(leaf.steps for leaf in leaves if isinstance(leaf.stmt, Invoke))
     local = sum(_bytes(b, known) for b in nest.allocs)
     moved = sum(_bytes(b, known) for b in nest.buffers)

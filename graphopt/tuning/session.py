@@ -25,7 +25,7 @@ from graphopt.runtime.sizes import evaluate
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.executors import outcomes
-from graphopt.tuning.learned import CostModel, goal
+from graphopt.tuning.learned import CostModel, goal, require
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
 from graphopt.tuning.spaces import SPACES, Space
@@ -120,9 +120,13 @@ def tune(
 ) -> Report:
     """Look for faster schedules of the tasks, and keep in ``records`` what is measured, by ``executor``.
 
-    Of a task that no space has anything for, the default schedule alone is measured and kept. The same ``seed`` gives
-    the same candidates, as far as outcomes are the same. KeyboardInterrupt ends the session, and the report says so.
+    Of a task that no space has anything for, the default schedule alone is measured and kept; where spaces of one's own
+    have nothing for any task, ScheduleError says why. The same ``seed`` gives the same candidates, as far as outcomes
+    are the same. KeyboardInterrupt ends the session, and the report says so. MissingDependencyError where the search
+    learns, and lightgbm is not installed.
     """
+    if way == "evolution":
+        require()
     return _Session(records, executor, budget, way, tuple(spaces), threads, seed, told or _silent).run(tasks)
 
 
@@ -142,6 +146,8 @@ class _State:
     stale: int = 0
     """Rounds since the last gain."""
     is_done: bool = False
+    reason: ScheduleError | None = None
+    """Why there is nothing to choose."""
 
 
 class _Stopped(Exception):  # noqa: N818 - it is no error
@@ -172,6 +178,7 @@ class _Session:
         try:
             self.remember()
             self.states = [self.begin(task) for task in tasks]
+            self.refuse_empty()
             self.learn()
             self.defaults()
             for state in sorted((s for s in self.states if not s.is_done), key=_work, reverse=True):
@@ -201,12 +208,14 @@ class _Session:
         """A task with what is known of it; it is done where there is nothing to choose."""
         random = Random(int(sha256(f"{self.seed}:{task.workload.key}".encode()).hexdigest()[:16], 16))
         history = self.records.history(task.workload, setting_here(self.threads))
+        reason = None
         try:
             draws = Draws.of(task.workload, self.spaces, random)
-        except ScheduleError:
-            draws = Draws(task.workload, ())
+        except ScheduleError as error:
+            draws, reason = Draws(task.workload, ()), error
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        state = _State(Progress(task), search, default_trace(task.workload).to_json(), is_done=not draws.spaces)
+        default = default_trace(task.workload).to_json()
+        state = _State(Progress(task), search, default, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
             self.note(state, record)
@@ -214,6 +223,12 @@ class _Session:
             if record.outcome.gain and (draw := draws.again(Trace.from_json(record.candidate.trace), random)):
                 search.tell(draw, record.outcome)
         return state
+
+    def refuse_empty(self) -> None:
+        """Raise where spaces have nothing for any task; that the built-in ones have nothing is nobody's mistake."""
+        reasons = [s.reason for s in self.states if s.reason is not None]
+        if self.spaces != tuple(SPACES) and reasons and len(reasons) == len(self.states):
+            raise reasons[0]
 
     def defaults(self) -> None:
         """Measure the default schedules of those of which nothing is known: then it is known that there is none else,
@@ -249,15 +264,17 @@ class _Session:
         """One round of a task: propose, measure, keep, learn."""
         left = None if self.budget.trials is None else self.budget.trials - self.measured()
         draws = state.search.propose(count if left is None else min(count, left))
-        gains = False
+        gains, found = False, dict[str, Outcome]()
         for draw, record in self.measure(state, draws):
-            state.search.tell(draw, record.outcome)
+            found[draw.text] = record.outcome
             gains |= self.note(state, record)
             state.progress.trials += 1
             state.progress.curve.append((state.progress.trials, state.progress.gain))
             self.told([s.progress for s in self.states], self.measured())
+        for draw in (draw for draw in draws if draw.text in found):  # whoever was done first
+            state.search.tell(draw, found[draw.text])
             self.rows.append(draw.features)
-            self.goals.append(goal(record.outcome.speedup))
+            self.goals.append(goal(found[draw.text].speedup))
         state.rounds += 1
         state.stale = 0 if gains else state.stale + 1
         state.is_done = not draws or state.stale >= PATIENCE

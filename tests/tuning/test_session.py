@@ -1,0 +1,172 @@
+"""Sessions spend their budget where time is lost, and keep whatever was measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphopt.errors import MissingDependencyError, ScheduleError
+from graphopt.tuning.database import Records
+from graphopt.tuning.record import Candidate, Outcome
+from graphopt.tuning.search import Way
+from graphopt.tuning.session import FINALISTS, FIRST, PATIENCE, Budget, Report, Task, tune
+from graphopt.tuning.tables import setting_here
+from graphopt.tuning.workload import Workload
+from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
+from tests.tuning.nests import product
+
+OTHER = Workload.of(product(8, 16, 8))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[Records]:
+    with Records(tmp_path / "t.sqlite", write=True) as opened:
+        yield opened
+
+
+def session(records: Records, executor: MadeUp, trials: int | None = 12, *tasks: Task, **options: Any) -> Report:
+    options = {"way": "random", "spaces": (numbers,), "budget": Budget(trials), **options}
+    return tune(tasks or [Task(naive())], records, executor, options.pop("budget"), **options)
+
+
+@pytest.mark.parametrize("way", ["random", "evolution"])
+def test_the_same_seed_measures_the_same(way: Way, tmp_path: Path) -> None:
+    if way == "evolution":
+        pytest.importorskip("lightgbm")
+    traces = []
+    for number, seed in enumerate((5, 5, 6)):
+        executor = MadeUp()
+        with Records(tmp_path / f"{number}.sqlite", write=True) as records:
+            session(records, executor, 24, way=way, seed=seed)
+            assert (records.model(setting_here()) is not None) is (way == "evolution")
+        traces.append(executor.drawn)
+    assert traces[0] == traces[1] != traces[2]
+
+
+def test_so_many_are_measured_and_the_best_again(records: Records) -> None:
+    executor = MadeUp()
+    told: list[int] = []
+    report = session(records, executor, 12, told=lambda tasks, trials: told.append(trials))
+    assert (report.trials, report.ending) == (12, "trials")
+    assert told == list(range(1, 13))
+    best = sorted(executor.drawn[:12], key=luck, reverse=True)
+    assert executor.drawn[12:] == [c for c in best if luck(c) > 1][:FINALISTS]
+    (progress,) = report.tasks
+    assert progress.best is not None
+    assert progress.best.candidate == best[0]
+    assert progress.gain == pytest.approx(luck(best[0]))
+    assert progress.default == pytest.approx(1e-3)
+    assert progress.seconds == pytest.approx(1e-3 / luck(best[0]))
+    gains = [gain for _, gain in progress.curve]
+    assert [n for n, _ in progress.curve] == list(range(1, 13))
+    assert gains == sorted(gains)
+
+
+def test_luck_does_not_win(records: Records) -> None:
+    """What was fast once and is no faster than the default schedule when it is measured again is not taken."""
+    seen: set[str] = set()
+
+    def lucky(candidate: Candidate) -> Outcome:
+        once = candidate.trace not in seen
+        seen.add(candidate.trace)
+        return times_as_fast(2.0 if once else 0.9)
+
+    (progress,) = session(records, MadeUp(lucky)).tasks
+    assert (progress.best, progress.gain) == (None, 1.0)
+    assert sum(r.outcome.gain < 1 for r in records.history(naive(), setting_here())) == FINALISTS
+
+
+def test_the_time_ends_it(records: Records) -> None:
+    report = session(records, MadeUp(), budget=Budget(seconds=0.0))
+    assert (report.trials, report.ending) == (0, "seconds")
+    assert len(records.history(naive(), setting_here())) == 1  # the default schedule's
+
+
+def test_an_interrupt_loses_nothing(records: Records) -> None:
+    executor = MadeUp()
+
+    def interrupted(candidate: Candidate) -> Outcome:
+        if len(executor.asked) == 7:
+            raise KeyboardInterrupt
+        return by_luck(candidate)
+
+    executor.answer = interrupted
+    report = session(records, executor, 100)
+    assert (report.trials, report.ending) == (6, "interrupted")
+    assert {r.candidate for r in records.history(naive(), setting_here())} == set(executor.asked)
+
+
+def test_what_is_known_is_not_measured_again(records: Records) -> None:
+    first, second = MadeUp(), MadeUp()
+    before = session(records, first, 12).tasks[0]
+    (after,) = session(records, second, 12).tasks
+    assert len(records.history(naive(), setting_here())) == 1 + 24
+    assert not set(first.asked) & set(second.asked[:12])
+    assert after.trials == 12
+    assert after.gain >= before.gain
+
+
+def test_features_are_kept_for_the_next_session(records: Records) -> None:
+    session(records, MadeUp(), 4)
+    assert sum(bool(r.outcome.features) for r in records) == 4
+
+
+@pytest.mark.parametrize(("times", "heavy"), [((10, 1), 0), ((1, 10), 1)])
+def test_trials_go_where_most_time_is_lost(times: tuple[int, int], heavy: int, records: Records) -> None:
+    """Nothing is ever gained, so that the heavy one is left when it has had all patience, and not before."""
+    tasks = [Task(workload, n) for workload, n in zip((naive(), OTHER), times, strict=True)]
+    budget = 2 * FIRST + (PATIENCE - 1) * 16
+    report = session(records, MadeUp(lambda candidate: times_as_fast(1.0)), budget, *tasks)
+    assert [p.trials for p in report.tasks][heavy] == budget - FIRST
+    assert report.ending == "trials"
+
+
+def test_what_is_never_gained_ends_it(records: Records) -> None:
+    report = session(records, MadeUp(lambda candidate: times_as_fast(0.5)), None)
+    assert (report.trials, report.ending) == (FIRST + (PATIENCE - 1) * 16, "done")
+    assert session(records, MadeUp(), None, spaces=(pair,)).trials == 2  # there is no more in it
+
+
+def test_problems_are_counted_by_kind(records: Records) -> None:
+    def failing(candidate: Candidate) -> Outcome:
+        return by_luck(candidate) if luck(candidate) > 1 else Outcome(problem=f"wrong: by {luck(candidate)}")
+
+    executor = MadeUp(failing)
+    (progress,) = session(records, executor).tasks
+    assert progress.problems == {"wrong": sum(luck(c) <= 1 for c in executor.asked[:13])}
+    assert progress.problems["wrong"] > 0
+
+
+@pytest.mark.parametrize("space", [nothing, illegal])
+def test_no_schedule_at_all_is_an_error_and_loses_nothing(space: Callable[..., object], records: Records) -> None:
+    session(records, MadeUp(), 4)
+    with pytest.raises(ScheduleError, match="no search space has a schedule of product"):
+        session(records, MadeUp(), 4, spaces=(space,))
+    with pytest.raises(ScheduleError, match="there is none"):
+        session(records, MadeUp(), 4, spaces=())
+    assert len(list(records)) == 1 + 4
+
+
+def test_of_a_task_that_no_space_is_for_the_default_schedule_is_known(records: Records) -> None:
+    def small(s: Any) -> None:
+        if s.nest != OTHER.nest:
+            raise ScheduleError("it is large")
+        numbers(s)
+
+    report = session(records, MadeUp(), 4, Task(naive()), Task(OTHER), spaces=(small,))
+    assert [p.trials for p in report.tasks] == [0, 4]
+    assert report.tasks[0].default == pytest.approx(1e-3)
+    assert len(records.history(naive(), setting_here())) == 1
+
+
+def test_a_search_that_learns_needs_lightgbm(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    executor = MadeUp()
+    with pytest.raises(MissingDependencyError, match="or search at random"):
+        session(records, executor, way="evolution")
+    assert not executor.asked
+    assert session(records, executor).trials == 12
