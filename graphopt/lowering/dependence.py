@@ -239,8 +239,10 @@ def _within_iteration(
     whole = cover([written], {v: e for v, e in writer.inside.items() if v != loop}, outside)
     part = cover([used], {v: e for v, e in other.inside.items() if v != loop}, outside)
     return all(
-        prove(w.start <= u.start, outside) and prove(u.start + u.extent <= w.start + w.extent, outside)
-        for w, u in zip(whole.ranges, part.ranges, strict=True)
+        prove(w.start <= u.start, outside)
+        # what loops reach beyond the buffer's end no block uses
+        and (prove(u.start + u.extent <= w.start + w.extent, outside) or prove(size <= w.start + w.extent, outside))
+        for w, u, size in zip(whole.ranges, part.ranges, written.buffer.shape, strict=True)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -10,9 +10,10 @@ from typing import Final
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
+from graphopt.kernels.product_form import near
 from graphopt.lowering.chain_facts import REGISTERS, known_size
-from graphopt.lowering.chains import Chain, chains
-from graphopt.lowering.expressions import Const
+from graphopt.lowering.chains import Access, Chain, chains
+from graphopt.lowering.expressions import Const, Var
 from graphopt.lowering.loops import Axis
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.sites import BlockRef, LoopRef
@@ -44,6 +45,8 @@ def register_tiles(s: Schedule) -> None:
         *(loop for p in split for loop in p.inner),
     )
     place = middle[0] if turned else middle[-1]
+    sizes = {axis.var: p.size for (axis, _, _), p in zip(widths, split, strict=True)}
+    packed = found.packed(s, sizes, widths[-1][-1], outer[-1])
     followers = found.followers
     if followers:
         s.set_scope(found.block, "local")
@@ -60,6 +63,8 @@ def register_tiles(s: Schedule) -> None:
         _in_registers(s, _after(s.get_loops(started), place))
     for block in followers:
         _in_registers(s, _with_lanes(s, _after(s.get_loops(block), place), found.lanes))
+    for loop in packed:
+        s.vectorize(loop)
     s.parallel(s.fuse(*outer))
 
 
@@ -70,6 +75,8 @@ class _Split:
     outer: LoopRef
     middle: LoopRef
     inner: tuple[LoopRef, ...]
+    size: int
+    """Results along the axis in a piece."""
 
     @staticmethod
     def drawn(s: Schedule, axis: Axis, loop: LoopRef, width: Sequence[int]) -> _Split:
@@ -77,7 +84,7 @@ class _Split:
         most = None if extent is None else -(-extent // prod(width))
         times = s.sample_categorical([n for n in TIMES if most is None or n <= most])
         outer, middle, *inner = s.split(loop, [None, times, *width])
-        return _Split(outer, middle, tuple(inner))
+        return _Split(outer, middle, tuple(inner), times * prod(width))
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class _Contraction:
     reduced: tuple[tuple[LoopRef, Axis], ...]
     vector: Axis
     lanes: int
+    reads: tuple[Access, ...]
     followers: list[BlockRef]
 
     @staticmethod
@@ -111,6 +119,7 @@ class _Contraction:
             tuple((loop, a) for loop, a in pairs if a.kind == "reduce" and a.extent != Const(1)),
             vector,
             min(lanes_of(chain.stores[0].buffer.dtype), known_size([vector.extent]) or 1 << 10),
+            tuple(a for a in chain.accesses if not a.is_write and a.buffer != chain.stores[0].buffer),
             _followers(s, chain.block.name),
         )
 
@@ -131,6 +140,23 @@ class _Contraction:
         ordered = [(a, loop) for loop, a in self.spatial if a is not self.vector]
         ordered += [(a, loop) for loop, a in self.spatial if a is self.vector]
         return [(a, loop, found[a.var.name]) for a, loop in ordered]
+
+    def packed(self, s: Schedule, sizes: Mapping[Var, int], width: Sequence[int], place: LoopRef) -> Sequence[LoopRef]:
+        """Draws an operand, or none, whose part that a piece reads is copied beside it, the columns of a tile side by
+        side; gives the loop over the copy's vectors. Of those that are drawn the copies stay in the second cache."""
+        within = {**{a.var: known_size([a.extent]) for _, a in self.reduced}, **sizes}
+        fits = [a for a in self.reads if _is_within(a, within, near(a.buffer.dtype))]
+        drawn = s.sample_categorical([*range(len(fits) + 1)]) if fits else 0
+        if not drawn:
+            return ()
+        chosen, others = fits[drawn - 1], set(s.nest.allocs)
+        copy = s.cache_read(self.block, chosen.buffer.name, "local")
+        if chosen.indices[-1] == self.vector.var:
+            (made,) = (b.name for b in s.nest.allocs if b not in others)
+            s.transform_layout(copy, made, _in_panels(len(chosen.indices), prod(width)), pad=True)
+        s.compute_at(copy, place)
+        loops = _after(s.get_loops(copy), place)
+        return s.split(loops[-1], [None, *width])[-1:] if loops else ()
 
 
 def _only_reduction(s: Schedule) -> Chain:
@@ -164,6 +190,19 @@ def _unrolled(s: Schedule, reduced: Sequence[tuple[LoopRef, Axis]], most: int) -
         most //= int(steps)
         made.append(s.split(loop, [None, steps]))
     return made[::-1]
+
+
+def _is_within(access: Access, sizes: Mapping[Var, int | None], most: int) -> bool:
+    """Whether an element is found by axes alone, and at most so many elements are within them."""
+    found = [sizes.get(i, 1) if isinstance(i, Var) else None for i in access.indices]
+    known = [n for n in found if n is not None]
+    return bool(found) and len(known) == len(found) and prod(known) <= most
+
+
+def _in_panels(rank: int, width: int) -> str:
+    """The map of indices by which so many elements along the last axis lie together, in those along the others."""
+    *names, last = (f"i{k}" for k in range(rank))
+    return f"lambda {', '.join([*names, last])}: ({last} // {width}, {', '.join([*names, f'{last} % {width}'])})"
 
 
 def _in_registers(s: Schedule, loops: Sequence[LoopRef]) -> None:

@@ -12,6 +12,7 @@ from graphopt.lowering.dependence import at, owner, regions
 from graphopt.lowering.expressions import Const, Expr, Var, substitute
 from graphopt.lowering.loops import Block, blocks
 from graphopt.lowering.ranges import ranges
+from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read
 
 I, J, F, N, M, O = (Var(name) for name in "ijfnmo")  # noqa: E741
@@ -69,3 +70,26 @@ def rows(X: Buffer[(8, 6), "float32"], Y: Buffer[(8, 6), "float32"]):
     bare = Block(block.name, block.axes, block.values, block.body)
     ((read_region,), (written,)) = regions(bare)
     assert [r.extent for r in (*read_region.ranges, *written.ranges)] == [Const(1), Const(6)] * 2
+
+
+def test_loops_that_reach_beyond_a_buffer_use_what_is_written_to_its_end() -> None:
+    s = Schedule(
+        read("""
+@program
+def f(a: Buffer[(24,), "float32"], y: Buffer[(3, 24), "float32"]):
+    near = alloc((24,), "float32", scope="local")
+    for i in serial(3):
+        for j in serial(24):
+            with block("near"):
+                v0 = axis.remap("S", [j])
+                near[v0] = a[v0]
+        for k, l in grid(2, 14):
+            with block("y"):
+                v1 = axis.remap("S", [i])
+                v2 = axis.spatial(24, k * 14 + l)
+                where(k * 14 + l < 24)
+                y[v1, v2] = near[v2]
+""")
+    )
+    s.parallel("i")
+    assert "parallel(3)" in s.show()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError
+from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read
 from graphopt.tuning.register_tiles import WRITTEN, register_tiles
+from tests.lowering.native import check
 from tests.tuning.drawing import check_draw, drawn, kinds, written_out
 from tests.tuning.nests import dense, largest, product
 
@@ -27,6 +29,14 @@ def test_tiles_are_in_registers_and_what_follows_is_done_there() -> None:
 def test_what_is_written_out_is_bounded() -> None:
     counts = [written_out(drawn(register_tiles, product(256, 256, 256), seed).nest.body) for seed in range(6)]
     assert WRITTEN // 2 < max(counts) <= WRITTEN
+
+
+@pytest.mark.parametrize("operand", [1, 2])
+def test_operands_are_packed_beside_a_piece(operand: int) -> None:
+    s = Schedule(product(), 0, (None, None, None, None, None, None, operand))
+    register_tiles(s)
+    assert f"{'ab'[operand - 1]}_local" in {b.name for b in s.nest.allocs}
+    check(product(), s.nest, pieces=2)
 
 
 def test_what_is_no_reduction_says_so() -> None:
