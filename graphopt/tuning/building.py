@@ -70,7 +70,8 @@ def _code(order: Order) -> Code:
     target = target_named(order.target)
     platform = platform_of(target.device)
     linker = Linker(platform.options(target.prices.products, Settings(target=target)))
-    steps, ports = _steps(linker, nest, dict(order.workload.sizes), is_ready)
+    read = {buffer.name for buffer in inputs_of(order.workload.nest)}  # a call of a function seems to read its results
+    steps, ports = _steps(linker, nest, read, dict(order.workload.sizes), is_ready)
     linked = Linked(*ports, tuple(linker.buffers), steps, tuple(linker.kernels), linker.constants)
     with platform.compiling(0) as compiling:
         objects = compiling.objects(linked.kernels)
@@ -80,17 +81,16 @@ def _code(order: Order) -> Code:
 
 
 def _steps(
-    linker: Linker, nest: Nest, sizes: dict[str, int], is_ready: bool
+    linker: Linker, nest: Nest, read: set[str], sizes: dict[str, int], is_ready: bool
 ) -> tuple[tuple[Step, ...], tuple[tuple[Port, ...], tuple[Port, ...]]]:
-    """The steps of a nest at these sizes, and what goes in and out."""
+    """The steps of a nest that reads the arrays of these names, at these sizes, and what goes in and out."""
     known = {var: sizes[var.name] for var in nest.sizes}
     ports: dict[bool, list[Port]] = {False: [], True: []}
     buffers: dict[NestBuffer, int] = {}
-    read = set(inputs_of(nest))
     for buffer in nest.buffers:
         shape = tuple(size_of(e, known) for e in buffer.shape)
-        buffers[buffer] = linker.add(Buffer(buffer.dtype, shape, "input" if buffer in read else "output"))
-        ports[buffer in read].append(Port(buffer.name, buffers[buffer]))
+        buffers[buffer] = linker.add(Buffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
+        ports[buffer.name in read].append(Port(buffer.name, buffers[buffer]))
     number, counter = linker.add(Buffer("int64", (), "input")), linker.add(Buffer("int64", (), "arena"))
     ports[True].append(Port(NUMBER, number))
     calls = tuple(linker.calls(nest, buffers, known, nest.name, (), is_ready))

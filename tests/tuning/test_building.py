@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from graphopt.lowering.schedule import Schedule
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Loop
 from graphopt.tuning.building import Order, Way, built
 from graphopt.tuning.processes import CandidateError
 from graphopt.tuning.runner import NUMBER
+from graphopt.tuning.workload import Workload
+from tests.tuning.nests import product as naive
 from tests.tuning.products import by_rows, product
 
 
@@ -32,3 +35,12 @@ def test_who_has_no_time_has_no_program() -> None:
         built(Order(product()), 0)
     with pytest.raises(CandidateError, match=r"^not built: .*<script>"):
         built(Order(type(product())("no script")), 60)
+
+
+@pytest.mark.parametrize("function", [0, 1])
+def test_what_a_called_function_makes_goes_out(function: int) -> None:
+    workload = Workload.of(naive(64, 64, 64))
+    s = Schedule(workload.nest)
+    s.by_rule((("function", function),))
+    code = built(Order(workload, way="trace", trace=s.trace.to_json()), 60)
+    assert ([p.name for p in code.inputs], [p.name for p in code.outputs]) == (["a", "b", NUMBER], ["c"])
