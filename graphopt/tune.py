@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -28,7 +29,7 @@ HARM: Final = 1.03
 PROFILES: Final = 9
 """Runs of the model, each way, that tell."""
 ROUNDS: Final = 3
-"""How often schedules are given up, and others tried that are the next best."""
+"""How often schedules are given up, and the next best are tried, before the default ones are left."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +72,22 @@ def tune_model(
     plain = compile(model, threads=threads, cache=False, tuned="off")
     feeds = accepted_feeds(random_feeds(onnx_io.load(model), inputs or {}, dims or {}, shapes), plain)
     tasks = tasks_of(plain, feeds, nodes)
-    with Records(database, write=True) as records:
-        if isinstance(executor, Executor):
-            report = tune(
-                tasks, records, executor, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told
-            )
-        else:
-            with executor_named(executor) as made:
-                report = tune(
-                    tasks, records, made, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told
-                )
-        for _ in range(ROUNDS):
+    with Records(database, write=True) as records, _measuring(executor) as measures:
+        report = tune(tasks, records, measures, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told)
+        for left in reversed(range(ROUNDS)):
             tuned = compile(model, threads=threads, cache=False, database=database)
-            if not give_up(harmful(report.tasks, plain, tuned, feeds), report.tasks, records):
+            if not (harm := harmful(report.tasks, plain, tuned, feeds)):
                 break
+            give_up(harm, report.tasks, records, is_last=not left)
+        else:
+            tuned = compile(model, threads=threads, cache=False, database=database)
     before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
     return Tuning(report, tuple(before), tuple(after))
+
+
+def _measuring(executor: Executor | str | None) -> AbstractContextManager[Executor]:
+    """What measures; a user's own is not shut down."""
+    return nullcontext(executor) if isinstance(executor, Executor) else executor_named(executor)
 
 
 def harmful(
@@ -95,9 +96,10 @@ def harmful(
     """Which of the tasks that were tuned take longer within the model than by default, and how many times as long."""
     found: dict[int, list[float]] = {k: [] for k, p in enumerate(tasks) if p.best is not None}
     of = {name: k for k in found for name in tasks[k].task.nodes}
-    for _ in range(PROFILES if found else 0):
+    for turn in range(PROFILES if found else 0):
         spent = [dict.fromkeys(found, 0.0) for _ in range(2)]
-        for model, seconds in zip((plain, tuned), spent, strict=True):
+        pairs = list(zip((plain, tuned), spent, strict=True))
+        for model, seconds in reversed(pairs) if turn % 2 else pairs:
             for row in model.profile(feeds):
                 for k in {of[name] for name in row.nodes if name in of}:
                     seconds[k] += row.seconds
@@ -106,16 +108,20 @@ def harmful(
     return {k: median(ratios) for k, ratios in found.items() if median(ratios) > HARM}
 
 
-def give_up(harm: Mapping[int, float], tasks: Sequence[Progress], records: Records) -> bool:
-    """Keep of tasks that their best schedule does not count, and why; whether there are any."""
+def give_up(harm: Mapping[int, float], tasks: Sequence[Progress], records: Records, is_last: bool) -> None:
+    """Keep of tasks that their best schedule does not count, and why: the next best is tried. Where it ``is_last``,
+    none is, and the default schedule is what is left."""
     for k, times in harm.items():
         best = tasks[k].best
         assert best is not None
+        where = best.candidate.workload, best.setting
         problem = f"slow: within the model it takes {times:.2f} times as long as the default schedule"
-        records.keep(replace(best, outcome=replace(best.outcome, problem=problem)))
-        tasks[k].best = None
-        tasks[k].problems["slow"] += 1
-    return bool(harm)
+        for record in records.ranked(*where) if is_last else [best]:
+            if record.candidate != best.candidate:
+                problem = "slow: schedules that are faster by themselves take longer within the model"
+            records.keep(replace(record, outcome=replace(record.outcome, problem=problem)))
+            tasks[k].problems["slow"] += 1
+        tasks[k].best = records.best(*where)
 
 
 def tasks_of(compiled: CompiledModel, feeds: Mapping[str, Any], nodes: Sequence[str] = ()) -> list[Task]:

@@ -1,0 +1,70 @@
+"""A model is tuned as a whole: what is faster by itself alone is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from graphopt.compile import CompiledModel
+from graphopt.tune import give_up, harmful
+from graphopt.tuning.database import Records
+from graphopt.tuning.record import Candidate, Outcome, Record
+from graphopt.tuning.session import Progress, Task
+from graphopt.tuning.tables import setting_here
+from tests.tuning.products import by_rows, product
+
+
+@dataclass
+class Row:
+    nodes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass
+class Model:
+    """A model whose nodes take so long."""
+
+    rows: Sequence[Row]
+
+    def profile(self, feeds: Any) -> Sequence[Row]:
+        return self.rows
+
+
+def compiled(**seconds: float) -> CompiledModel:
+    return cast(CompiledModel, Model([Row((name,), spent) for name, spent in seconds.items()]))
+
+
+def record(width: int, gain: float) -> Record:
+    return Record(by_rows(product(), width), setting_here(), Outcome((1.0,) * 5, (gain,) * 5))
+
+
+def progress(best: Record | None, *nodes: str) -> Progress:
+    return Progress(Task(product(), nodes=nodes), best=best)
+
+
+def test_what_is_slower_within_the_model_is_harmful() -> None:
+    tasks = [progress(record(8, 2.0), "a"), progress(record(8, 2.0), "b"), progress(None, "c")]
+    found = harmful(tasks, compiled(a=1.0, b=1.0, c=1.0), compiled(a=0.5, b=1.5, c=9.0), {})
+    assert found == {1: 1.5}
+
+
+def test_the_next_best_is_tried_and_at_last_none(tmp_path: Path) -> None:
+    with Records(tmp_path / "t.sqlite", write=True) as records:
+        for width, gain in ((8, 2.0), (16, 3.0), (32, 1.5)):
+            records.keep(record(width, gain))
+        task = progress(records.best(product(), setting_here()), "a")
+
+        def best() -> tuple[Candidate | None, ...]:
+            kept = records.best(product(), setting_here())
+            return tuple(r and r.candidate for r in (task.best, kept))
+
+        give_up({0: 1.2}, [task], records, is_last=False)
+        assert best() == (by_rows(product(), 8),) * 2
+        give_up({0: 1.1}, [task], records, is_last=True)
+        assert best() == (None, None)
+        assert task.problems == {"slow": 3}
+        problems = {r.candidate: r.outcome.problem for r in records.history(product(), setting_here())}
+    assert "1.20 times" in problems[by_rows(product(), 16)]
+    assert "1.10 times" in problems[by_rows(product(), 8)]
