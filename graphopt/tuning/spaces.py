@@ -13,6 +13,7 @@ from graphopt.errors import ScheduleError
 from graphopt.lowering.default_schedules import chosen
 from graphopt.lowering.schedule import Schedule
 from graphopt.tuning.register_tiles import register_tiles
+from graphopt.tuning.row_reductions import row_reductions
 
 Space: TypeAlias = Callable[[Schedule], object]
 
@@ -28,5 +29,5 @@ def by_rule(s: Schedule) -> None:
     s.by_rule(tuple(choices.items()))
 
 
-SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles)
+SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions)
 """The spaces that are tried: to add one, add it here."""

@@ -59,3 +59,34 @@ def largest(x: Buffer[(1, 2, 9, 9, 16), "float32"], y: Buffer[(1, 2, 4, 4, 16), 
                 y[v0, v1, v2, v3, v4] = -inf
             y[v0, v1, v2, v3, v4] = max(y[v0, v1, v2, v3, v4], x[v0, v1, v2 * 2 + v5, v3 * 2 + v6, v4])
 """)
+
+
+def softmax_of(rows: int, length: int) -> Nest:
+    """The softmax of some rows."""
+    return read(f"""
+@program
+def softmax(x: Buffer[({rows}, {length}), "float32"], y: Buffer[({rows}, {length}), "float32"]):
+    largest = alloc(({rows},), "float32")
+    e = alloc(({rows}, {length}), "float32")
+    total = alloc(({rows},), "float32")
+    for i0, i1 in grid({rows}, {length}):
+        with block("largest"):
+            v0, v1 = axis.remap("SR", [i0, i1])
+            with init():
+                largest[v0] = -inf
+            largest[v0] = max(largest[v0], x[v0, v1])
+    for i2, i3 in grid({rows}, {length}):
+        with block("e"):
+            v2, v3 = axis.remap("SS", [i2, i3])
+            e[v2, v3] = exp(x[v2, v3] - largest[v2])
+    for i4, i5 in grid({rows}, {length}):
+        with block("total"):
+            v4, v5 = axis.remap("SR", [i4, i5])
+            with init():
+                total[v4] = 0.0
+            total[v4] = total[v4] + e[v4, v5]
+    for i6, i7 in grid({rows}, {length}):
+        with block("y"):
+            v6, v7 = axis.remap("SS", [i6, i7])
+            y[v6, v7] = e[v6, v7] / total[v6]
+""")
