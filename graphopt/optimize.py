@@ -32,6 +32,7 @@ from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.statistics import Statistics
+from graphopt.rewrite.terms import calls
 from graphopt.rewrite.transfer import transfer
 from graphopt.rewrite.workspace import Workspace, captured_facts
 from graphopt.rule_uses import rule_uses
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Timed = Callable[[Target, Sequence[str], Sequence[str]], Target]
+"""From a target, the calls (``rewrite.workload``) among which to choose, and those that its prices chose: the target
+with prices that know what of all these was timed; the very same where nothing was."""
+
 ROUNDS = 3
 """How often at most what was chosen is explored again: what rules with several roots made may root another."""
 
@@ -56,10 +61,14 @@ def optimize_graph(
     policy: Soundness = Soundness.REALS,
     budget: Budget | None = None,
     step: Steps | None = None,
+    timed: Timed | None = None,
 ) -> tuple[Graph, Report]:
-    """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed."""
+    """An equivalent graph that costs less on the target, and what was done. The graph itself is not changed.
+
+    Where ``timed`` knows of times, each choice is made again by the prices that it gives.
+    """
     chosen = (rules or standard()).select(policy=policy, target=target)
-    run = _Run(graph, chosen, target, budget or Budget(), step or Steps())
+    run = _Run(graph, chosen, target, budget or Budget(), step or Steps(), timed)
     start = graph
     limit = stored_bytes(graph) + allowance(stored_bytes(graph), target)
     graph = run.tidy(graph)
@@ -78,9 +87,13 @@ def optimize_graph(
 class _Run:
     """One optimization: its settings, and what is collected on the way for the report."""
 
-    def __init__(self, graph: Graph, rules: Ruleset, target: Target, budget: Budget, step: Steps) -> None:
+    def __init__(
+        self, graph: Graph, rules: Ruleset, target: Target, budget: Budget, step: Steps, timed: Timed | None
+    ) -> None:
         self.rules = rules
-        self.target = target
+        self.given = self.target = target
+        """The target, and with the prices that choices went by."""
+        self.timed = timed
         self.budget = budget
         self.step = step
         self.growth = allowance(stored_bytes(graph), target)
@@ -159,7 +172,15 @@ class _Run:
         """All that equals the graph, and of that the cheapest."""
         rules = self.rules.rules  # those that always help too: what they lead to may be worth more than they are
         saturated = self.step("explore", saturate, graph, dict(facts), rules, self.budget, self.step.listen)
-        found = self.step("choose", extract, saturated, CostModel(self.target, stated_sizes(graph)), self.growth)
+        model = CostModel(self.given, stated_sizes(graph))
+        found = self.step("choose", extract, saturated, model, self.growth)
+        if self.timed is not None:
+            chosen = calls(saturated, model, {c: (node,) for c, node in found.choice.items()})
+            every = calls(saturated, model, saturated.classes)
+            self.target = self.step("look up times", self.timed, self.given, every, chosen)
+            if self.target is not self.given:
+                model = CostModel(self.target, stated_sizes(graph))
+                found = self.step("choose", extract, saturated, model, self.growth)
         self.step.listen(Event("choose", cost=found.cost.total.seconds))
         self.growth -= max(0, found.nbytes - stored_bytes(graph))
         self.as_expected &= found.as_expected

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.calibration.store import ANALYTIC
 from graphopt.calibration.table import priced
 from graphopt.compilation import CompileReport, Settings
 from graphopt.derivation import Preparation
@@ -31,6 +32,7 @@ from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program
 from graphopt.steps import Steps
+from graphopt.tuned_prices import TunedPrices
 from graphopt.tuning.applied import Tuned
 from graphopt.tuning.database import Records
 from graphopt.tuning.measuring import measure
@@ -63,9 +65,25 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
         for line in filter(None, (going_by.warning,)):
             warnings.warn(line, stacklevel=2)
         target = equipped(going_by.target, settings.dispatch)
-        found, report = optimize_graph(graph, target=target, policy=soundness(settings.policy), step=step)
+        timed = _timed(settings)
+        found, report = optimize_graph(graph, target=target, policy=soundness(settings.policy), step=step, timed=timed)
         return found, is_whole and (report.exploration is None or report.exploration.reproducible)
     return step("tidy", _tidied, graph), is_whole
+
+
+def _timed(settings: Settings) -> TunedPrices | None:
+    """What prices ops by their tuned schedules; None where none are known here, and where that is not asked for: by
+    those who want analytic prices, or all nests tuned, which are those of the choice that was tuned."""
+    if settings.tuned_in is None or settings.tuned != "auto" or settings.costs == ANALYTIC:
+        return None
+    if settings.target.device != "cpu":
+        return None
+    try:
+        with Records(settings.tuned_in) as records:
+            times = records.times(setting_here(settings.threads))
+    except ReadError:  # schedules are looked for in it, too, which tells of it
+        return None
+    return TunedPrices(times) if times else None
 
 
 def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:

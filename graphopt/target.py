@@ -143,6 +143,9 @@ class Target:
     """What programs for it run on."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
+    paces: Mapping[str, float] = field(default_factory=dict, hash=False, repr=False)
+    """By call, by op, and under no name for all others: how many times as long as ``prices`` say those take that are
+    not among them."""
 
     @property
     def makes_models(self) -> bool:

@@ -70,6 +70,7 @@ PARTS = {
         "tolerance",
         "tuning.tables",
     },
+    "tuned_prices": {"calibration", "ir", "lowering", "rewrite", "runtime", "target", "tuning"},
     "pipeline": {
         "calibration",
         "compilation",
@@ -81,6 +82,7 @@ PARTS = {
         "rewrite",
         "runtime",
         "steps",
+        "tuned_prices",
         "tuning",
         "tuning.tables",
     },
@@ -204,6 +206,7 @@ DOORS = {
         "reduce",
         "rewrite",
         "tolerance",
+        "tuned_prices",
         "tuning",
         "verify",
     },

@@ -187,21 +187,31 @@ class CostModel:
             self._costs[op, attrs, types, blocked] = found
         return found
 
+    def call(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool = False
+    ) -> str | None:
+        """A call as tables of measured times know it; None for one that no text can tell."""
+        found = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
+        return None if found is None else found.text()
+
     def _as_measured(
         self, computed: Cost, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool
     ) -> Cost:
-        """The cost with the seconds that were measured for this call, where some were.
+        """The cost with the seconds that were measured for this call, where some were, else at the pace of others.
 
         What was measured ran again and again, so that its weights were in the caches, as far as these hold them.
         """
         assert self.target.measured is not None
-        call = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
-        seconds = None if call is None else self.target.measured.get(call.text())
-        if seconds is None:
-            return computed
+        text = self.call(op, attrs, inputs, n_outputs, blocked)
+        seconds = None if text is None else self.target.measured.get(text)
         cached = min(self._weights(inputs), self.target.prices.cache) if op in PRODUCTS else 0.0
         loading = cached / self.target.prices.weights
-        return Cost(self.target.prices.node + seconds + loading, computed.flops, computed.bytes)
+        if seconds is not None:
+            return Cost(self.target.prices.node + seconds + loading, computed.flops, computed.bytes)
+        paces = self.target.paces
+        pace = next((paces[name] for name in (text or op, op, "") if name in paces), 1.0)
+        loading = min(loading, computed.seconds)
+        return Cost(loading + pace * (computed.seconds - loading), computed.flops, computed.bytes)
 
     def _cost(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool

@@ -152,6 +152,20 @@ def _node(option: Option) -> ENode:
     return option.meaning
 
 
+def calls(saturated: Saturated, model: CostModel, nodes: Mapping[int, Sequence[ENode]]) -> list[str]:
+    """The calls that some e-nodes of classes are, as tables of measured times know them, each once; without what is
+    computed from constants alone."""
+    found: dict[str, None] = {}
+    for c in nodes:
+        for node in () if saturated.facts[c].is_const else nodes[c]:
+            if node.op in (PROJECTION, INPUT, CONSTANT):
+                continue
+            inputs = [None if n is None else saturated.facts[n] for n in node.children]
+            if (text := model.call(node.op, node.attrs, inputs, len(saturated.outputs(node, c)))) is not None:
+                found[text] = None
+    return list(found)
+
+
 def as_classes(graph: Graph, facts: Mapping[Value, Fact]) -> Saturated:
     """A graph as classes of one e-node each: what it costs is what extraction pays for it."""
     classes: dict[int, tuple[ENode, ...]] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from graphopt.calibration.measured_file import Setting
@@ -16,7 +17,7 @@ from graphopt.lowering.loops import Nest
 from graphopt.lowering.script import show
 from graphopt.runtime.output import whole
 from graphopt.tuning import exchange
-from graphopt.tuning.record import Candidate, Outcome, Record
+from graphopt.tuning.record import Candidate, Outcome, Record, Timed
 from graphopt.tuning.tables import Tables
 from graphopt.tuning.workload import Workload
 
@@ -167,6 +168,19 @@ class Records(Tables):
                 for script, sizes, types, m, r, n, all, bad in rows
             ]
         return [Known(*about, self.best(about[0], about[1])) for about in found]
+
+    def times(self, setting: Setting) -> dict[Workload, Timed]:
+        """What runs of workloads take under a setting: by the best record, else as any that counts has it beside."""
+        found: dict[Workload, Timed] = {}
+        for known in self.known():
+            if known.setting != setting:
+                continue
+            counting = (r for r in self.history(known.workload, setting) if r.verified and r.outcome.gain)
+            record = known.best or next(counting, None)
+            if record is not None:
+                default = median(record.outcome.beside)
+                found[known.workload] = Timed(default / max(record.outcome.gain, 1.0), default)
+        return found
 
     def at_any_size(self, nest: Nest, setting: Setting) -> list[Workload]:
         """The workloads of a nest that something is known of under a setting, those of the largest sizes first."""

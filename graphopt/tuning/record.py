@@ -51,6 +51,14 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """Seconds that a run of something takes: by the best schedule that is known, and by the default one."""
+
+    seconds: float
+    default: float
+
+
+@dataclass(frozen=True)
 class Record:
     """An outcome with what it is one of, and where it was measured.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from graphopt.calibration import measured_file
 from graphopt.calibration.machine import machine
@@ -66,18 +67,23 @@ class Tables(MeasuredFile):
 
     form = FORM
 
-    def state(self, setting: Setting, is_whole: bool) -> list[tuple[str, int | None, str | None]]:
+    def state(self, setting: Setting, is_whole: bool) -> list[tuple[Any, ...]]:
         """What decides how models are compiled: of each workload by its key the fastest traces, verified and not, of
-        those that are faster than the default schedules; and workloads with none where that decides: with open sizes,
-        or all of them where it is to be whole."""
+        those that are faster than the default schedules, with what they gain; what the default one took beside them, or
+        beside the first that counts; and workloads with none where that decides: with open sizes, or all of them where
+        it is to be whole."""
         with self._guarded():
             query = """
-                SELECT w.key, r.verified, r.trace, max(r.gain) FROM workload w
+                SELECT w.key, r.verified, r.trace, max(r.gain), r.beside, (
+                    SELECT beside FROM record WHERE setting = :setting AND workload = w.id AND verified AND gain > 0
+                    ORDER BY id LIMIT 1) AS first
+                FROM workload w
                 LEFT JOIN record r ON r.workload = w.id AND r.setting = :setting AND r.gain > 1
                 WHERE EXISTS (SELECT 1 FROM record WHERE setting = :setting AND workload = w.id)
-                GROUP BY w.id, r.verified HAVING :whole OR w.sizes != '[]' OR r.trace IS NOT NULL ORDER BY 1, 2"""
-            rows = self._connection.execute(query, {"setting": self._id(setting), "whole": is_whole}).fetchall()
-            return [(str(key), verified, trace) for key, verified, trace, _ in rows]
+                GROUP BY w.id, r.verified
+                HAVING :whole OR w.sizes != '[]' OR r.trace IS NOT NULL OR first IS NOT NULL ORDER BY 1, 2"""
+            named = {"setting": self._id(setting), "whole": is_whole}
+            return [tuple(row) for row in self._connection.execute(query, named).fetchall()]
 
 
 def digest(database: Path, setting: Setting, is_whole: bool) -> str:
