@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from graphopt.errors import ScheduleError
 from graphopt.lowering.default_schedules import chosen
 from graphopt.lowering.schedule import Schedule
+from graphopt.tuning.elements import elements
 from graphopt.tuning.register_tiles import register_tiles
 from graphopt.tuning.row_reductions import row_reductions
 
@@ -29,5 +30,5 @@ def by_rule(s: Schedule) -> None:
     s.by_rule(tuple(choices.items()))
 
 
-SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions)
+SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions, elements)
 """The spaces that are tried: to add one, add it here."""
