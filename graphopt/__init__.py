@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphopt.rewrite.python import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
     from graphopt.rewrite.ruleset import standard as standard
+    from graphopt.tune import tune_model as tune_model
 
 _HOMES = {
     "CompiledModel": "graphopt.compile",
@@ -61,6 +62,7 @@ _HOMES = {
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.drop_in",
     "standard": "graphopt.rewrite.ruleset",
+    "tune_model": "graphopt.tune",
 }
 """Where each public name is defined."""
 

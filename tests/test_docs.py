@@ -58,3 +58,11 @@ def test_cuda() -> None:
         found = np.zeros((32, 32), np.float32)
         launch(nest, [known["A"], known["B"], found])
         assert np.allclose(found, known["A"] @ known["B"], atol=1e-5)
+
+
+def test_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("lightgbm")
+    monkeypatch.chdir(tmp_path)
+    run("tuning.md", {"__name__": "tuning"})
+    assert "2 trials: " in capsys.readouterr().out
+    assert (tmp_path / "mlp.sqlite").is_file()

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import pytest
+
+import graphopt
 from graphopt.compile import CompiledModel
-from graphopt.tune import give_up, harmful
+from graphopt.errors import UsageError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+from graphopt.tune import give_up, harmful, tasks_of
+from graphopt.tuning import Budget
 from graphopt.tuning.database import Records
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.session import Progress, Task
 from graphopt.tuning.tables import setting_here
+from tests.tuning.made_up import MadeUp, times_as_fast
 from tests.tuning.products import by_rows, product
 
 
@@ -68,3 +77,40 @@ def test_the_next_best_is_tried_and_at_last_none(tmp_path: Path) -> None:
         problems = {r.candidate: r.outcome.problem for r in records.history(product(), setting_here())}
     assert "1.20 times" in problems[by_rows(product(), 16)]
     assert "1.10 times" in problems[by_rows(product(), 8)]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    graph = parse("x: float32[n, 24]\nw = float32[24, 40]{0.25, ...}\ny = Relu(MatMul(x, w))\nreturn y")
+    onnx_io.save(graph, tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "t.sqlite"
+    executor = MadeUp(lambda candidate: times_as_fast(1.5))
+    done = graphopt.tune_model(
+        str(model), database, Budget(trials=3), executor=executor, way="random", dims={"n": 5}, seconds=0.01
+    )
+    assert done.report.trials == 3
+    assert {n for c in executor.asked for _, n in c.workload.sizes} == {5}
+    assert len(done.before) == len(done.after) > 0
+    assert done.speedup > 0
+    made = graphopt.compile(str(model), database=database, tuned="require", cache=False)
+    x = np.linspace(-1, 1, 7 * 24, dtype=np.float32).reshape(7, 24)
+    np.testing.assert_allclose(made({"x": x})["y"], graphopt.compile(str(model), tuned="off")({"x": x})["y"], rtol=1e-4)
+
+
+def test_nodes_are_chosen_by_name(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no nest computes a node 'nothing': there are nests for "):
+        graphopt.tune_model(str(model), tmp_path / "t.sqlite", nodes=["nothing"], executor=MadeUp(), way="random")
+
+
+def test_equal_nests_are_one_task() -> None:
+    plain = graphopt.compile(
+        parse("x: float32[n, 6, 8]\ny = Softmax(Softmax(x))\nreturn y"), optimize=False, tuned="off"
+    )
+    (task,) = tasks_of(plain, {"x": np.zeros((3, 6, 8), np.float32)})
+    assert task.times == 2
+    assert len(task.nodes) == 2
+    assert [n for _, n in task.workload.sizes] == [3]

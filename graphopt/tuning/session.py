@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from graphopt.errors import ReadError, ScheduleError
 from graphopt.lowering.flops import flops
+from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.trace import Trace
 from graphopt.runtime.sizes import evaluate
@@ -81,6 +82,12 @@ class Progress:
     def gain(self) -> float:
         """How many times as fast as the default schedule the best is: at least 1."""
         return max(1.0, self.best.outcome.gain if self.best else 0.0)
+
+    @property
+    def nest(self) -> Nest:
+        """The nest under its best schedule, or its default one where none is faster."""
+        trace = default_trace(self.task.workload) if self.best is None else Trace.from_json(self.best.candidate.trace)
+        return trace.replay(self.task.workload.nest).nest
 
     @property
     def seconds(self) -> float:

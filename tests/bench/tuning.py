@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -125,10 +124,10 @@ def compared(workload: Workload, traces: Mapping[str, str]) -> dict[str, tuple[f
     for _ in range(AGAIN):
         for name, trace in traces.items():
             outcome = measure(Candidate(workload, trace))
-            found[name].append(
-                (nan, nan) if outcome.problem else (median(outcome.seconds), outcome.speedup),
-            )
-    return {name: tuple(float(np.median(x)) for x in zip(*pairs, strict=True)) for name, pairs in found.items()}  # type: ignore[misc]
+            if outcome.problem:
+                raise SystemExit(f"{name}: {outcome.problem}")
+            found[name].append((median(outcome.seconds), outcome.speedup))
+    return {name: (median(s for s, _ in pairs), median(x for _, x in pairs)) for name, pairs in found.items()}
 
 
 def operations(workload: Workload) -> float:
@@ -155,11 +154,8 @@ def classic(given: argparse.Namespace) -> None:
     print(table.heading)
     found = compared(workload, traces)
     for name, (seconds, speed) in found.items():
-        print(
-            table.line(
-                name, operations(workload) / seconds / 1e9, *(speed / found[n][1] for n in ("our own function", "BLAS"))
-            )
-        )
+        ratios = (speed / found[n][1] for n in ("our own function", "BLAS"))
+        print(table.line(name, operations(workload) / seconds / 1e9, *ratios))
     if given.picture:
         draw(curves, {n: found[n][1] for n in ("by hand, with primitives", "our own function", "BLAS")}, given.picture)
 
@@ -204,9 +200,8 @@ def workloads(given: argparse.Namespace) -> None:
         workload, path = task.workload, given.databases / "workloads.sqlite"
         session(workload, path, given.trials, "evolution")
         known = dict(zip(("library", "ours"), functions(workload.nest), strict=False))
-        found = compared(
-            workload, {**known, "tuned": best(workload, path), "default": default_trace(workload).to_json()}
-        )
+        others = {"tuned": best(workload, path), "default": default_trace(workload).to_json()}
+        found = compared(workload, known | others)
         name = max(known, key=lambda n: found[n][1])
         ratios.append([found[n][1] / found[name][1] for n in ("default", "tuned")])
         print(table.line(task.nodes[0][-43:], found[name][0] * 1e6, *ratios[-1]), flush=True)

@@ -1,0 +1,61 @@
+"""``graphopt tune``: what it finds on a small model, and what bad input gets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli import run
+from graphopt.ir.onnx_io import save
+from graphopt.ir.text import parse
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    graph = parse("x: float32[16, 24]\nw = float32[24, 40]{0.25, ...}\ny = Relu(MatMul(x, w))\nreturn y")
+    save(graph, tmp_path / "m.onnx")
+    return str(tmp_path / "m.onnx")
+
+
+def test_tune(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = str(tmp_path / "t.sqlite")
+    assert run(["tune", model, "--trials", "3", "--search", "random", "--database", database]) == 0
+    printed = capsys.readouterr().out
+    assert "3 measured in" in printed
+    assert "the measurements are done" in printed
+    assert "x as fast as with default schedules" in printed
+    assert database in printed.replace("\n", "")
+    assert run(["db", "list", "--database", database, "--json", str(tmp_path / "list.json")]) == 0
+    assert '"measured": 4' in (tmp_path / "list.json").read_text()  # the default schedule, too
+    assert run(["run", model, "--input", "x=random", "--tuned", "require", "--database", database]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["--search", "evolutoin"], 2, "--search evolutoin: there are evolution and random"),
+        (["--search", "random", "--node", "nothing"], 2, "no nest computes a node 'nothing'"),
+        (["--search", "random", "--seconds", "-1"], 2, "--seconds"),
+        (["--search", "random", "--executor", "here"], 2, "expected dask://HOST:PORT"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], code: int, line: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "t.sqlite"
+    assert run(["tune", model, "--trials", "1", "--database", str(database), *arguments]) == code
+    captured = capsys.readouterr()
+    assert line in captured.err
+    assert captured.out == ""
+
+
+def test_without_lightgbm_nothing_is_begun(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    database = tmp_path / "t.sqlite"
+    assert run(["tune", model, "--trials", "1", "--database", str(database)]) == 8
+    assert "pip install 'graphopt[tune]', or search at random" in capsys.readouterr().err.replace("\n", " ")
+    assert not database.exists()
