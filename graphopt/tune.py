@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, Final
 
 from graphopt.bench import accepted_feeds, random_feeds, turns
+from graphopt.calibration.machine import machine
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError
 from graphopt.inputs import Given
@@ -93,8 +94,11 @@ def _measuring(executor: Executor | str | None) -> AbstractContextManager[Execut
 def harmful(
     tasks: Sequence[Progress], plain: CompiledModel, tuned: CompiledModel, feeds: Mapping[str, Any]
 ) -> dict[int, float]:
-    """Which of the tasks that were tuned take longer within the model than by default, and how many times as long."""
-    found: dict[int, list[float]] = {k: [] for k, p in enumerate(tasks) if p.best is not None}
+    """Which of the tasks that were tuned for this machine take longer within the model than by default, and how many
+    times as long."""
+    found: dict[int, list[float]] = {
+        k: [] for k, p in enumerate(tasks) if p.best is not None and p.best.setting.machine == machine()
+    }
     of = {name: k for k in found for name in tasks[k].task.nodes}
     for turn in range(PROFILES if found else 0):
         spent = [dict.fromkeys(found, 0.0) for _ in range(2)]

@@ -199,7 +199,7 @@ def _told(known: Known) -> dict[str, Any]:
 
 def _failures(history: list[Record]) -> dict[str, int]:
     """How often each kind of problem came up, the most common first."""
-    return dict(Counter(r.outcome.problem.partition(":")[0] for r in history if r.outcome.problem).most_common())
+    return dict(Counter(r.outcome.kind for r in history if r.outcome.problem).most_common())
 
 
 def _list(found: list[Known]) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
@@ -109,9 +110,14 @@ class Cluster(Executor):
 
 
 def outcomes(
-    executor: Executor, candidates: Iterable[Candidate], limit: float = LIMIT, measuring: Measure = measure
+    executor: Executor,
+    candidates: Iterable[Candidate],
+    limit: float = LIMIT,
+    measuring: Measure = measure,
+    until: float | None = None,
 ) -> Iterator[tuple[Candidate, Outcome]]:
-    """The candidates with what came of them, as they are done.
+    """The candidates with what came of them, as they are done; of those that are done by the time ``until``, as
+    ``time.monotonic`` has it, if there is one.
 
     One whose worker is lost is handed over anew, a few times, and has the problem ``lost`` then. Where the executor
     takes nothing any more, ExecutionError is raised once all that was done is told; and so are errors that no candidate
@@ -123,7 +129,11 @@ def outcomes(
         for candidate in candidates:
             handed.hand(candidate)
         while handed.waiting:
-            yield from handed.told(futures.wait(handed.waiting, return_when=FIRST_COMPLETED).done)
+            left = None if until is None else max(until - monotonic(), 0)
+            done = futures.wait(handed.waiting, left, FIRST_COMPLETED).done
+            yield from handed.told(done, again=left != 0)
+            if left == 0:
+                break
     except KeyboardInterrupt:
         yield from handed.told({future for future in handed.waiting if future.done()}, again=False)
         raise

@@ -54,8 +54,9 @@ class CostModel:
 
     @staticmethod
     def trained(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> CostModel | None:
-        """The model of so many measurements; None of too few. MissingDependencyError without lightgbm."""
-        known = [(row, g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES)]
+        """The model of so many measurements, in whatever order they came; None of too few. MissingDependencyError
+        without lightgbm."""
+        known = sorted((tuple(row), g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES))
         if len(known) < ENOUGH:
             return None
         library = _lightgbm()

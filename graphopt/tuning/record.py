@@ -38,8 +38,13 @@ class Outcome:
     machine: str = ""
 
     @property
+    def kind(self) -> str:
+        """The kind of problem, with which its line begins; empty where there is none."""
+        return self.problem.partition(":")[0]
+
+    @property
     def speedup(self) -> float:
-        """How many times as fast as the default schedule: 0 for what does not count."""
+        """How many times as fast as the default schedule: 0 for what was not timed."""
         return median(self.beside) / median(self.seconds) if self.seconds and self.beside else 0.0
 
     @property

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from random import Random
@@ -27,6 +28,7 @@ from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.executors import outcomes
 from graphopt.tuning.learned import CostModel, goal, require
+from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
 from graphopt.tuning.spaces import SPACES, Space
@@ -36,13 +38,13 @@ from graphopt.tuning.workload import Workload
 BATCH: Final = 16
 """Candidates that are proposed at once."""
 FIRST: Final = 4
-"""Candidates of each workload in its first round, which tells how long it takes."""
+"""Candidates of a workload's first round, which tells whether there is anything to gain."""
 PATIENCE: Final = 4
 """Rounds without a gain after which a workload is left as it is."""
 GAIN: Final = 1.01
 """How many times as fast as the best before is a gain."""
 FINALISTS: Final = 3
-"""Of each workload, how many of the best are measured again: the fastest of many owes something to chance."""
+"""How many of a workload's best are measured again at once: the fastest of many owes something to chance."""
 
 Ending = Literal["done", "trials", "seconds", "interrupted"]
 
@@ -58,7 +60,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: after so many measurements, or so many seconds; None: only when nothing is gained any more."""
+    """When to stop: after so many measurements, or so many seconds; None: only when nothing is gained any more.
+
+    Default schedules, and the best that are measured again at the end, are not among the measurements; nor is that end
+    among the seconds.
+    """
 
     trials: int | None = None
     seconds: float | None = None
@@ -188,10 +194,8 @@ class _Session:
             self.refuse_empty()
             self.learn()
             self.defaults()
-            for state in sorted((s for s in self.states if not s.is_done), key=_work, reverse=True):
-                self.round(state, FIRST)
             while (chosen := self.chosen()) is not None:
-                self.round(chosen, BATCH)
+                self.round(chosen)
         except _Stopped as stopped:
             ending = stopped.ending
         except KeyboardInterrupt:
@@ -225,9 +229,11 @@ class _Session:
         state = _State(Progress(task), search, default, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
-            self.note(state, record)
-        for record in sorted(history, key=lambda r: -r.outcome.gain)[: PARENTS if draws.spaces else 0]:
-            if record.outcome.gain and (draw := draws.again(Trace.from_json(record.candidate.trace), random)):
+            if not record.outcome.problem:
+                self.note(state, record)
+        best = sorted((r for r in history if r.outcome.gain), key=lambda r: (-r.outcome.gain, r.candidate.trace))
+        for record in best[: PARENTS if draws.spaces else 0]:
+            if draw := draws.again(Trace.from_json(record.candidate.trace), random):
                 search.tell(draw, record.outcome)
         return state
 
@@ -239,65 +245,61 @@ class _Session:
 
     def defaults(self) -> None:
         """Measure the default schedules of those of which nothing is known: then it is known that there is none else,
-        or how long they take."""
-        new = {s.progress.task.workload: s for s in self.states if not s.progress.default}
+        or how long they take. What cannot be measured beside its own is left as it is."""
+        unknown = sorted((s for s in self.states if not s.progress.default), key=_work, reverse=True)
+        new = {s.progress.task.workload: s for s in unknown}
         candidates = [Candidate(w, state.default, self.threads) for w, state in new.items()]
-        for candidate, outcome in outcomes(self.executor, candidates):
-            self.note(new[candidate.workload], self.kept(candidate, outcome))
-            if self.is_late():
-                raise _Stopped("seconds")
+        for candidate, outcome in outcomes(self.executor, candidates, until=self.end):
+            # one schedule, which is no faster than itself
+            record = self.kept(candidate, replace(outcome, seconds=outcome.beside))
+            self.note(new[candidate.workload], record)
+            new[candidate.workload].is_done |= outcome.kind == UNCHECKED
+        self.check()
 
-    def note(self, state: _State, record: Record) -> bool:
-        """Take a measurement into account; whether it is a gain."""
+    def note(self, state: _State, record: Record) -> None:
+        """Take a measurement into account."""
         progress, outcome = state.progress, record.outcome
         if outcome.problem:
-            progress.problems[outcome.problem.partition(":")[0]] += 1
-            return False
+            progress.problems[outcome.kind] += 1
+            return
         if not progress.default and outcome.beside:
             progress.default = median(outcome.beside)
-        if record.candidate.trace == state.default:  # beside itself, it gains by chance alone
-            return False
-        gains = outcome.gain > progress.gain * GAIN
         if outcome.gain > progress.gain:
             progress.best = record
-        return gains
 
     def chosen(self) -> _State | None:
         """The task to go on with; None where all are done."""
         open_ = [s for s in self.states if not s.is_done]
         return max(open_, key=lambda s: s.progress.seconds / (1 + s.stale), default=None)
 
-    def round(self, state: _State, count: int) -> None:
+    def round(self, state: _State) -> None:
         """One round of a task: propose, measure, keep, learn."""
+        progress, count, before = state.progress, BATCH if state.rounds else FIRST, state.progress.gain
         left = None if self.budget.trials is None else self.budget.trials - self.measured()
         draws = state.search.propose(count if left is None else min(count, left))
-        gains, found = False, dict[str, Outcome]()
-        for draw, record in self.measure(state, draws):
-            found[draw.text] = record.outcome
-            gains |= self.note(state, record)
-            state.progress.trials += 1
-            state.progress.curve.append((state.progress.trials, state.progress.gain))
+        found: dict[str, Outcome] = {}
+        for record in self.measure(state, draws):
+            found[record.candidate.trace] = record.outcome
+            self.note(state, record)
+            progress.trials += 1
+            progress.curve.append((progress.trials, progress.gain))
             self.told([s.progress for s in self.states], self.measured())
         for draw in (draw for draw in draws if draw.text in found):  # whoever was done first
             state.search.tell(draw, found[draw.text])
             self.rows.append(draw.features)
             self.goals.append(goal(found[draw.text].speedup))
         state.rounds += 1
-        state.stale = 0 if gains else state.stale + 1
+        state.stale = 0 if progress.gain > before * GAIN else state.stale + 1
         state.is_done = not draws or state.stale >= PATIENCE
         self.learn()
         self.check()
 
-    def measure(self, state: _State, draws: Sequence[Draw]) -> Iterator[tuple[Draw, Record]]:
+    def measure(self, state: _State, draws: Sequence[Draw]) -> Iterator[Record]:
         """What came of candidates, once it is kept."""
-        of = {draw.text: draw for draw in draws}
-        candidates = [Candidate(state.progress.task.workload, text, self.threads) for text in of]
-        for candidate, outcome in outcomes(self.executor, candidates):
-            draw = of[candidate.trace]
-            record = self.kept(candidate, replace(outcome, features=draw.features))
-            yield draw, record
-            if self.is_late():
-                raise _Stopped("seconds")
+        features = {draw.text: draw.features for draw in draws}
+        candidates = [Candidate(state.progress.task.workload, text, self.threads) for text in features]
+        for candidate, outcome in outcomes(self.executor, candidates, until=self.end):
+            yield self.kept(candidate, replace(outcome, features=features[candidate.trace]))
 
     def kept(self, candidate: Candidate, outcome: Outcome) -> Record:
         """The record of an outcome, in the database."""
@@ -306,40 +308,53 @@ class _Session:
         return record
 
     def learn(self) -> None:
-        """Train the model anew, keep it, and give it to the searches."""
-        if self.way == "random" or (model := CostModel.trained(self.rows, self.goals)) is None:
+        """Train the model anew, keep it, and give it to the searches; of too few measurements, the one that was kept:
+        it may have learned from records that were pruned."""
+        if self.way == "random":
             return
-        self.records.keep_model(setting_here(self.threads), model.text().encode())
+        here = setting_here(self.threads)
+        model = CostModel.trained(self.rows, self.goals)
+        if model is not None:
+            self.records.keep_model(here, model.text().encode())
+        elif (text := self.records.model(here)) is not None:
+            with suppress(ReadError):  # it may know other features
+                model = CostModel.read(text.decode())
         for state in self.states:
             if isinstance(state.search, Evolution):
                 state.search.model = model
 
     def confirm(self) -> None:
-        """Measure the best of each task again, so that none is taken for its luck."""
+        """Measure the best of each task again, until the best is one that was: none is taken for its luck."""
         for state in self.states:
             progress = state.progress
-            if not progress.trials:
+            if not progress.trials or progress.best is None:
                 continue
-            history = self.records.ranked(progress.task.workload, setting_here(self.threads))
-            best = [r for r in history if r.outcome.gain > 1][:FINALISTS]
-            features = {r.candidate.trace: r.outcome.features for r in best}
-            progress.best = None
-            for candidate, outcome in outcomes(self.executor, [r.candidate for r in best]):
-                self.note(state, self.kept(candidate, replace(outcome, features=features[candidate.trace])))
+            where = progress.task.workload, progress.best.setting
+            again: set[str] = set()
+            try:
+                while (best := self.records.ranked(*where)) and best[0].candidate.trace not in again:
+                    some = [r for r in best[:FINALISTS] if r.candidate.trace not in again]
+                    features = {r.candidate.trace: r.outcome.features for r in some}
+                    again |= features.keys()
+                    for candidate, outcome in outcomes(self.executor, [r.candidate for r in some]):
+                        self.kept(candidate, replace(outcome, features=features[candidate.trace]))
+            finally:
+                progress.best = self.records.best(*where)
 
     def measured(self) -> int:
         """Measurements so far."""
         return sum(s.progress.trials for s in self.states)
 
-    def is_late(self) -> bool:
-        """Whether the time is up."""
-        return self.budget.seconds is not None and time.monotonic() - self.begun >= self.budget.seconds
+    @property
+    def end(self) -> float | None:
+        """When the time is up, by the clock that is ``time.monotonic``."""
+        return None if self.budget.seconds is None else self.begun + self.budget.seconds
 
     def check(self) -> None:
         """Stop where the budget is spent."""
         if self.budget.trials is not None and self.measured() >= self.budget.trials:
             raise _Stopped("trials")
-        if self.is_late():
+        if self.end is not None and time.monotonic() >= self.end:
             raise _Stopped("seconds")
 
 

@@ -34,7 +34,9 @@ def test_what_is_faster_has_the_greater_score() -> None:
 
 
 def test_the_same_data_give_the_same_model() -> None:
-    assert trained().text() == trained().text()
+    other = CostModel.trained(ROWS[::-1], GOALS[::-1])
+    assert other is not None
+    assert trained().text() == trained().text() == other.text()
 
 
 def test_a_model_is_read_as_it_was_written() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from graphopt.errors import MissingDependencyError, ScheduleError
 from graphopt.tuning.database import Records
+from graphopt.tuning.learned import CostModel
 from graphopt.tuning.record import Candidate, Outcome
 from graphopt.tuning.search import Way
-from graphopt.tuning.session import FINALISTS, FIRST, PATIENCE, Budget, Report, Task, tune
+from graphopt.tuning.session import FINALISTS, FIRST, PATIENCE, Budget, Report, Task, default_trace, tune
 from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
@@ -67,7 +68,8 @@ def test_so_many_are_measured_and_the_best_again(records: Records) -> None:
 
 
 def test_luck_does_not_win(records: Records) -> None:
-    """What was fast once and is no faster than the default schedule when it is measured again is not taken."""
+    """What was fast once and is no faster than the default schedule when it is measured again is not taken, nor is
+    another that was fast once."""
     seen: set[str] = set()
 
     def lucky(candidate: Candidate) -> Outcome:
@@ -77,7 +79,33 @@ def test_luck_does_not_win(records: Records) -> None:
 
     (progress,) = session(records, MadeUp(lucky)).tasks
     assert (progress.best, progress.gain) == (None, 1.0)
-    assert sum(r.outcome.gain < 1 for r in records.history(naive(), setting_here())) == FINALISTS
+    assert records.best(naive(), setting_here()) is None
+
+
+def test_the_default_schedule_is_no_faster_than_itself(records: Records) -> None:
+    session(records, MadeUp(lambda candidate: times_as_fast(1.5)), 4, spaces=(pair,))
+    default = default_trace(naive()).to_json()
+    assert [r.outcome.gain for r in records.history(naive(), setting_here()) if r.candidate.trace == default] == [1.0]
+
+
+def test_an_interrupt_of_the_end_leaves_what_is_kept(records: Records) -> None:
+    executor = MadeUp()
+
+    def interrupted(candidate: Candidate) -> Outcome:
+        if len(executor.drawn) == 13:
+            raise KeyboardInterrupt
+        return by_luck(candidate)
+
+    executor.answer = interrupted
+    report = session(records, executor)
+    assert report.ending == "interrupted"
+    assert report.tasks[0].best == records.best(naive(), setting_here()) is not None
+
+
+def test_what_cannot_be_measured_beside_its_default_schedule_is_left(records: Records) -> None:
+    executor = MadeUp(lambda candidate: Outcome(problem="unchecked: nobody knows"))
+    report = session(records, executor)
+    assert (report.ending, report.trials, len(executor.asked)) == ("done", 0, 1)
 
 
 def test_the_time_ends_it(records: Records) -> None:
@@ -123,6 +151,21 @@ def test_trials_go_where_most_time_is_lost(times: tuple[int, int], heavy: int, r
     report = session(records, MadeUp(lambda candidate: times_as_fast(1.0)), budget, *tasks)
     assert [p.trials for p in report.tasks][heavy] == budget - FIRST
     assert report.ending == "trials"
+
+
+def test_a_model_that_was_kept_serves_while_there_is_little_to_learn_from(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightgbm")
+    session(records, MadeUp(), 24, way="evolution")
+    kept = records.model(setting_here())
+    records.prune(best=1)
+    used = []
+    monkeypatch.setattr(CostModel, "read", used.append)
+    session(records, MadeUp(), 4, way="evolution")
+    assert kept is not None
+    assert set(used) == {kept.decode()}
+    assert records.model(setting_here()) == kept
 
 
 def test_what_is_never_gained_ends_it(records: Records) -> None:
