@@ -214,5 +214,5 @@ def _in_registers(s: Schedule, loops: Sequence[LoopRef]) -> None:
 
 
 def _with_lanes(s: Schedule, loops: Sequence[LoopRef], lanes: int) -> list[LoopRef]:
-    """The loops with the last in vectors."""
-    return [*loops[:-1], *s.split(loops[-1], [None, lanes])]
+    """The loops with the last in vectors; none where what is left of a tile is one element."""
+    return [*loops[:-1], *(part for loop in loops[-1:] for part in s.split(loop, [None, lanes]))]

@@ -90,3 +90,22 @@ def softmax(x: Buffer[({rows}, {length}), "float32"], y: Buffer[({rows}, {length
             v6, v7 = axis.remap("SS", [i6, i7])
             y[v6, v7] = e[v6, v7] / total[v6]
 """)
+
+
+def mean() -> Nest:
+    """The mean of each of eight channels, where what follows the sum has one element for each."""
+    return read("""
+@program
+def mean(x: Buffer[(1, 8, 5, 5), "float32"], y: Buffer[(1, 8, 1, 1), "float32"]):
+    total = alloc((1, 8, 1, 1), "float32")
+    for i0, i1, i2, i3, i4, i5 in grid(1, 8, 1, 1, 5, 5):
+        with block("total"):
+            v0, v1, v2, v3, v4, v5 = axis.remap("SSSSRR", [i0, i1, i2, i3, i4, i5])
+            with init():
+                total[v0, v1, v2, v3] = 0.0
+            total[v0, v1, v2, v3] = total[v0, v1, v2, v3] + max(x[0, v1, v4, v5], 0.0)
+    for i6, i7, i8, i9 in grid(1, 8, 1, 1):
+        with block("y"):
+            v6, v7, v8, v9 = axis.remap("SSSS", [i6, i7, i8, i9])
+            y[v6, v7, v8, v9] = total[v6, v7, v8, v9] / 25.0
+""")

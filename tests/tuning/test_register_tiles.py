@@ -10,12 +10,14 @@ from graphopt.lowering.script import read
 from graphopt.tuning.register_tiles import WRITTEN, register_tiles
 from tests.lowering.native import check
 from tests.tuning.drawing import check_draw, drawn, kinds, written_out
-from tests.tuning.nests import dense, largest, product
+from tests.tuning.nests import dense, largest, mean, product
 
-NESTS = {"product": product(), "dense": dense(), "largest": largest()}
+NESTS = {"product": product(), "dense": dense(), "largest": largest(), "mean": mean()}
 
 
-@pytest.mark.parametrize(("name", "seed"), [("product", 0), ("product", 1), ("dense", 0), ("dense", 1), ("largest", 0)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("product", 0), ("product", 1), ("dense", 0), ("dense", 1), ("largest", 0), ("mean", 2)]
+)
 def test_draws_compute_the_same(name: str, seed: int) -> None:
     check_draw(register_tiles, NESTS[name], seed, pieces=2)
 
