@@ -38,8 +38,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Draw(int):
-    """A number that a step of a schedule gave: an int that remembers where it comes from."""
+class Number(int):
+    """What a step of a schedule gave: an int that remembers which step that was."""
 
     source: Reference
     schedule: Schedule
@@ -184,7 +184,7 @@ class Schedule:
             if value not in self._known:  # made by hand: ask for it, so that the trace can
                 (self.get_block if isinstance(value, BlockRef) else self.get_loop)(value.name)
             return self._known[value]
-        if isinstance(value, Draw):
+        if isinstance(value, Number):
             return value.source if value.schedule is self else int(value)
         if isinstance(value, tuple | list):
             return tuple(self._argument(primitive, v) for v in value)
@@ -195,7 +195,7 @@ class Schedule:
         raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
 
     def recorded(self, step: Step, result: R) -> R:
-        """Keeps the step; gives its result, numbers as ``Draw``."""
+        """Keeps the step; gives its result, numbers as ``Number``."""
         place = len(self._steps)
         single = not isinstance(result, tuple)
         items = (result,) if not isinstance(result, tuple) else result
@@ -208,7 +208,7 @@ class Schedule:
                 self._known[item] = reference
             elif isinstance(item, int):
                 letters += "v"
-                item = Draw(item)
+                item = Number(item)
                 item.source, item.schedule = reference, self
             else:
                 letters += "n"
