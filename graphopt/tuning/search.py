@@ -35,6 +35,9 @@ MISSES: Final = 64
 class Search(Protocol):
     """Proposes candidates, and is told what came of them."""
 
+    draws: Draws
+    random: Random
+
     def propose(self, count: int) -> list[Draw]:
         """At most so many that were not proposed before; fewer, or none, where there are no more."""
 

@@ -231,11 +231,17 @@ class _Session:
             search.skip(record.candidate.trace)
             if not record.outcome.problem:
                 self.note(state, record)
-        best = sorted((r for r in history if r.outcome.gain), key=lambda r: (-r.outcome.gain, r.candidate.trace))
-        for record in best[: PARENTS if draws.spaces else 0]:
-            if draw := draws.again(Trace.from_json(record.candidate.trace), random):
-                search.tell(draw, record.outcome)
         return state
+
+    def recall(self, state: _State) -> None:
+        """Tell a search of the best that other sessions found. It takes a while, and of most tasks of a large model
+        nobody asks."""
+        search, workload = state.search, state.progress.task.workload
+        history = self.records.history(workload, setting_here(self.threads))
+        best = sorted((r for r in history if r.outcome.gain), key=lambda r: (-r.outcome.gain, r.candidate.trace))
+        for record in best[:PARENTS]:
+            if draw := search.draws.again(Trace.from_json(record.candidate.trace), search.random):
+                search.tell(draw, record.outcome)
 
     def refuse_empty(self) -> None:
         """Raise where spaces have nothing for any task; that the built-in ones have nothing is nobody's mistake."""
@@ -275,6 +281,8 @@ class _Session:
     def round(self, state: _State) -> None:
         """One round of a task: propose, measure, keep, learn."""
         progress, count, before = state.progress, BATCH if state.rounds else FIRST, state.progress.gain
+        if not state.rounds:
+            self.recall(state)
         left = None if self.budget.trials is None else self.budget.trials - self.measured()
         draws = state.search.propose(count if left is None else min(count, left))
         found: dict[str, Outcome] = {}
