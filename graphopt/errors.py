@@ -98,6 +98,12 @@ class ScheduleError(GraphoptError):
     exit_code = 12
 
 
+class StoppedError(GraphoptError):
+    """What Ctrl-C or SIGTERM ended; the message says what of it is kept."""
+
+    exit_code = 130
+
+
 class DeviceError(GraphoptError):
     """A device that is not there, that cannot run what it is given, or that failed."""
 

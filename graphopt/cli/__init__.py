@@ -30,7 +30,7 @@ EXIT_CODES = {
     11: "a compiled program stopped at a step that could not do its work",
     12: "a step of a schedule is not allowed",
     13: "a GPU is not there, cannot run what it is given, or has no memory left",
-    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written",
+    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written but what tune had measured",
     UNREAD: "who read the output, a pager or `head`, went away",
 }
 """What the exit codes mean."""

@@ -12,7 +12,7 @@ import typer
 from graphopt.cli import values
 from graphopt.cli.app import EPILOG, Model, Repeated, app
 from graphopt.cli.programs import Dims, Inputs, Quiet, Shapes, Threads
-from graphopt.errors import UsageError
+from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from graphopt.tune import Tuning
@@ -63,7 +63,7 @@ def tune_model(
     if search == "evolution":
         require()
     path = database or default_path()
-    with _shown(quiet) as told:
+    with _keeping(path), _shown(quiet) as told:
         done = tune(
             model,
             path,
@@ -80,6 +80,23 @@ def tune_model(
         )
     if not quiet:
         _show(done, path)
+    if done.report.ending == "interrupted":
+        raise _interrupted(path)
+
+
+@contextmanager
+def _keeping(path: Path) -> Iterator[None]:
+    """Where it is interrupted, what is in the database is not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not path.exists():
+            raise
+        raise _interrupted(path) from None
+
+
+def _interrupted(path: Path) -> StoppedError:
+    return StoppedError(f"interrupted; what was measured is kept in {path}")
 
 
 @contextmanager
@@ -110,9 +127,10 @@ ENDINGS = {
 
 
 def _show(done: Tuning, path: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli import tables
+    from graphopt.cli import printable, tables
     from graphopt.cli.progress import duration
 
     report = done.report
@@ -122,7 +140,9 @@ def _show(done: Tuning, path: Path) -> None:
         default, best = (duration(p.default), duration(p.default / p.gain)) if p.default else ("", "")
         name = p.task.nodes[0] + (f" and {n} more" if (n := len(p.task.nodes) - 1) else "")
         problems = ", ".join(f"{n} {kind}" for kind, n in sorted(p.problems.items()))
-        table.add_row(name, str(p.task.times), default, best, f"{p.gain:.2f}x", str(p.trials), problems)
+        table.add_row(
+            escape(printable(name)), str(p.task.times), default, best, f"{p.gain:.2f}x", str(p.trials), problems
+        )
     console.print(table)
     console.print(_summary(report), markup=False)
     console.print(f"the model: {done.speedup:.3f}x as fast as with default schedules", markup=False)

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import graphopt.tune
 from graphopt.cli import run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
+from graphopt.tune import Tuning
+from graphopt.tuning.session import Progress, Report, Task
+from tests.tuning.test_database import FEW
 
 
 @pytest.fixture
@@ -59,3 +63,33 @@ def test_without_lightgbm_nothing_is_begun(
     assert run(["tune", model, "--trials", "1", "--database", str(database)]) == 8
     assert "pip install 'graphopt[tune]', or search at random" in capsys.readouterr().err.replace("\n", " ")
     assert not database.exists()
+
+
+def test_what_was_measured_before_an_interruption_is_told(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "t.sqlite"
+    found = Tuning(Report((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (2.0,), (1.0,))
+    monkeypatch.setattr(graphopt.tune, "tune_model", lambda *args, **kwargs: found)
+    assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
+    printed = capsys.readouterr()
+    assert printed.err == f"graphopt: interrupted; what was measured is kept in {database}\n"
+    assert "[bold]a\\x1b[31m" in printed.out
+    assert "(interrupted)" in printed.out
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_interruption_does_not_deny_what_is_kept(
+    is_begun: bool, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "t.sqlite"
+
+    def interrupted(*args: object, **kwargs: object) -> Tuning:
+        if is_begun:
+            database.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graphopt.tune, "tune_model", interrupted)
+    assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
+    kept = f"what was measured is kept in {database}" if is_begun else "nothing was written"
+    assert capsys.readouterr().err == f"graphopt: interrupted; {kept}\n"
