@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any, Final
 
 from graphopt.bench import accepted_feeds, random_feeds, turns
-from graphopt.calibration.machine import machine
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError
 from graphopt.inputs import Given
@@ -23,6 +22,7 @@ from graphopt.tuning.executors import executor_named
 from graphopt.tuning.search import Way
 from graphopt.tuning.session import Budget, Progress, Report, Task, Told, tune
 from graphopt.tuning.spaces import SPACES, Space
+from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
 HARM: Final = 1.03
@@ -97,7 +97,9 @@ def harmful(
     """Which of the tasks that were tuned for this machine take longer within the model than by default, and how many
     times as long."""
     found: dict[int, list[float]] = {
-        k: [] for k, p in enumerate(tasks) if p.best is not None and p.best.setting.machine == machine()
+        k: []
+        for k, p in enumerate(tasks)
+        if p.best is not None and p.best.setting == setting_here(p.best.setting.threads)
     }
     of = {name: k for k in found for name in tasks[k].task.nodes}
     for turn in range(PROFILES if found else 0):
