@@ -131,7 +131,7 @@ PARTS = {
         "target",
         "verify",
     },
-    "tune": {"bench", "compile", "inputs", "ir", "lowering", "runtime", "tuning"},
+    "tune": {"bench", "compile", "inputs", "ir", "lowering", "runtime", "tuning", "tuning.tables"},
     "cli": {
         "arrays",
         "batch",
