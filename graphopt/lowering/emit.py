@@ -329,6 +329,7 @@ class Writer:
                 elif stmt.kind == "vectorized" and place.lanes is None and self.vectors.width(stmt, place) == number:
                     assert number is not None
                     lanes = Lanes(stmt.var, Const(0), number)
+                    self.bounds[stmt.var] = number
                     yield from self.flat(stmt.body, replace(place, lanes=lanes))
                 else:
                     yield stmt, place

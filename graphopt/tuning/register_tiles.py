@@ -142,7 +142,7 @@ class _Contraction:
         return [(a, loop, found[a.var.name]) for a, loop in ordered]
 
     def packed(self, s: Schedule, sizes: Mapping[Var, int], width: Sequence[int], place: LoopRef) -> Sequence[LoopRef]:
-        """Draws an operand, or none, whose part that a piece reads is copied beside it, the columns of a tile side by
+        """Draws an operand, or none, whose part that a piece reads is copied beside it, columns of a vector side by
         side; gives the loop over the copy's vectors. Of those that are drawn the copies stay in the second cache."""
         within = {**{a.var: known_size([a.extent]) for _, a in self.reduced}, **sizes}
         fits = [a for a in self.reads if _is_within(a, within, near(a.buffer.dtype))]
@@ -153,7 +153,7 @@ class _Contraction:
         copy = s.cache_read(self.block, chosen.buffer.name, "local")
         if chosen.indices[-1] == self.vector.var:
             (made,) = (b.name for b in s.nest.allocs if b not in others)
-            s.transform_layout(copy, made, _in_panels(len(chosen.indices), prod(width)), pad=True)
+            s.transform_layout(copy, made, _in_panels(len(chosen.indices), width[-1]), pad=True)
         s.compute_at(copy, place)
         loops = _after(s.get_loops(copy), place)
         return s.split(loops[-1], [None, *width])[-1:] if loops else ()
