@@ -42,9 +42,9 @@ class Tuning:
     after: tuple[float, ...]
 
     @property
-    def speedup(self) -> float:
-        """How many times as fast the model is: the median over pairs of runs."""
-        return median(b / a for b, a in zip(self.before, self.after, strict=True))
+    def speedup(self) -> float | None:
+        """How many times as fast the model is: the median over pairs of runs; None where tuning was interrupted."""
+        return None if not self.before else median(b / a for b, a in zip(self.before, self.after, strict=True))
 
 
 def tune_model(
@@ -75,6 +75,8 @@ def tune_model(
     tasks = tasks_of(plain, feeds, nodes)
     with Records(database, write=True) as records, _measuring(executor) as measures:
         report = tune(tasks, records, measures, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told)
+        if report.ending == "interrupted":
+            return Tuning(report, (), ())
         for left in reversed(range(ROUNDS)):
             tuned = compile(model, threads=threads, cache=False, database=database)
             if not (harm := harmful(report.tasks, plain, tuned, feeds)):

@@ -95,6 +95,7 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
     assert done.report.trials == 3
     assert {n for c in executor.asked for _, n in c.workload.sizes} == {5}
     assert len(done.before) == len(done.after) > 0
+    assert done.speedup is not None
     assert done.speedup > 0
     made = graphopt.compile(str(model), database=database, tuned="require", cache=False)
     x = np.linspace(-1, 1, 7 * 24, dtype=np.float32).reshape(7, 24)
@@ -114,3 +115,15 @@ def test_equal_nests_are_one_task() -> None:
     assert task.times == 2
     assert len(task.nodes) == 2
     assert [n for _, n in task.workload.sizes] == [3]
+
+
+def test_who_interrupts_does_not_wait_for_runs_of_the_model(model: Path, tmp_path: Path) -> None:
+    def interrupt(candidate: Candidate) -> Outcome:
+        raise KeyboardInterrupt
+
+    done = graphopt.tune_model(
+        str(model), tmp_path / "t.sqlite", Budget(trials=3), executor=MadeUp(interrupt), way="random", dims={"n": 5}
+    )
+    assert done.report.ending == "interrupted"
+    assert done.before == done.after == ()
+    assert done.speedup is None

@@ -69,7 +69,7 @@ def test_what_was_measured_before_an_interruption_is_told(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = tmp_path / "t.sqlite"
-    found = Tuning(Report((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (2.0,), (1.0,))
+    found = Tuning(Report((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (), ())
     monkeypatch.setattr(graphopt.tune, "tune_model", lambda *args, **kwargs: found)
     assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
     printed = capsys.readouterr()
