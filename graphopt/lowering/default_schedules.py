@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.lowering.accumulation import is_accumulation
 from graphopt.lowering.called_products import called
@@ -54,7 +53,7 @@ from graphopt.lowering.loops import (
     seq,
 )
 from graphopt.lowering.register_tiles import dots, tiled
-from graphopt.lowering.scheduling import Choices, Scheduling
+from graphopt.lowering.scheduling import Choices, Scheduling, refuse_unknown
 from graphopt.lowering.sliding import Row, Sliding, sliding
 from graphopt.target import CPU
 
@@ -83,10 +82,7 @@ def chosen(
     else:
         scheduler = _Scheduler(nest, choices, prices)
         made, offered = scheduler.scheduled(found), scheduler.offered
-    if others := [name for name in choices if name not in offered]:
-        raise ScheduleError(
-            f"there is no choice of {', '.join(others)}: there is one of {', '.join(offered) or 'nothing'}"
-        )
+    refuse_unknown(choices, offered)
     return made, offered
 
 

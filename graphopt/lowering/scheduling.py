@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from math import prod
 from typing import Final, TypeAlias
@@ -25,6 +25,14 @@ CHUNKS: Final = tuple(1 << n for n in range(9, 17))
 Choices: TypeAlias = Mapping[str, int]
 """What is chosen instead of what the rules would choose, by name."""
 NONE: Final[Choices] = {}
+
+
+def refuse_unknown(choices: Choices, offered: Collection[str]) -> None:
+    """Raises ScheduleError where something is chosen that there was no choice of."""
+    if others := [name for name in choices if name not in offered]:
+        raise ScheduleError(
+            f"there is no choice of {', '.join(others)}: there is one of {', '.join(offered) or 'nothing'}"
+        )
 
 
 class Scheduling:

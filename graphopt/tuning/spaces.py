@@ -6,12 +6,15 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.default_schedules import chosen
 from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.schedule_rules import CARDS, chosen_for
+from graphopt.target import CPU
+from graphopt.target import target as target_named
 from graphopt.tuning.elements import elements
 from graphopt.tuning.register_tiles import register_tiles
 from graphopt.tuning.row_reductions import row_reductions
@@ -19,16 +22,31 @@ from graphopt.tuning.row_reductions import row_reductions
 Space: TypeAlias = Callable[[Schedule], object]
 
 
-def by_rule(s: Schedule) -> None:
-    """The default schedule, with other tiles, pieces and functions than it would choose by itself."""
+def by_rule(s: Schedule, target: str = CPU.name) -> None:
+    """The default schedule for a target, with other tiles, pieces and functions than it would choose by itself."""
     choices: dict[str, int] = {}
-    while left := {name: c for name, c in chosen(s.nest, choices)[1].items() if name not in choices}:
+    while left := {name: c for name, c in chosen_for(target, s.nest, choices)[1].items() if name not in choices}:
         name, candidates = next(iter(left.items()))
         choices[name] = s.sample_categorical(candidates)
     if not choices:
         raise ScheduleError(f"by_rule: there is nothing to choose for {s.nest.name}")
-    s.by_rule(tuple(choices.items()))
+    scheduled_by_rule(s, target, tuple(choices.items()))
+
+
+def scheduled_by_rule(s: Schedule, target: str, choices: tuple[tuple[str, int], ...] = ()) -> None:
+    """Schedules by rule for a target; a step for the CPU does not name it."""
+    if target_named(target).device == CPU.device:
+        s.by_rule(choices) if choices else s.by_rule()
+    else:
+        s.by_rule(choices, target=target)
 
 
 SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions, elements)
-"""The spaces that are tried: to add one, add it here."""
+"""The spaces that are tried on the CPU: to add one, add it here."""
+DEVICE_SPACES: Final[Mapping[str, tuple[Space, ...]]] = {device: (partial(by_rule, target=device),) for device in CARDS}
+"""Those that are tried on a GPU, by the device."""
+
+
+def spaces_for(target: str) -> tuple[Space, ...]:
+    """The spaces that are tried for a target. UsageError where there is none of this name."""
+    return DEVICE_SPACES.get(target_named(target).device, SPACES)

@@ -6,8 +6,10 @@ import pytest
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering import schedule_rules
+from graphopt.lowering.cuda.procedures import is_bound
 from graphopt.lowering.default_schedules import chosen, scheduled
 from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.schedule_rules import chosen_for
 from graphopt.lowering.trace import Trace
 from tests.lowering.described import FIXED
 from tests.lowering.documented import check as check_documented
@@ -39,11 +41,23 @@ def test_a_trace_keeps_what_was_chosen() -> None:
     assert s.nest == chosen(nest, {"width 0": int(width)})[0]
 
 
+def test_a_trace_keeps_the_target() -> None:
+    nest = FIXED["convolution"]()
+    s = Schedule(nest)
+    s.by_rule([["down 0", 4]], target="simulated")
+    assert "target='simulated'" in str(s.trace)
+    assert Trace.from_json(s.trace.to_json()).replay(nest).nest == s.nest
+    assert s.nest == chosen_for("simulated", nest, {"down 0": 4})[0]
+    assert is_bound(s.nest.body)
+
+
 def test_what_there_is_no_choice_of_is_an_error() -> None:
     s = Schedule(FIXED["convolution"]())
     with pytest.raises(ScheduleError, match=r"by_rule: there is no choice of speed: there is one of width 0"):
         s.by_rule([["speed", 1]])
     with pytest.raises(ScheduleError, match=r"by_rule: width 0 is one of .* and not 99"):
         s.by_rule([["width 0", 99]])
+    with pytest.raises(ScheduleError, match=r"by_rule: there is no choice of width 0: there is one of down 0, "):
+        s.by_rule([["width 0", 2]], target="cuda")
     with pytest.raises(ScheduleError, match="pairs of a name and a number"):
         s.by_rule(["width"])

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.errors import ScheduleError
+from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read
 from graphopt.tuning.register_tiles import register_tiles
-from graphopt.tuning.spaces import by_rule
+from graphopt.tuning.spaces import SPACES, by_rule, spaces_for
+from tests.lowering.cuda.simulated import check as check_in_simulation
 from tests.tuning.drawing import check_draw, drawn
-from tests.tuning.nests import dense, product
+from tests.tuning.nests import dense, product, softmax_of
 
 
 @pytest.mark.parametrize("nest", [product(), dense()], ids=["product", "dense"])
 def test_draws_by_rule_compute_the_same(nest: Nest) -> None:
     check_draw(by_rule, nest, 1)
+
+
+@pytest.mark.parametrize("nest", [product(7, 10, 12), softmax_of(3, 40)], ids=["product", "softmax"])
+def test_draws_for_a_device_compute_the_same(nest: Nest) -> None:
+    (space, *_) = spaces_for("simulated")
+    for seed in range(3):
+        made = drawn(space, nest, seed)
+        check_in_simulation(nest, made.nest)
+        assert "target='simulated'" in str(made.trace)
+        assert made.trace.replay(nest).nest == made.nest
+
+
+def test_every_target_has_spaces() -> None:
+    assert spaces_for("cpu") == SPACES
+    assert drawn(spaces_for("cuda")[0], product(), 1).nest != drawn(spaces_for("simulated")[0], product(), 1).nest
+    with pytest.raises(UsageError, match="no target is called 'gpu'"):
+        spaces_for("gpu")
 
 
 def test_the_same_seed_draws_the_same() -> None:

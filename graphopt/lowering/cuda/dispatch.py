@@ -95,7 +95,8 @@ def multiplied(owner: DeviceScheduling, found: Sequence[Chain], chosen: Choice) 
             recognized = read(stmt)
             if recognized is None or not recognized.is_for(owner.card):
                 continue
-            if not chosen(name, recognized, taken == 2 or not follows):
+            by_rule = chosen(name, recognized, taken == 2 or not follows)
+            if not owner.choose("library", (0, 1), by_rule):
                 return None
             owner.locals.append(own)
             if taken == 2:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
 from graphopt.lowering.chains import Chain
-from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.cuda.threads import DeviceScheduling, powers
 from graphopt.lowering.expressions import Const, Expr, Var
 from graphopt.lowering.loop_nests import Loop
 from graphopt.lowering.loops import Axis, For, If, Stmt
@@ -15,7 +15,8 @@ from graphopt.lowering.loops import Axis, For, If, Stmt
 def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:
     """The block with one thread for each element, or for as many as it may read or write at once."""
     groups = collapsed(chain, chain.axes)
-    width = _width(owner, chain, groups)
+    most = _width(owner, chain, groups)
+    width = owner.choose("width", powers(1, most), most)
     extents = [total_size([a.extent for a in group]) for group in groups]
     total = total_size(extents)
 

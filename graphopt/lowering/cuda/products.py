@@ -39,8 +39,8 @@ def product(owner: DeviceScheduling, found: Sequence[Chain]) -> tuple[Stmt, int]
         return None
     if rest:
         owner.gone.add(contraction.made)
-    warps = warp_tile_for(contraction, owner.card)
-    tile = tile_for(contraction, owner.card) if warps is None else warps
+    warps = warp_tile_for(contraction, owner)
+    tile = tile_for(contraction, owner) if warps is None else warps
 
     def kernel(finish: Finish) -> Stmt:
         if isinstance(tile, WarpTile):

@@ -16,7 +16,7 @@ from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
 from graphopt.lowering.chains import Chain, exchange
 from graphopt.lowering.cuda.combining import Part, combined
 from graphopt.lowering.cuda.row_passing import Passing
-from graphopt.lowering.cuda.row_plans import ACCESSES, Plan, planned
+from graphopt.lowering.cuda.row_plans import ACCESSES, Plan, planned, with_choices
 from graphopt.lowering.cuda.rows import Member, Rows, rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.expressions import Const, Expr, Load, Var, apply, equal, substitute
@@ -43,6 +43,7 @@ def row_wise(owner: DeviceScheduling, found: Sequence[Chain], is_split: bool = T
             continue
         plan = planned(owner, rows, is_split)
         if plan.blocks == 1:
+            plan = with_choices(rows, plan)
             return RowKernel(owner, rows, plan, _needed(owner, found[:count], found[count:])).kernel(), count
         if count == 1:
             return _in_two(owner, rows, plan, found)

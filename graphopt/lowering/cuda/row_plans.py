@@ -4,7 +4,7 @@ whether it can hold all that it takes."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -13,7 +13,7 @@ from graphopt.lowering.chain_facts import is_step, known_size
 from graphopt.lowering.chains import Access
 from graphopt.lowering.cuda.rows import Member, Rows
 from graphopt.lowering.cuda.teams import Teams
-from graphopt.lowering.cuda.threads import DeviceScheduling
+from graphopt.lowering.cuda.threads import DeviceScheduling, powers
 from graphopt.lowering.expressions import Const, Expr
 
 HELD: Final = 32
@@ -43,7 +43,27 @@ def planned(owner: DeviceScheduling, rows: Rows, is_split: bool = True) -> Plan:
     units = None if length is None else length // access
     teams = _teams(owner, rows, length, units)
     blocks = _blocks(teams, rows, units) if is_split else 1
-    steps = None if units is None else -(-units // teams.lanes)
+    return _plan(rows, teams, access, blocks)
+
+
+def with_choices(rows: Rows, plan: Plan) -> Plan:
+    """A plan of one block for each row, but for what is chosen of it."""
+    teams, owner = plan.teams, plan.teams.owner
+    access = owner.choose("access", powers(1, plan.access), plan.access)
+    lanes = teams.lanes
+    if teams.along:
+        lanes = owner.choose("lanes", powers(WARP, owner.card.threads), lanes)
+    elif _is_shared(rows):
+        lanes = owner.choose("lanes", powers(1, owner.card.threads // WARP), lanes)
+    most = owner.card.threads // lanes
+    together = owner.choose("rows", powers(1, most), min(teams.rows, most))
+    return _plan(rows, replace(teams, rows=together, lanes=lanes), access, 1)
+
+
+def _plan(rows: Rows, teams: Teams, access: int, blocks: int) -> Plan:
+    """The plan in which a thread holds what it takes, where it can."""
+    length = known_size(rows.length)
+    steps = None if length is None else -(-(length // access) // teams.lanes)
     is_held = blocks == 1 and steps is not None and steps * access <= HELD
     return Plan(teams, access, steps if is_held else None, blocks)
 

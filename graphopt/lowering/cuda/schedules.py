@@ -6,13 +6,15 @@ takes together. Of what no rule takes each element is computed by a thread. Stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import Final, TypeAlias
 
 from graphopt.lowering.chains import Chain, chain_of, chains
 from graphopt.lowering.cuda.card import CARD, Card
+from graphopt.lowering.cuda.dispatch import Way, choice, multiplied
 from graphopt.lowering.cuda.elements import element_wise, result_wise
 from graphopt.lowering.cuda.independence import uses
 from graphopt.lowering.cuda.lookups import kept_inside
@@ -24,6 +26,8 @@ from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over
 from graphopt.lowering.finishing import finished
 from graphopt.lowering.loops import Nest, Seq, Stmt, seq
+from graphopt.lowering.scheduling import NONE, Choices, refuse_unknown
+from graphopt.target import ProductPrices
 
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]
 """The kernels of the first of some blocks, and how many those are; None where the rule is for others."""
@@ -34,14 +38,35 @@ RULES: Final[tuple[Rule, ...]] = (product, row_wise, turned_over, by_rows)
 def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> Nest:
     """The nest in loops over blocks and threads; its statements are launched one after another. A nest with such loops
     stays as it is."""
-    if is_bound(nest.body):
-        return nest
+    return chosen(nest, NONE, card, rules)[0]
+
+
+def rules_beside(prices: Mapping[str, ProductPrices], way: Way = "auto") -> tuple[Rule, ...]:
+    """The rules beside a library of products at such prices."""
+    return (partial(multiplied, chosen=choice(way, prices)), *RULES)
+
+
+def chosen(
+    nest: Nest, choices: Choices, card: Card = CARD, rules: Sequence[Rule] = RULES
+) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
+
+    ScheduleError where something is chosen that there is no choice of, or that is no candidate.
+    """
+    made, offered = (nest, {}) if is_bound(nest.body) else _scheduled(nest, choices, card, rules)
+    refuse_unknown(choices, offered)
+    return made, offered
+
+
+def _scheduled(
+    nest: Nest, choices: Choices, card: Card, rules: Sequence[Rule]
+) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
     nest = kept_inside(nest) if chains(nest) is not None else opened(finished(nest))
     parts = nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,)
     found = [chain_of(part) for part in parts]
     used = [{u.buffer for u in uses(part)} for part in parts]
     lasting = {b for buffers, chain in zip(used, found, strict=True) if chain is None for b in buffers}
-    owner = DeviceScheduling(replace(nest, allocs=tuple(b for b in nest.allocs if b not in lasting)), card)
+    owner = DeviceScheduling(replace(nest, allocs=tuple(b for b in nest.allocs if b not in lasting)), card, choices)
     kernels, at = list[Stmt](), 0
     while at < len(parts):
         first = [c for c in takewhile(lambda c: c is not None, found[at:]) if c is not None]
@@ -54,7 +79,7 @@ def scheduled(nest: Nest, card: Card = CARD, rules: Sequence[Rule] = RULES) -> N
         kernels.append(stmt)
         at += taken
     allocs = tuple(b for b in nest.allocs if b not in owner.gone)
-    return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals))
+    return replace(nest, body=seq(*kernels), allocs=(*allocs, *owner.locals)), owner.offered
 
 
 def _first(owner: DeviceScheduling, found: Sequence[Chain], rules: Sequence[Rule]) -> tuple[Stmt, int]:

@@ -7,7 +7,7 @@ there as they lie in memory: what a warp loads of them is turned over on the way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,12 +15,11 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.cuda.barriers import BARRIER
-from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Contraction
 from graphopt.lowering.cuda.operands import Operand, below, operand, stored, units
 from graphopt.lowering.cuda.product_tiles import Finish, Where, over_tiles, slabs
 from graphopt.lowering.cuda.threads import AHEAD, DeviceScheduling
-from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, splits_of
+from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, chosen_shape, splits_of
 from graphopt.lowering.expressions import Const, Expr, Load, conjunction
 from graphopt.lowering.loop_nests import Loop, wrapped
 from graphopt.lowering.loops import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
@@ -66,8 +65,10 @@ class WarpTile:
         return self.down * self.across
 
 
-def warp_tile_for(found: Contraction, card: Card) -> WarpTile | None:
-    """The tile for a product on tensor cores; None where it is none, or threads of a warp cannot work together."""
+def warp_tile_for(found: Contraction, owner: DeviceScheduling) -> WarpTile | None:
+    """The tile for a product on tensor cores, but for what is chosen of it; None where it is none, or threads of a warp
+    cannot work together."""
+    card = owner.card
     dtype, allowed = stored(found.x).dtype, (*HALVES, *(("float32",) if card.is_approximate else ()))
     if not card.has_exchange or stored(found.y).dtype != dtype or dtype not in allowed or found.made.dtype != "float32":
         return None
@@ -80,10 +81,14 @@ def warp_tile_for(found: Contraction, card: Card) -> WarpTile | None:
         return -(-rows // tile.rows) * -(-columns // tile.columns) * batch
 
     tiles = [t for t in _tiles(depth) if t.warps * WARP <= card.threads and _bytes(t, dtype) <= card.shared]
-    full = [t for t in tiles if blocks(t) >= TOGETHER]
-    # the largest tile that keeps the card busy; else that with the least that lies beyond the ends, of many blocks
-    best = max(full, key=lambda t: t.rows * t.columns) if full else min(tiles, key=lambda t: t.rows * t.columns)
-    return replace(best, splits=splits_of(found, blocks(best), depth))
+
+    def busiest(tiles: Sequence[WarpTile]) -> WarpTile:
+        full = [t for t in tiles if blocks(t) >= TOGETHER]
+        # the largest tile that keeps the card busy; else that with the least that lies beyond the ends, of many blocks
+        return max(full, key=lambda t: t.rows * t.columns) if full else min(tiles, key=lambda t: t.rows * t.columns)
+
+    best = chosen_shape(owner, tiles, busiest, ("rows", "columns"))
+    return replace(best, splits=splits_of(found, owner, blocks(best), depth))
 
 
 def _tiles(depth: int) -> Iterator[WarpTile]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from graphopt.kernels.cuda.limits import WARP
@@ -10,7 +10,7 @@ from graphopt.lowering.chain_facts import known_size
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.expressions import Const, Expr
 from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt
-from graphopt.lowering.scheduling import Scheduling
+from graphopt.lowering.scheduling import NONE, Choices, Scheduling
 
 AHEAD: Final = ("copies", "ahead")
 """The note of a phase whose copies to shared memory may be under way until threads wait for each other."""
@@ -19,9 +19,14 @@ AHEAD: Final = ("copies", "ahead")
 class DeviceScheduling(Scheduling):
     """The scheduling of one nest for a card."""
 
-    def __init__(self, nest: Nest, card: Card) -> None:
-        super().__init__(nest)
+    def __init__(self, nest: Nest, card: Card, choices: Choices = NONE) -> None:
+        super().__init__(nest, choices)
         self.card = card
+
+    def choose(self, name: str, candidates: Iterable[int], by_rule: int) -> int:
+        """As ``Scheduling.choose``, by the name and a number: several kernels of a nest may have such a choice."""
+        number = sum(other.rpartition(" ")[0] == name for other in self.offered)
+        return super().choose(f"{name} {number}", candidates, by_rule)
 
     def shared(self, name: str, shape: Sequence[Expr], dtype: str, strides: Sequence[Expr] | None = None) -> Buffer:
         """A new buffer that the threads of a block share."""
@@ -49,7 +54,8 @@ class DeviceScheduling(Scheduling):
     def over_threads(self, count: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
         """The body for each number below ``count``, by a thread each, in as many blocks as that takes."""
         known = known_size([count])
-        threads = self.card.threads if known is None else min(self.card.threads, -(-max(known, 1) // WARP) * WARP)
+        most = self.card.threads if known is None else min(self.card.threads, -(-max(known, 1) // WARP) * WARP)
+        threads = self.choose("threads", powers(WARP, most), most)
         blocks = (count + (threads - 1)) // threads
 
         def step(block: Expr) -> Stmt:
@@ -62,3 +68,8 @@ class DeviceScheduling(Scheduling):
         known = known_size([count])
         done = body(item)
         return done if known is not None and known % multiple == 0 else If(item < count, done)
+
+
+def powers(least: int, most: int) -> list[int]:
+    """The powers of two from one, which is one of them, to another number."""
+    return [least << n for n in range(max(most // least, 0).bit_length())]

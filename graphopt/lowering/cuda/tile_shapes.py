@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, TypeVar
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Contraction
+from graphopt.lowering.cuda.threads import DeviceScheduling, powers
 
 OPEN: Final = 512
 """What a size that is not known is taken to be."""
@@ -32,6 +33,9 @@ SIDES: Final = (8, 4)
 """How many rows and columns of a tile a thread may have; fewer where the product has no more."""
 LONG: Final = 256
 """Steps that are worth a kernel of their own, at least."""
+DEEPEST: Final = 32
+"""Steps that may be fetched together, at most."""
+Shape = TypeVar("Shape")
 
 
 @dataclass(frozen=True)
@@ -52,32 +56,56 @@ class Tile:
         return self.rows // self.down * (self.columns // self.across)
 
 
-def tile_for(found: Contraction, card: Card) -> Tile:
-    """The tile with which a product takes the least time, as far as a count of blocks and accesses tells."""
+def tile_for(found: Contraction, owner: DeviceScheduling) -> Tile:
+    """The tile with which a product takes the least time, as far as a count of blocks and accesses tells, but for what
+    is chosen of it."""
+    card = owner.card
     rows, columns = (OPEN if n is None else n for n in (found.rows.known, found.columns.known))
     batch = 1 if found.batch.known is None else max(found.batch.known, 1)
-    best = min(_tiles(rows, columns, card), key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
+
+    def quickest(tiles: Sequence[Tile]) -> Tile:
+        return min(tiles, key=lambda t: (_cost(t, rows, columns, batch), -t.rows * t.columns))
+
+    best = chosen_shape(owner, _tiles(rows, columns, card), quickest, ("down", "across", "rows", "columns"))
     size = max(BITS[found.made.dtype] // 8, 4)
     share = best.threads / max(best.rows, best.columns)
     depth = _power(int(min(max(CHUNK * share, SHALLOW), AHEAD * share)))
     steps = found.steps.known
     if steps is not None:
         depth = min(depth, _power(steps))
-    while depth > 1 and (best.rows + best.columns + 2 * PAD) * depth * size > card.shared:
+    most = card.shared // ((best.rows + best.columns + 2 * PAD) * size)
+    while depth > 1 and depth > most:
         depth //= 2
+    deepest = min(most, DEEPEST, DEEPEST if steps is None else steps)
+    depth = owner.choose("depth", powers(1, deepest), depth)
     blocks = -(-rows // best.rows) * -(-columns // best.columns) * batch
-    return Tile(best.rows, best.columns, depth, best.down, best.across, splits_of(found, blocks, depth))
+    return Tile(best.rows, best.columns, depth, best.down, best.across, splits_of(found, owner, blocks, depth))
 
 
-def splits_of(found: Contraction, blocks: int, depth: int) -> int:
+def chosen_shape(
+    owner: DeviceScheduling, shapes: Iterable[Shape], best: Callable[[Sequence[Shape]], Shape], sides: Sequence[str]
+) -> Shape:
+    """The best of some shapes, of those that have each of their sides as it is chosen."""
+    left = list(shapes)
+    for name in sides:
+        side = owner.choose(name, (getattr(s, name) for s in left), getattr(best(left), name))
+        left = [s for s in left if getattr(s, name) == side]
+    return best(left)
+
+
+def splits_of(found: Contraction, owner: DeviceScheduling, blocks: int, depth: int) -> int:
     """How many blocks share out the steps of each tile, where there are few tiles, and steps enough: none is left
     without any."""
     steps = found.steps.known
     if steps is None or None in (found.rows.known, found.columns.known, found.batch.known):
         return 1
     slabs = max(-(-steps // depth), 1)
+
+    def full(wanted: int) -> int:
+        return -(-slabs // -(-slabs // wanted))
+
     wanted = min(max(min(TOGETHER // max(blocks, 1), steps // LONG), 1), slabs)
-    return -(-slabs // -(-slabs // wanted))
+    return owner.choose("splits", map(full, powers(1, min(TOGETHER, slabs))), full(wanted))
 
 
 def _tiles(rows: int, columns: int, card: Card) -> Iterator[Tile]:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.errors import ScheduleError
 from graphopt.kernels.cuda.compile import ptx
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
-from graphopt.lowering.cuda.schedules import scheduled
+from graphopt.lowering.cuda.schedules import chosen, scheduled
 from graphopt.lowering.loops import Nest
 from tests.lowering.cuda import row_nests, test_procedures, test_transposes
+from tests.lowering.cuda.nests import CONTRACTIONS, matrices
 from tests.lowering.cuda.row_nests import ANY_ROWS, LONG_ROWS, ROWS
 from tests.lowering.cuda.simulated import check
 from tests.lowering.described import FIXED, SYMBOLIC
@@ -49,6 +51,38 @@ def test_nests_are_right(name: str) -> None:
         sizes = () if n is None else (n,)
         check(nest, scheduled(nest, CARD), sizes, is_run=False)
         check(nest, scheduled(nest, SIMULATED), sizes, is_run=n != 1)
+
+
+CHOSEN: dict[str, Callable[[], Nest]] = {
+    "product": lambda: matrices(7, 10, 20),
+    "elements": FIXED["flat"],
+    **{name: ROWS[name] for name in ("short_rows", "one_warp", "channel_softmax", "layer_norm")},
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_changes_loops_and_not_results(name: str) -> None:
+    nest = CHOSEN[name]()
+    made, offered = chosen(nest, {}, SIMULATED)
+    assert made == scheduled(nest, SIMULATED)
+    for key, candidates in offered.items():
+        others = [chosen(nest, {key: n}, SIMULATED)[0] for n in candidates]
+        assert others.count(made) == 1, key
+        if others[1:]:
+            check(nest, next(other for other in reversed(others) if other != made))
+
+
+def test_what_is_chosen_for_tensor_cores_changes_no_results() -> None:
+    nest = CONTRACTIONS["halves"]()
+    for key, candidates in chosen(nest, {})[1].items():
+        check(nest, chosen(nest, {key: candidates[-1]})[0], is_run=False)
+
+
+def test_what_there_is_no_choice_of_is_an_error() -> None:
+    with pytest.raises(ScheduleError, match="there is no choice of speed: there is one of width 0, threads 0"):
+        chosen(FIXED["flat"](), {"speed": 1})
+    with pytest.raises(ScheduleError, match="threads 0 is one of 32, 64, 128, 256, and not 48"):
+        chosen(FIXED["flat"](), {"threads 0": 48})
 
 
 @pytest.mark.parametrize("name", GOLDENS)

@@ -7,16 +7,18 @@ import pytest
 from graphopt.lowering.chains import chains
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.contraction import contraction_of
+from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import PAD, Tile, tile_for
 from tests.lowering.cuda.nests import CONTRACTIONS, matrices
 
 
 def tile(m: int, n: int, k: int) -> Tile:
-    found = chains(matrices(m, n, k))
+    nest = matrices(m, n, k)
+    found = chains(nest)
     assert found is not None
     contraction = contraction_of(found[0], found[1:])
     assert contraction is not None
-    return tile_for(contraction, CARD)
+    return tile_for(contraction, DeviceScheduling(nest, CARD))
 
 
 def test_large_products_have_large_tiles() -> None:
@@ -38,10 +40,11 @@ def test_the_steps_of_few_results_are_shared_out() -> None:
 @pytest.mark.parametrize("name", ["even", "odd", "halves", "long", "one_step", "einsum"])
 @pytest.mark.parametrize("card", [CARD, SIMULATED], ids=["card", "simulated"])
 def test_every_tile_fits_its_card(name: str, card: Card) -> None:
-    found = chains(CONTRACTIONS[name]())
+    nest = CONTRACTIONS[name]()
+    found = chains(nest)
     assert found is not None
     contraction = contraction_of(found[0], found[1:])
     assert contraction is not None
-    made = tile_for(contraction, card)
+    made = tile_for(contraction, DeviceScheduling(nest, card))
     assert 32 <= made.threads <= card.threads
     assert (made.rows + made.columns + 2 * PAD) * made.depth * 4 <= card.shared
