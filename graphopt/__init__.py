@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from graphopt.lowering.schedule import Schedule as Schedule
     from graphopt.optimize import optimize as optimize
     from graphopt.pipelines import pipeline_named as pipeline_named
+    from graphopt.questions import tune_choices as tune_choices
     from graphopt.report import Report as Report
     from graphopt.rewrite.python import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
@@ -62,6 +63,7 @@ _HOMES = {
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.drop_in",
     "standard": "graphopt.rewrite.ruleset",
+    "tune_choices": "graphopt.questions",
     "tune_model": "graphopt.tune",
 }
 """Where each public name is defined."""

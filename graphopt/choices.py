@@ -8,9 +8,9 @@ would cost one by one: a call more for each, and what lies between them written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from graphopt.calibration.table import priced
 from graphopt.ir import onnx_io
@@ -32,11 +32,8 @@ from graphopt.rewrite.describe import name_of
 from graphopt.rewrite.extract import Extraction
 from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.terms import Terms
-from graphopt.steps import Steps
 from graphopt.target import CPU, Target, ops
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from graphopt.watch import Watch
 
 BLOCK, UNBLOCK = "graphopt::Block", "graphopt::Unblock"
 
@@ -81,31 +78,16 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
     """
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
     target = equipped(priced(target).target)
-    watch = _Watch()
+    watch = Watch()
     found, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))
     told: dict[tuple[str, str], Choice] = {}
-    for saturated, extraction in watch.seen:
-        for choice in _of_terms(Terms(saturated, model_of_cost), extraction):
+    for seen in watch.seen:
+        for choice in _of_terms(Terms(seen.saturated, model_of_cost), seen.extraction):
             told.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
     nests = [*_of_nests(found, model_of_cost, policy)]
     last = ("fusion", "product")
     return tuple(sorted([*told.values(), *nests], key=lambda c: (c.kind in last, c.kind, -c.chosen.seconds, c.value)))
-
-
-class _Watch(Steps):
-    """Keeps what was explored and chosen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[Saturated, Extraction]] = []
-
-    def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
-        result = super().__call__(name, function, *arguments, **options)
-        first = arguments[0] if arguments else None
-        if isinstance(result, Extraction) and isinstance(first, Saturated):
-            self.seen.append((first, result))
-        return result
 
 
 # -- terms

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import exp, log, sqrt
 from typing import Final
 
@@ -56,12 +57,13 @@ class TunedPrices:
         return self.priced(target, calls, chosen, doubt=1.0)
 
     def priced(self, target: Target, calls: Sequence[str], chosen: Sequence[str], doubt: float) -> Target:
-        """The same where the uncertainty of prices counts so many times against a change; less than none, for it."""
+        """The same where the uncertainty of prices counts so many times against a change; less than none, for it: then
+        also where nothing was timed."""
         for text in calls:
             if text not in self.found:
                 self.found[text] = self.timed(text, target)
         known = {text: timed for text in calls if (timed := self.found[text]) is not None}
-        if not known:
+        if not known and doubt > 0:
             return target
         paces, spread = fitted(target, {text: timed.default for text, timed in known.items()})
         leap = spread**doubt
@@ -90,11 +92,12 @@ class TunedPrices:
     _read: set[str] = field(default_factory=set)
 
 
-def nests(call: Call) -> list[Workload]:
+@lru_cache(maxsize=4096)
+def nests(call: Call) -> tuple[Workload, ...]:
     """The nests that a call becomes for the host's processor with nothing fused to it, in order; none where loops do
     not compute it."""
     if any(x is not None and x.nbytes > LARGEST for x in call.inputs):
-        return []
+        return ()
     graph = Graph(header=Header(11, (("", LATEST), ("com.microsoft", 1))))
     inputs = [
         None
@@ -111,8 +114,8 @@ def nests(call: Call) -> list[Workload]:
         facts = infer(graph)
         linked = link(graph, facts, lower(graph, facts), UNWRITTEN)
     except (GraphoptError, NeedsValues):
-        return []
-    return [] if linked.reference else [Workload.of(work.nest) for work in linked.work]
+        return ()
+    return () if linked.reference else tuple(Workload.of(work.nest) for work in linked.work)
 
 
 def fitted(target: Target, by_default: Mapping[str, float]) -> tuple[dict[str, float], float]:

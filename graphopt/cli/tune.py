@@ -15,8 +15,9 @@ from graphopt.cli.programs import Dims, Inputs, Quiet, Shapes, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
+    from graphopt.questions import Answers
     from graphopt.tune import Tuning
-    from graphopt.tuning.session import Progress, Report, Told
+    from graphopt.tuning.session import Budget, Progress, Report, Told
 
 
 @app.command("tune", epilog=EPILOG)
@@ -35,6 +36,9 @@ def tune_model(
     node: Annotated[
         Repeated | None, typer.Option(metavar="NAME", help="Tune what computes a node; repeatable.", show_default=False)
     ] = None,
+    choices: Annotated[
+        bool, typer.Option("--choices", help="Measure only what would change which ops and layouts there are.")
+    ] = False,
     executor: Annotated[
         str | None, typer.Option(metavar="dask://HOST:PORT", help="A cluster that measures.", show_default=False)
     ] = None,
@@ -51,13 +55,24 @@ def tune_model(
     """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
 
     What is measured is kept at once: it may be interrupted at any moment, and goes on from there the next time.
+
+    With --choices default schedules alone are measured, of those ops that the model becomes, or would become if prices
+    were off in their favour: it tells what was asked, and what the model becomes by the answers.
     """
-    from graphopt.tune import tune_model as tune
-    from graphopt.tuning.learned import require
     from graphopt.tuning.session import Budget
-    from graphopt.tuning.tables import default_path
 
     values.number("--seconds", seconds, 0)
+    if choices:
+        if node or input:
+            raise UsageError(
+                "--choices are those of the whole model, whatever its inputs: leave out --node and --input"
+            )
+        _ask(model, Budget(trials, seconds), executor, database, threads, shape, dim, quiet)
+        return
+    from graphopt.tune import tune_model as tune
+    from graphopt.tuning.learned import require
+    from graphopt.tuning.tables import default_path
+
     if search not in ("evolution", "random"):
         raise UsageError(f"--search {search}: there are evolution and random")
     if search == "evolution":
@@ -81,6 +96,45 @@ def tune_model(
     if not quiet:
         _show(done, path)
     if done.report.ending == "interrupted":
+        raise _interrupted(path)
+
+
+def _ask(
+    model: Path,
+    budget: Budget,
+    executor: str | None,
+    database: Path | None,
+    threads: int,
+    shape: list[str] | None,
+    dim: list[str] | None,
+    quiet: bool,
+) -> None:
+    """What ``--choices`` does."""
+    from graphopt.cli import progress
+    from graphopt.progress import Event
+    from graphopt.questions import tune_choices
+    from graphopt.tuning.tables import default_path
+
+    path = database or default_path()
+    with _keeping(path), progress.shown(quiet, False) as listener:
+
+        def told(done: int, now: int) -> None:
+            if listener is not None:
+                listener(Event(f"tune: {done} measured, {now} asked for"))
+
+        found = tune_choices(
+            model,
+            path,
+            budget,
+            executor=executor,
+            threads=threads,
+            dims=values.dims(dim or ()),
+            shapes=values.shapes(shape or ()),
+            told=told,
+        )
+    if not quiet:
+        _show_answers(found, path)
+    if found.ending == "interrupted":
         raise _interrupted(path)
 
 
@@ -116,6 +170,33 @@ def _shown(quiet: bool) -> Iterator[Told | None]:
             listener(Event(f"tune: {trials} measured, {default / seconds if seconds else 1:.2f}x so far"))
 
         yield told
+
+
+def _show_answers(found: Answers, path: Path) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli import printable, tables
+    from graphopt.cli.progress import duration
+    from graphopt.questions import described
+
+    console = tables.console()
+    table = Table("asked", "in the model", "takes")
+    for question in found.questions:
+        times = max(found.before.get(question.call, 0), found.after.get(question.call, 0))
+        takes = "not measured" if question.answer is None else duration(question.answer.seconds)
+        table.add_row(escape(printable(str(question))), str(times), takes)
+    if found.questions:
+        console.print(table)
+    ending = "nothing else would change a choice" if found.ending == "done" else ENDINGS[found.ending]
+    console.print(f"{found.trials} measured in {found.seconds:.0f} s: {ending}", markup=False)
+    for what, calls in (("no longer", found.gone), ("in their place", found.new)):
+        for text, times in calls.items():
+            console.print(f"{what}: {times} x {printable(described(text))}", markup=False)
+    if found.ending != "interrupted" and not found.gone and not found.new:
+        console.print("the choices stay as they are", markup=False)
+    if found.questions:
+        console.print(f"kept in {path}", markup=False)
 
 
 ENDINGS = {

@@ -153,8 +153,6 @@ class _State:
 
     progress: Progress
     search: Search
-    default: str
-    """The trace of the default schedule."""
     rounds: int = 0
     stale: int = 0
     """Rounds since the last gain."""
@@ -225,8 +223,7 @@ class _Session:
         except ScheduleError as error:
             draws, reason = Draws(task.workload, ()), error
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        default = default_trace(task.workload).to_json()
-        state = _State(Progress(task), search, default, is_done=reason is not None, reason=reason)
+        state = _State(Progress(task), search, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
             if not record.outcome.problem:
@@ -254,12 +251,10 @@ class _Session:
         or how long they take. What cannot be measured beside its own is left as it is."""
         unknown = sorted((s for s in self.states if not s.progress.default), key=_work, reverse=True)
         new = {s.progress.task.workload: s for s in unknown}
-        candidates = [Candidate(w, state.default, self.threads) for w, state in new.items()]
-        for candidate, outcome in outcomes(self.executor, candidates, until=self.end):
-            # one schedule, which is no faster than itself
-            record = self.kept(candidate, replace(outcome, seconds=outcome.beside))
-            self.note(new[candidate.workload], record)
-            new[candidate.workload].is_done |= outcome.kind == UNCHECKED
+        for record in measured_by_default(list(new), self.records, self.executor, self.threads, self.end):
+            state = new[record.candidate.workload]
+            self.note(state, record)
+            state.is_done |= record.outcome.kind == UNCHECKED
         self.check()
 
     def note(self, state: _State, record: Record) -> None:
@@ -307,13 +302,7 @@ class _Session:
         features = {draw.text: draw.features for draw in draws}
         candidates = [Candidate(state.progress.task.workload, text, self.threads) for text in features]
         for candidate, outcome in outcomes(self.executor, candidates, until=self.end):
-            yield self.kept(candidate, replace(outcome, features=features[candidate.trace]))
-
-    def kept(self, candidate: Candidate, outcome: Outcome) -> Record:
-        """The record of an outcome, in the database."""
-        record = Record(candidate, setting_here(self.threads, outcome.machine), outcome)
-        self.records.keep(record)
-        return record
+            yield _kept(self.records, candidate, replace(outcome, features=features[candidate.trace]))
 
     def learn(self) -> None:
         """Train the model anew, keep it, and give it to the searches; of too few measurements, the one that was kept:
@@ -345,7 +334,7 @@ class _Session:
                     features = {r.candidate.trace: r.outcome.features for r in some}
                     again |= features.keys()
                     for candidate, outcome in outcomes(self.executor, [r.candidate for r in some]):
-                        self.kept(candidate, replace(outcome, features=features[candidate.trace]))
+                        _kept(self.records, candidate, replace(outcome, features=features[candidate.trace]))
             finally:
                 progress.best = self.records.best(*where)
 
@@ -364,6 +353,24 @@ class _Session:
             raise _Stopped("trials")
         if self.end is not None and time.monotonic() >= self.end:
             raise _Stopped("seconds")
+
+
+def measured_by_default(
+    workloads: Sequence[Workload], records: Records, executor: Executor, threads: int = 1, until: float | None = None
+) -> Iterator[Record]:
+    """What default schedules of workloads take, once it is kept in ``records``, as they are done, by the time ``until``
+    if there is one. Raises as ``outcomes``."""
+    candidates = [Candidate(w, default_trace(w).to_json(), threads) for w in workloads]
+    for candidate, outcome in outcomes(executor, candidates, until=until):
+        # one schedule, which is no faster than itself
+        yield _kept(records, candidate, replace(outcome, seconds=outcome.beside))
+
+
+def _kept(records: Records, candidate: Candidate, outcome: Outcome) -> Record:
+    """The record of an outcome, in the database."""
+    record = Record(candidate, setting_here(candidate.threads, outcome.machine), outcome)
+    records.keep(record)
+    return record
 
 
 def default_trace(workload: Workload) -> Trace:

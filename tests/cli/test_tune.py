@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import graphopt.questions
 import graphopt.tune
 from graphopt.cli import run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.tune import Tuning
 from graphopt.tuning.session import Progress, Report, Task
+from tests.test_questions import by_layout, pointwise
+from tests.tuning.made_up import MadeUp
 from tests.tuning.test_database import FEW
 
 
@@ -42,6 +45,8 @@ def test_tune(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--search", "evolutoin"], 2, "--search evolutoin: there are evolution and random"),
         (["--search", "random", "--node", "nothing"], 2, "no nest computes a node 'nothing'"),
         (["--search", "random", "--seconds", "-1"], 2, "--seconds"),
+        (["--choices", "--node", "y"], 2, "--choices are those of the whole model"),
+        (["--choices", "--executor", "here"], 2, "expected dask://HOST:PORT"),
         (["--search", "random", "--executor", "here"], 2, "expected dask://HOST:PORT"),
     ],
 )
@@ -93,3 +98,22 @@ def test_an_interruption_does_not_deny_what_is_kept(
     assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
     kept = f"what was measured is kept in {database}" if is_begun else "nothing was written"
     assert capsys.readouterr().err == f"graphopt: interrupted; {kept}\n"
+
+
+def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    executor = MadeUp(by_layout(plain=1e-6, blocked=1.0))
+    monkeypatch.setattr(graphopt.questions, "executor_named", lambda name: executor)
+    model, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
+    model.write_bytes(pointwise())
+    assert run(["tune", str(model), "--choices", "--quiet", "--trials", "1", "--database", str(database)]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["tune", str(model), "--choices", "--database", str(database)]) == 0
+    printed = capsys.readouterr().out
+    assert "3 measured in" in printed
+    assert "nothing else would change a choice" in printed
+    assert "no longer: 1 x graphopt::BlockedConv(" in printed
+    assert "in their place: 1 x Conv(float32[1,64,28,28], float32[64,64,1,1])" in printed.replace("\n", " ")
+    assert run(["tune", str(model), "--choices", "--database", str(database)]) == 0
+    printed = capsys.readouterr().out
+    assert "0 measured in" in printed
+    assert "the choices stay as they are" in printed
