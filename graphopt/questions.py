@@ -22,6 +22,8 @@ from graphopt.calibration.fit import priced, rows
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.probe import is_constant
 from graphopt.compilation import Settings
+from graphopt.errors import names_its_model
+from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.pipeline import prepared
@@ -80,6 +82,7 @@ Told = Callable[[int, int], None]
 """Called before calls are measured with how many nests were so far, and how many are now."""
 
 
+@names_its_model
 def tune_choices(
     model: Any,
     database: Path,
@@ -98,9 +101,10 @@ def tune_choices(
     again. ``dims`` and ``shapes`` fix open sizes, as when the model is compiled. KeyboardInterrupt ends it, and what
     comes back says so. Raises what ``compile``, ``executor_named`` and ``Records`` raise.
     """
+    graph = model if isinstance(model, Graph) else onnx_io.load(model)
     settings = Settings(threads=threads, database=database, dims=dims or {}, shapes=shapes or {})
     with Records(database, write=True) as records, _measuring(executor) as measures:
-        return _Asking(model, settings, records, measures, budget, told or _silent).run()
+        return _Asking(graph, settings, records, measures, budget, told or _silent).run()
 
 
 def _measuring(executor: Executor | str | None) -> AbstractContextManager[Executor]:
@@ -162,7 +166,7 @@ class _Stopped(Exception):  # noqa: N818 - it is no error
 
 @dataclass
 class _Asking:
-    model: Any
+    graph: Graph
     settings: Settings
     records: Records
     executor: Executor
@@ -192,7 +196,7 @@ class _Asking:
     def explored(self) -> tuple[Mapping[str, int], list[_Choice]]:
         """The calls that the model becomes by what is known, and the choices that lead to it."""
         watch = Watch()
-        graph, _ = prepared(self.model, self.settings, watch)
+        graph, _ = prepared(self.graph, self.settings, watch)
         first: dict[int, Chosen] = {}  # by prices alone; what times then chose is the next
         for seen in watch.seen:
             first.setdefault(id(seen.saturated), seen)

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.compilation import Settings
+from graphopt.errors import ReadError
 from graphopt.ir.text import parse
 from graphopt.pipeline import prepared
 from graphopt.questions import Answers, described, tune_choices
@@ -117,6 +118,12 @@ def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
     found = tune_choices(pointwise(), tmp_path / "t.sqlite", executor=MadeUp(answer))
     assert found.ending == "interrupted"
     assert [question.answer is None for question in found.questions].count(False) == found.trials == 2
+
+
+def test_a_model_that_cannot_be_read_leaves_no_database(tmp_path: Path) -> None:
+    with pytest.raises(ReadError):
+        tune_choices(tmp_path / "nothing.onnx", tmp_path / "t.sqlite", executor=MadeUp())
+    assert not (tmp_path / "t.sqlite").exists()
 
 
 def test_calls_are_described_by_what_they_read() -> None:
