@@ -15,8 +15,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import Final
 
-from graphopt.calibration.machine import machine
 from graphopt.errors import UsageError
+from graphopt.platforms import platform_of
 from graphopt.runtime import cpu
 from graphopt.runtime.steps import Code
 from graphopt.target import target as target_named
@@ -45,7 +45,7 @@ def measure(candidate: Candidate, limit: float = LIMIT) -> Outcome:
     try:
         return _measured(candidate, limit)
     except CandidateError as error:
-        return Outcome(problem=str(error), machine=machine())
+        return Outcome(problem=str(error), machine=_machine(candidate))
 
 
 def prepare(candidates: Iterable[Candidate], jobs: int | None = None, limit: float = LIMIT) -> None:
@@ -65,7 +65,7 @@ def _prepared(candidate: Candidate, limit: float) -> None:
 
 def _measured(candidate: Candidate, limit: float) -> Outcome:
     """Raises CandidateError."""
-    device, here = target_named(candidate.target).device, machine()
+    device, here = target_named(candidate.target).device, _machine(candidate)
     try:
         processors = turns.processors(candidate.threads)
     except UsageError as error:
@@ -88,6 +88,11 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
     if not (problem or ran.is_steady):
         problem = f"{WRONG}: the same inputs gave other results later"
     return Outcome(problem=problem, machine=here) if problem else Outcome(ran.seconds, ran.beside, machine=here)
+
+
+def _machine(candidate: Candidate) -> str:
+    """What the candidate runs on here."""
+    return platform_of(target_named(candidate.target).device).machine()
 
 
 def _code(candidate: Candidate, limit: float) -> Code:

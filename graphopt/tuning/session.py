@@ -18,12 +18,16 @@ from random import Random
 from statistics import median
 from typing import Final, Literal
 
+from graphopt.calibration.measured_file import Setting
 from graphopt.errors import ReadError, ScheduleError
 from graphopt.lowering.flops import flops
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.trace import Trace
+from graphopt.platforms import platform_of
 from graphopt.runtime.sizes import evaluate
+from graphopt.target import CPU
+from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.executors import outcomes
@@ -31,7 +35,7 @@ from graphopt.tuning.learned import CostModel, goal, require
 from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
-from graphopt.tuning.spaces import SPACES, Space
+from graphopt.tuning.spaces import Space, scheduled_by_rule, spaces_for
 from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
@@ -75,6 +79,7 @@ class Progress:
     """How far a task is."""
 
     task: Task
+    target: str = CPU.name
     trials: int = 0
     problems: Counter[str] = field(default_factory=Counter)
     """Candidates that do not count, by what was wrong."""
@@ -92,8 +97,9 @@ class Progress:
     @property
     def nest(self) -> Nest:
         """The nest under its best schedule, or its default one where none is faster."""
-        trace = default_trace(self.task.workload) if self.best is None else Trace.from_json(self.best.candidate.trace)
-        return trace.replay(self.task.workload.nest).nest
+        workload, best = self.task.workload, self.best
+        trace = default_trace(workload, self.target) if best is None else Trace.from_json(best.candidate.trace)
+        return trace.replay(workload.nest).nest
 
     @property
     def seconds(self) -> float:
@@ -126,13 +132,15 @@ def tune(
     budget: Budget = Budget(),
     *,
     way: Way = "evolution",
-    spaces: Sequence[Space] = SPACES,
+    spaces: Sequence[Space] | None = None,
+    target: str = CPU.name,
     threads: int = 1,
     seed: int = 0,
     told: Told | None = None,
 ) -> Report:
     """Look for faster schedules of the tasks, and keep in ``records`` what is measured, by ``executor``.
 
+    ``target`` is what schedules are for; ``spaces`` are where they are drawn from, those of the target where None.
     Of a task that no space has anything for, the default schedule alone is measured and kept; where spaces of one's own
     have nothing for any task, ScheduleError says why. The same ``seed`` gives the same candidates, as far as outcomes
     are the same. KeyboardInterrupt ends the session, and the report says so. MissingDependencyError where the search
@@ -140,7 +148,8 @@ def tune(
     """
     if way == "evolution":
         require()
-    return _Session(records, executor, budget, way, tuple(spaces), threads, seed, told or _silent).run(tasks)
+    drawn = spaces_for(target) if spaces is None else tuple(spaces)
+    return _Session(records, executor, budget, way, drawn, target, threads, seed, told or _silent).run(tasks)
 
 
 def _silent(tasks: Sequence[Progress], trials: int) -> None:
@@ -175,6 +184,7 @@ class _Session:
     budget: Budget
     way: Way
     spaces: tuple[Space, ...]
+    target: str
     threads: int
     seed: int
     told: Told
@@ -207,7 +217,7 @@ class _Session:
 
     def remember(self) -> None:
         """Learn from what other sessions measured on this kind of machine."""
-        here = setting_here(self.threads)
+        here = self.here
         for record in self.records:
             if record.setting == here and record.outcome.features:
                 self.rows.append(record.outcome.features)
@@ -216,14 +226,14 @@ class _Session:
     def begin(self, task: Task) -> _State:
         """A task with what is known of it; it is done where there is nothing to choose."""
         random = Random(int(sha256(f"{self.seed}:{task.workload.key}".encode()).hexdigest()[:16], 16))
-        history = self.records.history(task.workload, setting_here(self.threads))
+        history = self.records.history(task.workload, self.here)
         reason = None
         try:
             draws = Draws.of(task.workload, self.spaces, random)
         except ScheduleError as error:
             draws, reason = Draws(task.workload, ()), error
         search: Search = RandomSearch(draws, random) if self.way == "random" else Evolution(draws, random)
-        state = _State(Progress(task), search, is_done=reason is not None, reason=reason)
+        state = _State(Progress(task, self.target), search, is_done=reason is not None, reason=reason)
         for record in history:
             search.skip(record.candidate.trace)
             if not record.outcome.problem:
@@ -234,7 +244,7 @@ class _Session:
         """Tell a search of the best that other sessions found. It takes a while, and of most tasks of a large model
         nobody asks."""
         search, workload = state.search, state.progress.task.workload
-        history = self.records.history(workload, setting_here(self.threads))
+        history = self.records.history(workload, self.here)
         best = sorted((r for r in history if r.outcome.gain), key=lambda r: (-r.outcome.gain, r.candidate.trace))
         for record in best[:PARENTS]:
             if draw := search.draws.again(Trace.from_json(record.candidate.trace), search.random):
@@ -243,7 +253,7 @@ class _Session:
     def refuse_empty(self) -> None:
         """Raise where spaces have nothing for any task; that the built-in ones have nothing is nobody's mistake."""
         reasons = [s.reason for s in self.states if s.reason is not None]
-        if self.spaces != tuple(SPACES) and reasons and len(reasons) == len(self.states):
+        if self.spaces != spaces_for(self.target) and reasons and len(reasons) == len(self.states):
             raise reasons[0]
 
     def defaults(self) -> None:
@@ -251,7 +261,8 @@ class _Session:
         or how long they take. What cannot be measured beside its own is left as it is."""
         unknown = sorted((s for s in self.states if not s.progress.default), key=_work, reverse=True)
         new = {s.progress.task.workload: s for s in unknown}
-        for record in measured_by_default(list(new), self.records, self.executor, self.threads, self.end):
+        found = measured_by_default(list(new), self.records, self.executor, self.threads, self.end, self.target)
+        for record in found:
             state = new[record.candidate.workload]
             self.note(state, record)
             state.is_done |= record.outcome.kind == UNCHECKED
@@ -300,7 +311,8 @@ class _Session:
     def measure(self, state: _State, draws: Sequence[Draw]) -> Iterator[Record]:
         """What came of candidates, once it is kept."""
         features = {draw.text: draw.features for draw in draws}
-        candidates = [Candidate(state.progress.task.workload, text, self.threads) for text in features]
+        workload = state.progress.task.workload
+        candidates = [Candidate(workload, text, self.threads, self.target) for text in features]
         for candidate, outcome in outcomes(self.executor, candidates, until=self.end):
             yield _kept(self.records, candidate, replace(outcome, features=features[candidate.trace]))
 
@@ -309,7 +321,7 @@ class _Session:
         it may have learned from records that were pruned."""
         if self.way == "random":
             return
-        here = setting_here(self.threads)
+        here = self.here
         model = CostModel.trained(self.rows, self.goals)
         if model is not None:
             self.records.keep_model(here, model.text().encode())
@@ -338,6 +350,11 @@ class _Session:
             finally:
                 progress.best = self.records.best(*where)
 
+    @property
+    def here(self) -> Setting:
+        """What is measured on this machine for the target."""
+        return _setting(self.target, self.threads)
+
     def measured(self) -> int:
         """Measurements so far."""
         return sum(s.progress.trials for s in self.states)
@@ -356,11 +373,16 @@ class _Session:
 
 
 def measured_by_default(
-    workloads: Sequence[Workload], records: Records, executor: Executor, threads: int = 1, until: float | None = None
+    workloads: Sequence[Workload],
+    records: Records,
+    executor: Executor,
+    threads: int = 1,
+    until: float | None = None,
+    target: str = CPU.name,
 ) -> Iterator[Record]:
-    """What default schedules of workloads take, once it is kept in ``records``, as they are done, by the time ``until``
-    if there is one. Raises as ``outcomes``."""
-    candidates = [Candidate(w, default_trace(w).to_json(), threads) for w in workloads]
+    """What default schedules of workloads for a target take, once it is kept in ``records``, as they are done, by the
+    time ``until`` if there is one. Raises as ``outcomes``."""
+    candidates = [Candidate(w, default_trace(w, target).to_json(), threads, target) for w in workloads]
     for candidate, outcome in outcomes(executor, candidates, until=until):
         # one schedule, which is no faster than itself
         yield _kept(records, candidate, replace(outcome, seconds=outcome.beside))
@@ -368,15 +390,20 @@ def measured_by_default(
 
 def _kept(records: Records, candidate: Candidate, outcome: Outcome) -> Record:
     """The record of an outcome, in the database."""
-    record = Record(candidate, setting_here(candidate.threads, outcome.machine), outcome)
+    record = Record(candidate, _setting(candidate.target, candidate.threads, outcome.machine), outcome)
     records.keep(record)
     return record
 
 
-def default_trace(workload: Workload) -> Trace:
-    """The default schedule of a workload, as a trace."""
+def _setting(target: str, threads: int, where: str = "") -> Setting:
+    """What is measured for a target on the machine that is called so, or else on this one."""
+    return setting_here(threads, where or platform_of(target_named(target).device).machine())
+
+
+def default_trace(workload: Workload, target: str = CPU.name) -> Trace:
+    """The default schedule of a workload for a target, as a trace."""
     schedule = Schedule(workload.nest)
-    schedule.by_rule()
+    scheduled_by_rule(schedule, target)
     return schedule.trace
 
 

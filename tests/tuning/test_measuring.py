@@ -2,19 +2,21 @@
 
 import json
 import pickle
+from random import Random
 from threading import Barrier
 
 import pytest
 
-import graphopt
 from graphopt.calibration.machine import machine
 from graphopt.lowering.script import read
 from graphopt.tuning import measuring
 from graphopt.tuning.building import Order, built
+from graphopt.tuning.draws import Draws
 from graphopt.tuning.measuring import measure, prepare
 from graphopt.tuning.oracle import oracle
 from graphopt.tuning.processes import CandidateError
 from graphopt.tuning.record import Candidate
+from graphopt.tuning.spaces import spaces_for
 from graphopt.tuning.workload import Workload
 from tests.tuning.products import PRODUCT, as_written, by_rows, product
 
@@ -104,9 +106,7 @@ def twice(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
             y[v0] = x[v0] * 2.0
 """)
     )
-    s = graphopt.Schedule(small.nest)
-    (i,) = s.get_loops(s.get_block("y"))
-    s.bind(i, "threadIdx.x")
-    outcome = measure(Candidate(small, s.trace.to_json(), target="simulated"), LIMIT)
-    assert outcome.problem == ""
+    draw = Draws.of(small, spaces_for("simulated"), Random(0)).fresh(Random(1))
+    outcome = measure(Candidate(small, draw.text, target="simulated"), LIMIT)
+    assert (outcome.problem, outcome.machine) == ("", "a simulated GPU")
     assert outcome.speedup > 0

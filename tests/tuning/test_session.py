@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphopt.errors import MissingDependencyError, ScheduleError
+from graphopt.lowering.trace import Trace
+from graphopt.platforms import platform_of
 from graphopt.tuning.database import Records
 from graphopt.tuning.learned import CostModel
 from graphopt.tuning.record import Candidate, Outcome
@@ -20,6 +23,7 @@ from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
 from tests.tuning.nests import product
 
+SIMULATION = platform_of("simulated").machine()
 OTHER = Workload.of(product(8, 16, 8))
 
 
@@ -213,3 +217,17 @@ def test_a_search_that_learns_needs_lightgbm(records: Records, monkeypatch: pyte
         session(records, executor, way="evolution")
     assert not executor.asked
     assert session(records, executor).trials == 12
+
+
+def test_a_session_for_a_device_draws_from_its_spaces(records: Records) -> None:
+    executor = MadeUp(lambda candidate: replace(by_luck(candidate), machine=SIMULATION))
+    task = Task(Workload.of(product(7, 10, 12)))
+    report = tune([task], records, executor, Budget(6), way="random", target="simulated")
+    assert {c.target for c in executor.asked} == {"simulated"}
+    assert all("target='simulated'" in str(Trace.from_json(c.trace)) for c in executor.asked)
+    assert [c.trace for c in executor.asked[:1]] == [default_trace(task.workload, "simulated").to_json()]
+    (progress,) = report.tasks
+    assert progress.best is not None
+    assert progress.best.setting.machine == SIMULATION
+    assert len(records.history(task.workload, setting_here(where=SIMULATION))) == len({c.trace for c in executor.asked})
+    assert not records.history(task.workload, setting_here())
