@@ -66,20 +66,26 @@ def tune_model(
 ) -> Tuning:
     """Tune the nests of a model, or those of some nodes, and time it before and after, for ``seconds`` in all.
 
-    A schedule that is faster by itself, and not within the model, where memory holds other things, is given up.
+    Where the database has times that change which ops and layouts there are, its nests are those of that choice. A
+    schedule that is faster by itself, and not within the model, where memory holds other things, is given up, if the
+    model has the nest by either choice.
     Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with. Raises UsageError where
     a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
     plain = compile(model, threads=threads, cache=False, tuned="off")
     feeds = accepted_feeds(random_feeds(onnx_io.load(model), inputs or {}, dims or {}, shapes), plain)
-    tasks = tasks_of(plain, feeds, nodes)
+    chosen = compile(model, threads=threads, cache=False, database=database) if database.exists() else plain
+    tasks = tasks_of(chosen, feeds, nodes)
+    comparable = {task.workload for task in tasks_of(plain, feeds)}
     with Records(database, write=True) as records, _measuring(executor) as measures:
         report = tune(tasks, records, measures, budget, way=way, spaces=spaces, threads=threads, seed=seed, told=told)
         if report.ending == "interrupted":
             return Tuning(report, (), ())
         for left in reversed(range(ROUNDS)):
             tuned = compile(model, threads=threads, cache=False, database=database)
-            if not (harm := harmful(report.tasks, plain, tuned, feeds)):
+            harm = harmful(report.tasks, plain, tuned, feeds)
+            harm = {k: times for k, times in harm.items() if report.tasks[k].task.workload in comparable}
+            if not harm:
                 break
             give_up(harm, report.tasks, records, is_last=not left)
         else:

@@ -15,12 +15,15 @@ from graphopt.compile import CompiledModel
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.rewrite.workload import Workload as Call
 from graphopt.tune import give_up, harmful, tasks_of
+from graphopt.tuned_prices import nests
 from graphopt.tuning import Budget
 from graphopt.tuning.database import Records
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.session import Progress, Task
 from graphopt.tuning.tables import setting_here
+from tests.test_questions import PLAIN, by_layout, pointwise
 from tests.tuning.made_up import MadeUp, times_as_fast
 from tests.tuning.products import by_rows, product
 
@@ -100,6 +103,17 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
     made = graphopt.compile(str(model), database=database, tuned="require", cache=False)
     x = np.linspace(-1, 1, 7 * 24, dtype=np.float32).reshape(7, 24)
     np.testing.assert_allclose(made({"x": x})["y"], graphopt.compile(str(model), tuned="off")({"x": x})["y"], rtol=1e-4)
+
+
+def test_the_nests_are_those_of_what_times_choose(tmp_path: Path) -> None:
+    path, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
+    path.write_bytes(pointwise())
+    graphopt.tune_choices(path, database, executor=MadeUp(by_layout(plain=1e-6, blocked=1.0)))
+    executor = MadeUp(lambda candidate: times_as_fast(1.0))
+    done = graphopt.tune_model(path, database, Budget(trials=1), executor=executor, way="random", seconds=0.01)
+    (task,) = done.report.tasks
+    assert (task.task.workload,) == nests(Call.parse(PLAIN))
+    assert done.after
 
 
 def test_nodes_are_chosen_by_name(model: Path, tmp_path: Path) -> None:
