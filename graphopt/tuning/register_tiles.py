@@ -60,9 +60,9 @@ def register_tiles(s: Schedule) -> None:
             s.unroll(loop)
     _in_registers(s, [loop for p in split for loop in p.inner])
     if started is not None:  # a loop of one step is not among its loops
-        _in_registers(s, _after(s.get_loops(started), place))
+        _in_registers(s, after(s.get_loops(started), place))
     for block in followers:
-        _in_registers(s, _with_lanes(s, _after(s.get_loops(block), place), found.lanes))
+        _in_registers(s, _with_lanes(s, after(s.get_loops(block), place), found.lanes))
     for loop in packed:
         s.vectorize(loop)
     s.parallel(s.fuse(*outer))
@@ -102,10 +102,10 @@ class _Contraction:
     @staticmethod
     def of(s: Schedule) -> _Contraction:
         """That of a schedule's nest, what comes before it written out in it; ScheduleError where there is none."""
-        chain = _only_reduction(s)
+        chain = only_reduction(s)
         for before in s.get_producers(chain.block.name):
             s.compute_inline(before)
-        chain = _only_reduction(s)
+        chain = only_reduction(s)
         block = s.get_block(chain.block.name)
         loops = s.get_loops(block)
         pairs = list(zip(loops, chain.axes, strict=True))
@@ -120,7 +120,7 @@ class _Contraction:
             vector,
             min(lanes_of(chain.stores[0].buffer.dtype), known_size([vector.extent]) or 1 << 10),
             tuple(a for a in chain.accesses if not a.is_write and a.buffer != chain.stores[0].buffer),
-            _followers(s, chain.block.name),
+            followers_of(s, chain.block.name),
         )
 
     def widths(self, s: Schedule) -> list[tuple[Axis, LoopRef, tuple[int, ...]]]:
@@ -155,24 +155,26 @@ class _Contraction:
             (made,) = (b.name for b in s.nest.allocs if b not in others)
             s.transform_layout(copy, made, _in_panels(len(chosen.indices), width[-1]), pad=True)
         s.compute_at(copy, place)
-        loops = _after(s.get_loops(copy), place)
+        loops = after(s.get_loops(copy), place)
         return s.split(loops[-1], [None, *width])[-1:] if loops else ()
 
 
-def _only_reduction(s: Schedule) -> Chain:
+def only_reduction(s: Schedule) -> Chain:
+    """The reduction of a nest that has no other; else ScheduleError."""
     found = [c for c in chains(s.nest) or () if c.block.init is not None]
     if len(found) != 1 or not found[0].reduced or len(found[0].stores) != 1:
-        raise ScheduleError(f"register_tiles: {s.nest.name} is not one reduction, with what is done to its elements")
+        raise ScheduleError(f"tiles: {s.nest.name} is not one reduction, with what is done to its elements")
     return found[0]
 
 
-def _followers(s: Schedule, name: str) -> list[BlockRef]:
+def followers_of(s: Schedule, name: str) -> list[BlockRef]:
+    """The blocks behind the one of that name, which stand in loops of their own."""
     names = [c.block.name for c in chains(s.nest) or ()]
     return [BlockRef(other) for other in names[names.index(name) + 1 :]]
 
 
-def _after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
-    """Those within a loop."""
+def after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
+    """The loops within one of them."""
     return loops[loops.index(place) + 1 :]
 
 

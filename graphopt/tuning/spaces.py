@@ -15,6 +15,7 @@ from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.schedule_rules import CARDS, chosen_for
 from graphopt.target import CPU
 from graphopt.target import target as target_named
+from graphopt.tuning.block_tiles import block_tiles
 from graphopt.tuning.elements import elements
 from graphopt.tuning.register_tiles import register_tiles
 from graphopt.tuning.row_reductions import row_reductions
@@ -43,7 +44,9 @@ def scheduled_by_rule(s: Schedule, target: str, choices: tuple[tuple[str, int], 
 
 SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions, elements)
 """The spaces that are tried on the CPU: to add one, add it here."""
-DEVICE_SPACES: Final[Mapping[str, tuple[Space, ...]]] = {device: (partial(by_rule, target=device),) for device in CARDS}
+DEVICE_SPACES: Final[Mapping[str, tuple[Space, ...]]] = {
+    device: (partial(by_rule, target=device), partial(block_tiles, device=device)) for device in CARDS
+}
 """Those that are tried on a GPU, by the device."""
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from graphopt.errors import MissingDependencyError, ScheduleError
-from graphopt.lowering.trace import Trace
 from graphopt.platforms import platform_of
 from graphopt.tuning.database import Records
 from graphopt.tuning.learned import CostModel
@@ -224,7 +223,6 @@ def test_a_session_for_a_device_draws_from_its_spaces(records: Records) -> None:
     task = Task(Workload.of(product(7, 10, 12)))
     report = tune([task], records, executor, Budget(6), way="random", target="simulated")
     assert {c.target for c in executor.asked} == {"simulated"}
-    assert all("target='simulated'" in str(Trace.from_json(c.trace)) for c in executor.asked)
     assert [c.trace for c in executor.asked[:1]] == [default_trace(task.workload, "simulated").to_json()]
     (progress,) = report.tasks
     assert progress.best is not None
