@@ -109,3 +109,15 @@ def mean(x: Buffer[(1, 8, 5, 5), "float32"], y: Buffer[(1, 8, 1, 1), "float32"])
             v6, v7, v8, v9 = axis.remap("SSSS", [i6, i7, i8, i9])
             y[v6, v7, v8, v9] = total[v6, v7, v8, v9] / 25.0
 """)
+
+
+def copy() -> Nest:
+    """What no space but that of elements has anything for."""
+    return read("""
+@program
+def copy(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
+    for i0 in serial(4):
+        with block("y"):
+            v0 = axis.remap("S", [i0])
+            y[v0] = x[v0]
+""")

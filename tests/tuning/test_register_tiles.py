@@ -6,11 +6,10 @@ import pytest
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.script import read
 from graphopt.tuning.register_tiles import WRITTEN, register_tiles
 from tests.lowering.native import check
 from tests.tuning.drawing import check_draw, drawn, kinds, written_out
-from tests.tuning.nests import dense, largest, mean, product
+from tests.tuning.nests import copy, dense, largest, mean, product
 
 NESTS = {"product": product(), "dense": dense(), "largest": largest(), "mean": mean()}
 
@@ -42,13 +41,5 @@ def test_operands_are_packed_beside_a_piece(operand: int) -> None:
 
 
 def test_what_is_no_reduction_says_so() -> None:
-    nest = read("""
-@program
-def copy(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
-    for i0 in serial(4):
-        with block("y"):
-            v0 = axis.remap("S", [i0])
-            y[v0] = x[v0]
-""")
     with pytest.raises(ScheduleError, match="copy is not one reduction"):
-        drawn(register_tiles, nest, 0)
+        drawn(register_tiles, copy(), 0)

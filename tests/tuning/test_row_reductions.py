@@ -6,11 +6,10 @@ import pytest
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
 from graphopt.tuning.row_reductions import row_reductions
 from tests.lowering.described import along, softmax
 from tests.tuning.drawing import check_draw, drawn, kinds
-from tests.tuning.nests import dense, softmax_of
+from tests.tuning.nests import copy, dense, softmax_of
 
 
 @pytest.mark.parametrize(("nest", "seed"), [(softmax(), 0), (softmax_of(12, 96), 1), (along(), 3)])
@@ -28,13 +27,5 @@ def test_partial_results_are_vectors_and_rows_are_shared_out() -> None:
 def test_rows_that_are_not_shared_say_so() -> None:
     with pytest.raises(ScheduleError, match="dense"):
         drawn(row_reductions, dense(), 0)
-    nest = read("""
-@program
-def copy(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
-    for i0 in serial(4):
-        with block("y"):
-            v0 = axis.remap("S", [i0])
-            y[v0] = x[v0]
-""")
     with pytest.raises(ScheduleError, match="copy is no reduction of rows"):
-        drawn(row_reductions, nest, 0)
+        drawn(row_reductions, copy(), 0)

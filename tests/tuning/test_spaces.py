@@ -7,12 +7,11 @@ import pytest
 from graphopt.errors import ScheduleError, UsageError
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.script import read
 from graphopt.tuning.register_tiles import register_tiles
 from graphopt.tuning.spaces import SPACES, by_rule, spaces_for
 from tests.lowering.cuda.simulated import check as check_in_simulation
 from tests.tuning.drawing import check_draw, drawn
-from tests.tuning.nests import dense, product, softmax_of
+from tests.tuning.nests import copy, dense, product, softmax_of
 
 
 @pytest.mark.parametrize("nest", [product(), dense()], ids=["product", "dense"])
@@ -55,13 +54,5 @@ def test_wanted_decisions_are_taken_where_they_are_possible() -> None:
 
 
 def test_where_rules_leave_no_choice_there_is_nothing_to_draw() -> None:
-    nest = read("""
-@program
-def copy(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"]):
-    for i0 in serial(4):
-        with block("y"):
-            v0 = axis.remap("S", [i0])
-            y[v0] = x[v0]
-""")
     with pytest.raises(ScheduleError, match="there is nothing to choose for copy"):
-        drawn(by_rule, nest, 0)
+        drawn(by_rule, copy(), 0)

@@ -39,6 +39,24 @@ def told(made: Nest) -> dict[str, Any]:
     return dict(call.attributes)
 
 
+SIDES = "1, 2, 5, 4", "3, 2, 2, 2"
+"""An image, and filters."""
+
+
+def windows(x: str, w: str, y: str, term: str, window: str = "2, 2, 2") -> Nest:
+    """The sums of a term over windows, for each element of the result."""
+    return read(f"""
+@program
+def windows(x: Buffer[({x}), "float32"], w: Buffer[({w}), "float32"], y: Buffer[({y}), "float32"]):
+    for i0, i1, i2, i3, i4, i5, i6 in grid({y}, {window}):
+        with block("y"):
+            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [i0, i1, i2, i3, i4, i5, i6])
+            with init():
+                y[v0, v1, v2, v3] = 0.0
+            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + {term}
+""")
+
+
 CASES = {
     "plain": conv(),
     "one element": conv("strides=[2, 1]", w="6, 4, 1, 1"),
@@ -61,16 +79,9 @@ CASES = {
         "x: float16[2, 4, 7, 6]\nw: float16[6, 4, 3, 3]\nb: float16[6]\nz: float16[2, 6, 5, 4]\n"
         "h = Conv(x, w, b)\ns = Add(h, z)\ny = Relu(s)\nreturn y"
     ),
-    "last": read("""
-@program
-def last(x: Buffer[(2, 5, 6, 4), "float32"], w: Buffer[(3, 2, 2, 4), "float32"], y: Buffer[(2, 4, 5, 3), "float32"]):
-    for n, i, j, k, c, p, q in grid(2, 4, 5, 3, 4, 2, 2):
-        with block("y"):
-            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, i, j, k, c, p, q])
-            with init():
-                y[v0, v1, v2, v3] = 0.0
-            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v1 + v5, v2 + v6, v4] * w[v3, v5, v6, v4]
-"""),
+    "last": windows(
+        "2, 5, 6, 4", "3, 2, 2, 4", "2, 4, 5, 3", "x[v0, v1 + v5, v2 + v6, v4] * w[v3, v5, v6, v4]", "4, 2, 2"
+    ),
 }
 
 
@@ -91,46 +102,14 @@ OTHERS = {
     ),
     "another activation": conv(more="y = Sigmoid(h)"),
     "double precision": conv(dtype="float64"),
-    "filled with ones": read("""
-@program
-def ones(x: Buffer[(1, 2, 5, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 5, 3), "float32"]):
-    for n, k, i, j, c, p, q in grid(1, 3, 5, 3, 2, 2, 2):
-        with block("y"):
-            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, k, i, j, c, p, q])
-            with init():
-                y[v0, v1, v2, v3] = 0.0
-            y[v0, v1, v2, v3] += select(v2 + v5 < 5, x[v0, v4, v2 + v5, v3 + v6], 1.0) * w[v1, v4, v5, v6]
-"""),
-    "turned weights": read("""
-@program
-def turned(x: Buffer[(1, 2, 5, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 4, 3), "float32"]):
-    for n, k, i, j, c, p, q in grid(1, 3, 4, 3, 2, 2, 2):
-        with block("y"):
-            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, k, i, j, c, p, q])
-            with init():
-                y[v0, v1, v2, v3] = 0.0
-            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v4, v2 + v5, v3 + v6] * w[v1, v4, v6, v5]
-"""),
-    "windows of each filter": read("""
-@program
-def each(x: Buffer[(1, 2, 7, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 4, 3), "float32"]):
-    for n, k, i, j, c, p, q in grid(1, 3, 4, 3, 2, 2, 2):
-        with block("y"):
-            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, k, i, j, c, p, q])
-            with init():
-                y[v0, v1, v2, v3] = 0.0
-            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v4, v2 + v5 + v1, v3 + v6] * w[v1, v4, v5, v6]
-"""),
-    "windows that are cut": read("""
-@program
-def cut(x: Buffer[(1, 2, 5, 4), "float32"], w: Buffer[(3, 2, 2, 2), "float32"], y: Buffer[(1, 3, 3, 3), "float32"]):
-    for n, k, i, j, c, p, q in grid(1, 3, 3, 3, 2, 2, 2):
-        with block("y"):
-            v0, v1, v2, v3, v4, v5, v6 = axis.remap("SSSSRRR", [n, k, i, j, c, p, q])
-            with init():
-                y[v0, v1, v2, v3] = 0.0
-            y[v0, v1, v2, v3] = y[v0, v1, v2, v3] + x[v0, v4, v2 + v5 + 1, v3 + v6] * w[v1, v4, v5, v6]
-"""),
+    "filled with ones": windows(
+        *SIDES, "1, 3, 5, 3", "select(v2 + v5 < 5, x[v0, v4, v2 + v5, v3 + v6], 1.0) * w[v1, v4, v5, v6]"
+    ),
+    "turned weights": windows(*SIDES, "1, 3, 4, 3", "x[v0, v4, v2 + v5, v3 + v6] * w[v1, v4, v6, v5]"),
+    "windows of each filter": windows(
+        "1, 2, 7, 4", "3, 2, 2, 2", "1, 3, 4, 3", "x[v0, v4, v2 + v5 + v1, v3 + v6] * w[v1, v4, v5, v6]"
+    ),
+    "windows that are cut": windows(*SIDES, "1, 3, 3, 3", "x[v0, v4, v2 + v5 + 1, v3 + v6] * w[v1, v4, v5, v6]"),
 }
 
 
