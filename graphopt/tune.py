@@ -21,7 +21,7 @@ from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.search import Way
 from graphopt.tuning.session import Budget, Progress, Report, Task, Told, tune
-from graphopt.tuning.spaces import SPACES, Space
+from graphopt.tuning.spaces import Space
 from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
@@ -35,11 +35,13 @@ ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class Tuning:
-    """What became of a model: what was found, and seconds of its runs, which took turns."""
+    """What became of a model: what was found, and seconds of its runs, which took turns. ``is_kept``: whether it is
+    compiled like that from now on, for it is not slower."""
 
     report: Report
     before: tuple[float, ...]
     after: tuple[float, ...]
+    is_kept: bool = True
 
     @property
     def speedup(self) -> float | None:
@@ -54,7 +56,7 @@ def tune_model(
     *,
     executor: Executor | str | None = None,
     way: Way = "evolution",
-    spaces: Sequence[Space] = SPACES,
+    spaces: Sequence[Space] | None = None,
     threads: int = 1,
     seed: int = 0,
     nodes: Sequence[str] = (),
@@ -68,7 +70,7 @@ def tune_model(
 
     Where the database has times that change which ops and layouts there are, its nests are those of that choice. A
     schedule that is faster by itself, and not within the model, where memory holds other things, is given up, if the
-    model has the nest by either choice.
+    model has the nest by either choice; where the model is slower as a whole, all of them are.
     Open sizes are those of ``inputs``, ``dims`` and ``shapes``, else what the model runs with. Raises UsageError where
     a node has no nest, and what ``compile``, ``executor_named`` and ``Records`` raise.
     """
@@ -84,14 +86,20 @@ def tune_model(
         for left in reversed(range(ROUNDS)):
             tuned = compile(model, threads=threads, cache=False, database=database)
             harm = harmful(report.tasks, plain, tuned, feeds)
-            harm = {k: times for k, times in harm.items() if report.tasks[k].task.workload in comparable}
+            harm = {k: why for k, why in harm.items() if report.tasks[k].task.workload in comparable}
             if not harm:
                 break
             give_up(harm, report.tasks, records, is_last=not left)
         else:
             tuned = compile(model, threads=threads, cache=False, database=database)
-    before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
-    return Tuning(report, tuple(before), tuple(after))
+        before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
+        found = Tuning(report, tuple(before), tuple(after))
+        assert found.speedup is not None
+        if found.speedup >= 1:
+            return found
+        whole = f"slow: its model takes {1 / found.speedup:.3f} times as long as with default schedules"
+        give_up(dict.fromkeys(_tuned_here(report.tasks), whole), report.tasks, records, is_last=True)
+        return replace(found, is_kept=False)
 
 
 def _measuring(executor: Executor | str | None) -> AbstractContextManager[Executor]:
@@ -101,14 +109,10 @@ def _measuring(executor: Executor | str | None) -> AbstractContextManager[Execut
 
 def harmful(
     tasks: Sequence[Progress], plain: CompiledModel, tuned: CompiledModel, feeds: Mapping[str, Any]
-) -> dict[int, float]:
-    """Which of the tasks that were tuned for this machine take longer within the model than by default, and how many
-    times as long."""
-    found: dict[int, list[float]] = {
-        k: []
-        for k, p in enumerate(tasks)
-        if p.best is not None and p.best.setting == setting_here(p.best.setting.threads)
-    }
+) -> dict[int, str]:
+    """Which of the tasks that were tuned for this machine take longer within the model than by default, and what is to
+    be said of them."""
+    found: dict[int, list[float]] = {k: [] for k in _tuned_here(tasks)}
     of = {name: k for k in found for name in tasks[k].task.nodes}
     for turn in range(PROFILES if found else 0):
         spent = [dict.fromkeys(found, 0.0) for _ in range(2)]
@@ -119,17 +123,26 @@ def harmful(
                     seconds[k] += row.seconds
         for k in found:
             found[k].append(spent[1][k] / spent[0][k] if spent[0][k] else 1.0)
-    return {k: median(ratios) for k, ratios in found.items() if median(ratios) > HARM}
+    return {
+        k: f"slow: within the model it takes {median(ratios):.2f} times as long as the default schedule"
+        for k, ratios in found.items()
+        if median(ratios) > HARM
+    }
 
 
-def give_up(harm: Mapping[int, float], tasks: Sequence[Progress], records: Records, is_last: bool) -> None:
+def _tuned_here(tasks: Sequence[Progress]) -> list[int]:
+    """Which of the tasks have a schedule that is faster by itself on this machine."""
+    bests = enumerate(p.best for p in tasks)
+    return [k for k, best in bests if best is not None and best.setting == setting_here(best.setting.threads)]
+
+
+def give_up(harm: Mapping[int, str], tasks: Sequence[Progress], records: Records, is_last: bool) -> None:
     """Keep of tasks that their best schedule does not count, and why: the next best is tried. Where it ``is_last``,
     none is, and the default schedule is what is left."""
-    for k, times in harm.items():
+    for k, problem in harm.items():
         best = tasks[k].best
         assert best is not None
         where = best.candidate.workload, best.setting
-        problem = f"slow: within the model it takes {times:.2f} times as long as the default schedule"
         for record in records.ranked(*where) if is_last else [best]:
             if record.candidate != best.candidate:
                 problem = "slow: schedules that are faster by themselves take longer within the model"

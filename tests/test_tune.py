@@ -59,7 +59,7 @@ def progress(best: Record | None, *nodes: str) -> Progress:
 def test_what_is_slower_within_the_model_is_harmful() -> None:
     tasks = [progress(record(8, 2.0), "a"), progress(record(8, 2.0), "b"), progress(None, "c")]
     found = harmful(tasks, compiled(a=1.0, b=1.0, c=1.0), compiled(a=0.5, b=1.5, c=9.0), {})
-    assert found == {1: 1.5}
+    assert found == {1: "slow: within the model it takes 1.50 times as long as the default schedule"}
 
 
 def test_the_next_best_is_tried_and_at_last_none(tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_the_next_best_is_tried_and_at_last_none(tmp_path: Path) -> None:
             kept = records.best(product(), setting_here())
             return tuple(r and r.candidate for r in (task.best, kept))
 
-        give_up({0: 1.2}, [task], records, is_last=False)
+        give_up({0: "slow: 1.20 times"}, [task], records, is_last=False)
         assert best() == (by_rows(product(), 8),) * 2
-        give_up({0: 1.1}, [task], records, is_last=True)
+        give_up({0: "slow: 1.10 times"}, [task], records, is_last=True)
         assert best() == (None, None)
         assert task.problems == {"slow": 3}
         problems = {r.candidate: r.outcome.problem for r in records.history(product(), setting_here())}
@@ -129,6 +129,22 @@ def test_equal_nests_are_one_task() -> None:
     assert task.times == 2
     assert len(task.nodes) == 2
     assert [n for _, n in task.workload.sizes] == [3]
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_a_model_that_is_slower_keeps_its_default_schedules(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_faster: bool
+) -> None:
+    runs = [[2.0] * 3, [1.0] * 3]
+    monkeypatch.setattr(graphopt.tune, "turns", lambda *_: runs if is_faster else runs[::-1])
+    monkeypatch.setattr(graphopt.tune, "harmful", lambda *_: {})
+    executor, database = MadeUp(lambda candidate: times_as_fast(1.5)), tmp_path / "t.sqlite"
+    done = graphopt.tune_model(str(model), database, Budget(trials=2), executor=executor, way="random", dims={"n": 5})
+    assert done.is_kept == is_faster
+    (task,) = done.report.tasks
+    with Records(database) as records:
+        best = records.best(task.task.workload, setting_here())
+    assert (best is not None) == (task.best is not None) == is_faster
 
 
 def test_who_interrupts_does_not_wait_for_runs_of_the_model(model: Path, tmp_path: Path) -> None:

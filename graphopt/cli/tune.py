@@ -227,7 +227,8 @@ def _show(done: Tuning, path: Path) -> None:
     console.print(table)
     console.print(_summary(report), markup=False)
     if done.speedup is not None:
-        console.print(f"the model: {done.speedup:.3f}x as fast as with default schedules", markup=False)
+        verdict = "" if done.is_kept else ", so these are kept"
+        console.print(f"the model: {done.speedup:.3f}x as fast as with default schedules{verdict}", markup=False)
     console.print(f"kept in {path}", markup=False)
 
 
