@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from graphopt.compile import CompiledModel
 from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.platforms import platform_of
 from graphopt.rewrite.workload import Workload as Call
 from graphopt.tune import give_up, harmful, tasks_of
 from graphopt.tuned_prices import nests
@@ -62,6 +63,17 @@ def test_what_is_slower_within_the_model_is_harmful() -> None:
     assert found == {1: "slow: within the model it takes 1.50 times as long as the default schedule"}
 
 
+def test_what_is_slower_now_and_then_is_not_harmful() -> None:
+    turns = iter([0.9, 1.1, 1.1] * 3)
+
+    @dataclass
+    class Noisy(Model):
+        def profile(self, feeds: Any) -> Sequence[Row]:
+            return [Row(("a",), next(turns))]
+
+    assert not harmful([progress(record(8, 2.0), "a")], compiled(a=1.0), cast(CompiledModel, Noisy(())), {})
+
+
 def test_the_next_best_is_tried_and_at_last_none(tmp_path: Path) -> None:
     with Records(tmp_path / "t.sqlite", write=True) as records:
         for width, gain in ((8, 2.0), (16, 3.0), (32, 1.5)):
@@ -103,6 +115,22 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
     made = graphopt.compile(str(model), database=database, tuned="require", cache=False)
     x = np.linspace(-1, 1, 7 * 24, dtype=np.float32).reshape(7, 24)
     np.testing.assert_allclose(made({"x": x})["y"], graphopt.compile(str(model), tuned="off")({"x": x})["y"], rtol=1e-4)
+
+
+def test_a_model_is_tuned_for_a_device(tmp_path: Path) -> None:
+    path, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
+    onnx_io.save(parse("x: float32[3, 6]\ny = Softmax(x)\nreturn y"), path)
+    there = platform_of("simulated").machine()
+    executor = MadeUp(lambda candidate: replace(times_as_fast(1.5), machine=there))
+    done = graphopt.tune_model(
+        str(path), database, Budget(trials=2), executor=executor, way="random", target="simulated", seconds=0.01
+    )
+    assert {c.target for c in executor.asked} == {"simulated"}
+    (task,) = done.report.tasks
+    assert task.best is None or task.best.setting.machine == there
+    made = graphopt.compile(str(path), target="simulated", database=database, tuned="require" if task.best else "auto")
+    x = np.linspace(-1, 1, 18, dtype=np.float32).reshape(3, 6)
+    np.testing.assert_allclose(made({"x": x})["y"], graphopt.compile(str(path), tuned="off")({"x": x})["y"], rtol=1e-5)
 
 
 def test_the_nests_are_those_of_what_times_choose(tmp_path: Path) -> None:

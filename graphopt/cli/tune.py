@@ -11,7 +11,7 @@ import typer
 
 from graphopt.cli import values
 from graphopt.cli.app import EPILOG, Model, Repeated, app
-from graphopt.cli.programs import Dims, Inputs, Quiet, Shapes, Threads
+from graphopt.cli.programs import Dims, Inputs, On, Quiet, Shapes, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def tune_model(
     database: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where schedules are; default: the user's.", show_default=False)
     ] = None,
+    target: On = "cpu",
     threads: Threads = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Another one draws other schedules.")] = 0,
     input: Inputs = None,
@@ -63,10 +64,13 @@ def tune_model(
 
     values.number("--seconds", seconds, 0)
     if choices:
-        if node or input:
+        others = {"--node": node, "--input": input, "--search": search != "evolution", "--seed": seed}
+        if said := " and ".join(name for name, given in others.items() if given):
             raise UsageError(
-                "--choices are those of the whole model, whatever its inputs: leave out --node and --input"
+                f"--choices are those of the whole model, whatever its inputs, without a search: leave {said} out"
             )
+        if target != "cpu":
+            raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
         _ask(model, Budget(trials, seconds), executor, database, threads, shape, dim, quiet)
         return
     from graphopt.tune import tune_model as tune
@@ -85,6 +89,7 @@ def tune_model(
             Budget(trials, seconds),
             executor=executor,
             way="random" if search == "random" else "evolution",
+            target=target,
             threads=threads,
             seed=seed,
             nodes=node or (),

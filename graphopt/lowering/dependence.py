@@ -8,9 +8,10 @@ tell from the point (or from the index of an element) which iteration it belongs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.arithmetic import cover, known, prove, simplify
@@ -35,6 +36,8 @@ from graphopt.lowering.sites import LoopSite, extents_around
 CURE: Final = "take a loop of a spatial axis"
 TRIES: Final = 64
 """How many parts of indices a search for an owner looks at."""
+_Told: TypeAlias = Callable[[], Expr]
+"""Writes an expression, which is written only where it is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,9 @@ class Placed:
 
     def moved(self, loop: Var) -> list[Axis]:
         """The axes that the loop moves."""
-        values = (simplify(v, self.extents) for v in self.block.values)
-        return [a for a, v in zip(self.block.axes, values, strict=True) if loop in variables(v)]
+        pairs = [(a, v) for a, v in zip(self.block.axes, self.block.values, strict=True) if loop in variables(v)]
+        facts = known(self.extents) if pairs else None
+        return [a for a, v in pairs if facts and any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
 
     def kinds(self, loop: Var) -> set[AxisKind]:
         """The kinds of the axes that the loop moves."""
@@ -108,17 +112,18 @@ def owner(wanted: Var, indices: Sequence[Expr], running: Mapping[Var, Expr], fac
     ``running`` are the variables that change; all others are known. An index ``4 * i + j`` with j below 4 tells
     ``i`` by a division; ``f // 8`` and ``f % 8`` together tell ``f``.
     """
-    parts: list[tuple[Polynomial, Expr]] = [(facts.polynomial(e), at(k)) for k, e in enumerate(indices)]
-    seen: dict[Polynomial, Expr] = {}
+    parts: list[tuple[Polynomial, _Told]] = [(facts.polynomial(e), partial(at, k)) for k, e in enumerate(indices)]
+    seen: dict[Polynomial, _Told] = {}
     while parts and len(seen) < TRIES:
         p, told = parts.pop(0)
         fixed = Polynomial({t: n for t, n in p.terms.items() if not _runs(t, running)})
-        p, told = p - fixed, told - facts.expr(fixed)
+        if fixed.terms:
+            p, told = p - fixed, partial(_difference, told, fixed, facts)
         if not p.terms or p in seen:
             continue
         seen[p] = told
         if p.single == wanted:
-            return told
+            return told()
         parts += _divided(p, told, facts)
         parts += _joined(seen, facts)
     return None
@@ -133,7 +138,11 @@ def _runs(t: Sequence[Expr], running: Mapping[Var, Expr]) -> bool:
     return any(v in running for a in t for v in variables(a))
 
 
-def _divided(p: Polynomial, told: Expr, facts: Ranges) -> Iterator[tuple[Polynomial, Expr]]:
+def _difference(told: _Told, fixed: Polynomial, facts: Ranges) -> Expr:
+    return told() - facts.expr(fixed)
+
+
+def _divided(p: Polynomial, told: _Told, facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
     """Quotients and remainders that fall into parts of a sum."""
     if len(p.terms) == 1 and p.single is None:
         ((t, n),) = p.terms.items()
@@ -150,11 +159,19 @@ def _divided(p: Polynomial, told: Expr, facts: Ranges) -> Iterator[tuple[Polynom
         if facts.at_least_zero(d - 1):
             q, r = facts.division(p, d)
             if {*q.atoms, *r.atoms} <= known_atoms:
-                yield q, told // facts.expr(d)
-                yield r, told % facts.expr(d)
+                yield q, partial(_quotient, told, d, facts)
+                yield r, partial(_remainder, told, d, facts)
 
 
-def _joined(seen: Mapping[Polynomial, Expr], facts: Ranges) -> Iterator[tuple[Polynomial, Expr]]:
+def _quotient(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
+    return told() // facts.expr(d)
+
+
+def _remainder(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
+    return told() % facts.expr(d)
+
+
+def _joined(seen: Mapping[Polynomial, _Told], facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
     """What was divided, where both its quotient and its remainder are told."""
     told = {p.single: e for p, e in seen.items() if p.single is not None}
     for single, remainder in told.items():
@@ -162,7 +179,11 @@ def _joined(seen: Mapping[Polynomial, Expr], facts: Ranges) -> Iterator[tuple[Po
             x, d = single.args
             quotient = facts.division(facts.polynomial(x), facts.polynomial(d))[0].single
             if quotient in told:
-                yield facts.polynomial(x), told[quotient] * d + remainder
+                yield facts.polynomial(x), partial(_whole, told[quotient], d, remainder)
+
+
+def _whole(quotient: _Told, d: Expr, remainder: _Told) -> Expr:
+    return quotient() * d + remainder()
 
 
 # ------------------------------------------------------------------ questions

@@ -6,7 +6,7 @@ order, so that equal polynomials are equal values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -115,16 +115,17 @@ class Polynomial:
 
     def expr(self, rank: Mapping[Var, int]) -> Expr:
         """The polynomial as an expression: what varies outermost (has the smallest rank) first, numbers last."""
-        ordered = sorted(
-            ((p, n) for p, n in self.terms.items() if p),
-            key=lambda t: (place(t[0], rank)[0], -abs(t[1]), place(t[0], rank)),
-        )
+        ordered = [(p, n) for p, n in self.terms.items() if p]
+        if len(ordered) > 1:
+            places = {p: place(p, rank) for p, _ in ordered}
+            ordered.sort(key=lambda t: (places[t[0]][0], -abs(t[1]), places[t[0]]))
         positive = next((k for k, (_, n) in enumerate(ordered) if n > 0), None)
         if positive is not None:  # no sum begins with a minus
             ordered.insert(0, ordered.pop(positive))
         total: Expr | None = None
         for p, n in ordered:
-            term = _term(sorted(p, key=lambda a: place((a,), rank)), n if total is None else abs(n))
+            atoms = sorted(p, key=lambda a: place((a,), rank)) if len(p) > 1 else p
+            term = _term(atoms, n if total is None else abs(n))
             total = term if total is None else apply("add" if n > 0 else "sub", total, term)
         return Const(self.constant) if total is None else total + self.constant
 
@@ -135,7 +136,7 @@ def place(p: Product, rank: Mapping[Var, int]) -> tuple[int, int, str]:
     return (min(ranks, default=len(rank)), sum(not isinstance(a, Var) for a in p), " ".join(map(text, p)))
 
 
-def _term(atoms: list[Expr], times: int) -> Expr:
+def _term(atoms: Sequence[Expr], times: int) -> Expr:
     total = atoms[0]
     for atom in atoms[1:]:
         total = Apply("mul", (total, atom), INDEX)

@@ -58,6 +58,9 @@ class Here(ThreadPoolExecutor):
         super().__init__(jobs or cpu.cores(), "measure")
         self._futures: set[Future[Any]] = set()
 
+    workers: Final = 1
+    """How many measure at once."""
+
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have the function called."""
         future = super().submit(fn, *args, **kwargs)
@@ -96,6 +99,11 @@ class Cluster(Executor):
         self._address = address
         self._executor = self._client.get_executor(retries=0)
 
+    @property
+    def workers(self) -> int:
+        """How many measure at once now; those of one machine take turns."""
+        return len(self._client.scheduler_info(n_workers=-1)["workers"])
+
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have a worker call the function. Raises BrokenExecutor where the scheduler is gone."""
         if self._client.status != "running":
@@ -107,6 +115,11 @@ class Cluster(Executor):
         """Wait for what is under way, or have all of it cancelled; the cluster itself stays."""
         self._executor.shutdown(wait and not cancel_futures)
         self._client.close()
+
+
+def workers(executor: Executor) -> int:
+    """How many candidates an executor measures at once, where it tells."""
+    return executor.workers if isinstance(executor, Here | Cluster) else 1
 
 
 def outcomes(

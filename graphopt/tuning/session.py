@@ -1,7 +1,8 @@
 """Tuning: candidates of several workloads are proposed, measured, learned from and kept, until the budget is spent.
 
-Each round goes to the workload in which the model loses most time, as TVM's task scheduler does it: what a run spends
-in it under its best schedule, the less the longer nothing was gained there. What is measured is in the database before
+Each round goes to the workload in which most is expected of another trial, much as Ansor's task scheduler has it (Zheng
+et al., OSDI 2020): what each of the last round's saved, or a share of what a run spends in it, the less the more were
+made. What is measured is in the database before
 the next is looked at, so that whatever ends a session, nothing is lost and the next goes on from it.
 """
 
@@ -30,7 +31,7 @@ from graphopt.target import CPU
 from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw, Draws
-from graphopt.tuning.executors import outcomes
+from graphopt.tuning.executors import outcomes, workers
 from graphopt.tuning.learned import CostModel, goal, require
 from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
@@ -39,10 +40,12 @@ from graphopt.tuning.spaces import Space, scheduled_by_rule, spaces_for
 from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
-BATCH: Final = 16
-"""Candidates that are proposed at once."""
+BATCH: Final = 8
+"""Candidates that are proposed at once, where no more are measured at once: the next are chosen by what these tell."""
 FIRST: Final = 4
 """Candidates of a workload's first round, which tells whether there is anything to gain."""
+HOPE: Final = 0.5
+"""What share of a workload's time its first trials are expected to save."""
 PATIENCE: Final = 4
 """Rounds without a gain after which a workload is left as it is."""
 GAIN: Final = 1.01
@@ -165,6 +168,8 @@ class _State:
     rounds: int = 0
     stale: int = 0
     """Rounds since the last gain."""
+    saved: float = 0.0
+    """Seconds of a run of the model that each trial of the last round saved."""
     is_done: bool = False
     reason: ScheduleError | None = None
     """Why there is nothing to choose."""
@@ -282,11 +287,12 @@ class _Session:
     def chosen(self) -> _State | None:
         """The task to go on with; None where all are done."""
         open_ = [s for s in self.states if not s.is_done]
-        return max(open_, key=lambda s: s.progress.seconds / (1 + s.stale), default=None)
+        return max(open_, key=_worth, default=None)
 
     def round(self, state: _State) -> None:
         """One round of a task: propose, measure, keep, learn."""
-        progress, count, before = state.progress, BATCH if state.rounds else FIRST, state.progress.gain
+        progress, count, before = state.progress, self.batch if state.rounds else FIRST, state.progress.gain
+        spent = progress.seconds
         if not state.rounds:
             self.recall(state)
         left = None if self.budget.trials is None else self.budget.trials - self.measured()
@@ -303,6 +309,7 @@ class _Session:
             self.rows.append(draw.features)
             self.goals.append(goal(found[draw.text].speedup))
         state.rounds += 1
+        state.saved = (spent - progress.seconds) / max(len(found), 1)
         state.stale = 0 if progress.gain > before * GAIN else state.stale + 1
         state.is_done = not draws or state.stale >= PATIENCE
         self.learn()
@@ -351,9 +358,14 @@ class _Session:
                 progress.best = self.records.best(*where)
 
     @property
+    def batch(self) -> int:
+        """How many candidates make a round: enough for all who measure to have one waiting."""
+        return max(BATCH, 2 * workers(self.executor))
+
+    @property
     def here(self) -> Setting:
         """What is measured on this machine for the target."""
-        return _setting(self.target, self.threads)
+        return here(self.target, self.threads)
 
     def measured(self) -> int:
         """Measurements so far."""
@@ -390,12 +402,12 @@ def measured_by_default(
 
 def _kept(records: Records, candidate: Candidate, outcome: Outcome) -> Record:
     """The record of an outcome, in the database."""
-    record = Record(candidate, _setting(candidate.target, candidate.threads, outcome.machine), outcome)
+    record = Record(candidate, here(candidate.target, candidate.threads, outcome.machine), outcome)
     records.keep(record)
     return record
 
 
-def _setting(target: str, threads: int, where: str = "") -> Setting:
+def here(target: str, threads: int, where: str = "") -> Setting:
     """What is measured for a target on the machine that is called so, or else on this one."""
     return setting_here(threads, where or platform_of(target_named(target).device).machine())
 
@@ -405,6 +417,12 @@ def default_trace(workload: Workload, target: str = CPU.name) -> Trace:
     schedule = Schedule(workload.nest)
     scheduled_by_rule(schedule, target)
     return schedule.trace
+
+
+def _worth(state: _State) -> float:
+    """Seconds of a run of the model that another trial is expected to save."""
+    progress = state.progress
+    return max(state.saved, HOPE * progress.seconds / (BATCH + progress.trials))
 
 
 def _work(state: _State) -> float:

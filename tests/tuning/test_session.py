@@ -13,10 +13,11 @@ import pytest
 from graphopt.errors import MissingDependencyError, ScheduleError
 from graphopt.platforms import platform_of
 from graphopt.tuning.database import Records
+from graphopt.tuning.draws import Draw
 from graphopt.tuning.learned import CostModel
 from graphopt.tuning.record import Candidate, Outcome
-from graphopt.tuning.search import Way
-from graphopt.tuning.session import FINALISTS, FIRST, PATIENCE, Budget, Report, Task, default_trace, tune
+from graphopt.tuning.search import RandomSearch, Way
+from graphopt.tuning.session import BATCH, FINALISTS, FIRST, PATIENCE, Budget, Report, Task, default_trace, tune
 from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
@@ -150,10 +151,38 @@ def test_features_are_kept_for_the_next_session(records: Records) -> None:
 def test_trials_go_where_most_time_is_lost(times: tuple[int, int], heavy: int, records: Records) -> None:
     """Nothing is ever gained, so that the heavy one is left when it has had all patience, and not before."""
     tasks = [Task(workload, n) for workload, n in zip((naive(), OTHER), times, strict=True)]
-    budget = 2 * FIRST + (PATIENCE - 1) * 16
+    budget = 2 * FIRST + (PATIENCE - 1) * BATCH
     report = session(records, MadeUp(lambda candidate: times_as_fast(1.0)), budget, *tasks)
     assert [p.trials for p in report.tasks][heavy] == budget - FIRST
     assert report.ending == "trials"
+
+
+def test_small_gains_in_one_do_not_keep_trials_from_others(records: Records) -> None:
+    """The first is a little faster each time, and so never left for want of gains."""
+    gains = iter(1.02**k for k in range(100))
+    heavy, other = Task(naive(), 3), Task(OTHER, 2)
+
+    def answer(candidate: Candidate) -> Outcome:
+        return times_as_fast(next(gains) if candidate.workload == heavy.workload else 1.0)
+
+    report = session(records, MadeUp(answer), 40, heavy, other)
+    assert min(p.trials for p in report.tasks) > FIRST
+
+
+@pytest.mark.parametrize(("many", "batch"), [(1, BATCH), (10, 20)])
+def test_a_round_has_enough_for_all_who_measure(
+    many: int, batch: int, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposed, propose = [], RandomSearch.propose
+
+    def noted(search: RandomSearch, count: int) -> list[Draw]:
+        proposed.append(count)
+        return propose(search, count)
+
+    monkeypatch.setattr(RandomSearch, "propose", noted)
+    monkeypatch.setattr("graphopt.tuning.session.workers", lambda executor: many)
+    session(records, MadeUp(), 40)
+    assert proposed[:2] == [FIRST, batch]
 
 
 def test_a_model_that_was_kept_serves_while_there_is_little_to_learn_from(
@@ -173,7 +202,7 @@ def test_a_model_that_was_kept_serves_while_there_is_little_to_learn_from(
 
 def test_what_is_never_gained_ends_it(records: Records) -> None:
     report = session(records, MadeUp(lambda candidate: times_as_fast(0.5)), None)
-    assert (report.trials, report.ending) == (FIRST + (PATIENCE - 1) * 16, "done")
+    assert (report.trials, report.ending) == (FIRST + (PATIENCE - 1) * BATCH, "done")
     assert session(records, MadeUp(), None, spaces=(pair,)).trials == 2  # there is no more in it
 
 
