@@ -144,7 +144,7 @@ PARTS = {
         "tuning.tables",
         "watch",
     },
-    "tune": {"bench", "compile", "inputs", "ir", "lowering", "runtime", "tuning", "tuning.tables"},
+    "tune": {"bench", "compile", "inputs", "ir", "lowering", "runtime", "tuning", "tuning.tables", "target"},
     "cli": {
         "arrays",
         "batch",

@@ -102,6 +102,11 @@ class MeasuredFile:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise ReadError(
+                    f"{self.path}: there is no room for more on its disk; what was kept before is there: make room, "
+                    "or name a file elsewhere"
+                ) from None
             raise ReadError(f"{self.path}: cannot use the {self.form.name} ({error})") from None
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
             raise ReadError(f"{self.path}: not a {self.form.name}, or damaged ({error}); {self.form.remedy}") from None

@@ -10,6 +10,7 @@ from graphopt.calibration.measured_file import Setting
 from graphopt.errors import GraphoptError, ReadError
 from graphopt.lowering.script import read as read_script
 from graphopt.lowering.trace import Trace
+from graphopt.target import target as target_named
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.workload import Workload
 
@@ -73,7 +74,8 @@ def _read(held: Any) -> Record:
     if not all(map(isfinite, features := _numbers(held["features"]))):
         raise ValueError("a feature of it is not finite")
     outcome = Outcome(seconds, beside, problem, features, setting.machine)
-    candidate = Candidate(workload, trace.to_json(), setting.threads, _text(held["target"]))
+    target = target_named(_text(held["target"]), makes_models=False).name
+    candidate = Candidate(workload, trace.to_json(), setting.threads, target)
     return Record(candidate, setting, outcome, verified=False)
 
 

@@ -71,6 +71,7 @@ def test_a_problem_is_one_line() -> None:
         ({"seconds": [float("nan")]}, "no number"),
         ({"seconds": [10**999]}, ""),
         ({"features": [float("inf")]}, "a feature of it is not finite"),
+        ({"target": "gpu"}, "no target is called 'gpu'"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_in_one(changes: dict[str, object], why: str) -> None:
