@@ -15,6 +15,8 @@ from graphopt.runtime import cpu
 DTYPES = ("float32", "float64")
 PANELS, PLAIN, TRANSPOSED = 0, 1, 2
 """How the second operand lies: in panels, by rows, by columns."""
+BLOCKS = ("depth", "height")
+"""What a call says beyond sizes: how many steps of the sums, and rows, make a block at most; 0 is what fits caches."""
 
 
 def panel(dtype: str) -> int:

@@ -51,15 +51,18 @@ def _lay_columns(to, b, ldb, form, width, depth):  # type: ignore[no-untyped-def
             lay_turned(offset(to, p * PANEL), PANEL, offset(b, p), ldb, width, depth - p, LANES)
 
 
-def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form):  # type: ignore[no-untyped-def]
+def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form, most_depth, most_height):  # type: ignore[no-untyped-def]
     """``c[i, j]``, at ``i * ldc + j``, is the sum over ``p`` of ``a[i, p]``, at ``i * row + p * step``, by ``b[p, j]``.
 
     That lies, by its ``form``, in panels as far apart as ``ldb`` (0), or at ``p * ldb + j`` (1), or at ``j * ldb + p``.
+    At most so many steps of the sums, and rows, make a block, and as many as fit the caches where that is 0.
     """
     left = stack(LEFT, DTYPE)
     right = stack(RIGHT, DTYPE)
-    most = -(-m // (-(-m // HEIGHT) * ROWS)) * ROWS if m > 0 else 1
-    deep = -(-k // -(-k // DEPTH)) if k > 0 else 1
+    tallest = max(min(most_height, HEIGHT) // ROWS, 1) * ROWS if most_height > 0 else HEIGHT
+    deepest = min(most_depth, DEPTH) if most_depth > 0 else DEPTH
+    most = -(-m // (-(-m // tallest) * ROWS)) * ROWS if m > 0 else 1
+    deep = -(-k // -(-k // deepest)) if k > 0 else 1
     for top in range(0, m, most):
         height = min(most, m - top)
         tiles = (height + (ROWS - 1)) // ROWS

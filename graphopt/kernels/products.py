@@ -12,10 +12,10 @@ from numba.core.errors import TypingError
 from graphopt.kernels import product_form, values
 from graphopt.kernels.front_end import exported
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.product_form import DTYPES, PANELS, PLAIN, TRANSPOSED
+from graphopt.kernels.product_form import BLOCKS, DTYPES, PANELS, PLAIN, TRANSPOSED
 from graphopt.kernels.vector_type import procedure
 
-_WORDS = 8
+_WORDS = 10
 """Sizes behind the three pointers."""
 PATTERN = r"graphopt_product_(float32|float64)_(\d+)x(\d+)"
 """Names of the shared code: the dtype, the rows of a tile, and the lanes of its vectors."""
@@ -49,11 +49,18 @@ def _product(name: str, transpose_a: bool, form: int) -> Any:
         one, lda = given["lda"].number(1), given["lda"]
         ways = (one, lda) if transpose_a else (lda, one)
         places = [given[p].at(given[f"start_{p}"]).ir for p in ("c", "a", "b")]
-        words = (given["ldc"], *ways, given["ldb"], *(given[n] for n in SIZES), one.number(form))
+        words = (
+            given["ldc"],
+            *ways,
+            given["ldb"],
+            *(given[n] for n in SIZES),
+            one.number(form),
+            *(given[n] for n in BLOCKS),
+        )
         sizes = [values.cast(x, types.int64).ir for x in words]
         values.call(c.builder, product_form.name(str(c.dtype)), llvm.VoidType(), [*places, *sizes])
 
-    return procedure(name, (*MATRICES, *(["width"] if form == PANELS else []), *SIZES), define)
+    return procedure(name, (*MATRICES, *(["width"] if form == PANELS else []), *SIZES, *BLOCKS), define)
 
 
 product_np = _product("product_np", False, PANELS)

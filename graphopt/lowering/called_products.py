@@ -8,7 +8,7 @@ from dataclasses import replace
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.convolution_tiles import convolution_of
 from graphopt.lowering.expressions import Expr, Var
-from graphopt.lowering.library import Functions, called_product, fastest, pieces, steps, ways
+from graphopt.lowering.library import Functions, blocks, called_product, fastest, pieces, steps, ways
 from graphopt.lowering.loops import Range, Stmt, seq
 from graphopt.lowering.pieces import finished, in_pieces, loops_over
 from graphopt.lowering.scheduling import Scheduling
@@ -31,8 +31,10 @@ def called(owner: Scheduling, found: Sequence[Chain], prices: Functions) -> Stmt
             target = replace(store.buffer)
             owner.gone.add(made)
 
+    sizes_of_blocks = [owner.choose(block, [0, *some], 0) for block, some in blocks(product, name).items()]
+
     def piece(values: Mapping[Var, Expr], rows: Range, columns: Range) -> Stmt:
-        call = product.call(name, target, rows, columns, values)
+        call = product.call(name, target, rows, columns, values, sizes_of_blocks)
         if not rest:
             return call
         loops, parts = loops_over(owner, rows, columns), {product.m: rows, product.n: columns}

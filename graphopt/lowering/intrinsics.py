@@ -8,13 +8,13 @@ of the call, on the regions that the call is given.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
-from graphopt.kernels.product_form import panel
+from graphopt.kernels.product_form import BLOCKS, panel
 from graphopt.lowering import bfloat_intrinsics as bfloats
 from graphopt.lowering import integer_intrinsics as integers
 from graphopt.lowering import tile_intrinsics as tiles
@@ -136,11 +136,12 @@ def library_product(a: str, b: str, dtype: str) -> TensorIntrin:
 @lru_cache(maxsize=16)
 def own_product(a: str, b: str, dtype: str) -> TensorIntrin:
     """``C = op(A) @ op(B)`` by a kernel of our own; an operand marked ``t`` is given transposed, one marked ``p`` in
-    panels of neighbouring columns."""
-    return _by_function(_product(f"product_{a}{b}_{dtype}", a, b, dtype), f"products.product_{a}{b}")
+    panels of neighbouring columns. It is given the sizes of its
+    ``BLOCKS``, too."""
+    return _by_function(_product(f"product_{a}{b}_{dtype}", a, b, dtype, BLOCKS), f"products.product_{a}{b}")
 
 
-def _product(name: str, a: str, b: str, dtype: str) -> Nest:
+def _product(name: str, a: str, b: str, dtype: str, others: Sequence[str] = ()) -> Nest:
     width = panel(dtype)
     left, first = {"n": ("(m, k)", "vi, vp"), "t": ("(k, m)", "vp, vi")}[a]
     right, second = {
@@ -149,7 +150,9 @@ def _product(name: str, a: str, b: str, dtype: str) -> Nest:
         "p": (f"((n + {width - 1}) // {width}, k, {width})", f"vj // {width}, vp, vj % {width}"),
     }[b]
     operands = {"C": ("(m, n)", dtype), "A": (left, dtype), "B": (right, dtype)}
-    return contraction(name, operands, ("m", "n", "k"), {"i": "m", "j": "n"}, {"p": "k"}, f"A[{first}] * B[{second}]")
+    return contraction(
+        name, operands, ("m", "n", "k", *others), {"i": "m", "j": "n"}, {"p": "k"}, f"A[{first}] * B[{second}]"
+    )
 
 
 @lru_cache(maxsize=64)

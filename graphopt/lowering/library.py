@@ -12,7 +12,7 @@ from graphopt.kernels import host
 from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
 from graphopt.kernels.bfloat_form import PAIR, SUMS
 from graphopt.kernels.blocking import rows
-from graphopt.kernels.product_form import height, near, panel
+from graphopt.kernels.product_form import BLOCKS, depth, height, near, panel
 from graphopt.lowering.accumulation import factors
 from graphopt.lowering.addresses import polynomial
 from graphopt.lowering.bfloat_intrinsics import PRODUCT
@@ -95,13 +95,22 @@ class Product:
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
 
-    def call(self, name: str, target: Buffer, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Invoke:
-        """The call of a function (``ways``) that computes some rows and columns of ``target``."""
+    def call(
+        self,
+        name: str,
+        target: Buffer,
+        rows: Range,
+        columns: Range,
+        rest: Mapping[Var, Expr],
+        blocks: Sequence[int] = (),
+    ) -> Invoke:
+        """The call of a function (``ways``) that computes some rows and columns of ``target``, in ``blocks`` of such
+        sizes where it takes them."""
         values = {**rest, **{a.var: Const(0) for a in (self.m, self.n, self.k, *self.units)}}
         steps = Range(Const(0), self.k.extent)
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
-        sizes = (rows.extent, columns.extent, self.k.extent)
+        sizes = (rows.extent, columns.extent, self.k.extent, *map(Const, blocks))
         if isinstance(self.b, Pairs):
             return Invoke(name, (c, a, b, *sizes))
         ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
@@ -265,6 +274,20 @@ def _height(dtype: str) -> int:
     return height(dtype, rows(), host.lanes(dtype))
 
 
+def blocks(product: Product, name: str) -> dict[str, list[int]]:
+    """How many steps and rows a block of a function may have, by ``BLOCKS``, beside 0, which is as many as fit caches:
+    parts of that, of which there is more than one block; nothing where the function has no such sizes."""
+    if name != "product":
+        return {}
+    dtype = product.c.load.dtype
+    most = depth(dtype, host.lanes(dtype)), _height(dtype)
+    extents = (known_size([a.extent]) for a in (product.k, product.m))
+    return {
+        block: [n * part // PARTS for part in range(1, PARTS) if size is None or n * part // PARTS < size]
+        for block, n, size in zip(BLOCKS, most, extents, strict=True)
+    }
+
+
 # ------------------------------------------------------------------ pieces
 
 ROWS, COLUMNS = 48, 192
@@ -277,6 +300,8 @@ OPEN_BY_LIBRARY = 256
 """The same of the library, which arranges the operand that pieces share anew in each."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """Multiples of a vector, or a panel, that pieces may be tried of."""
+PARTS = 4
+"""Of what fits a cache, quarters are tried."""
 LIBRARY_STEP = 16
 """Pieces for the library are of a multiple of so many rows or columns: a vector of the widest."""
 

@@ -32,8 +32,8 @@ def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping
 @primitive
 def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str = CPU.name) -> tuple[Nest, None]:
     """The nest as it is scheduled by rule, but for what is chosen here, by name: the function that computes a product,
-    the rows and columns of its pieces, the tiles of a convolution. Where ``target`` is a GPU's, the loops are those of
-    blocks and threads.
+    the rows and columns of its pieces, the depth and height of the blocks of our own one, the tiles of a convolution.
+    Where ``target`` is a GPU's, the loops are those of blocks and threads.
 
     The nest is one that nothing was done to. Before::
 

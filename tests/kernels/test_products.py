@@ -28,7 +28,8 @@ def entry(dtype: str, vector_bytes: int):
     """A kernel that makes any of the calls, for vectors of so many bytes."""
     operands = "c, 0, ldc, a, 0, lda, b, 0, ldb"
     lines = [
-        f"    if way == {number}:\n        product_{way}({operands}{', 0' if way[1] == 'p' else ''}, m, n, k)"
+        f"    if way == {number}:\n"
+        f"        product_{way}({operands}{', 0' if way[1] == 'p' else ''}, m, n, k, depth, height)"
         for number, way in enumerate(WAYS)
     ]
     body = "\n".join(lines)
@@ -37,18 +38,18 @@ def entry(dtype: str, vector_bytes: int):
 from graphopt.kernels.products import {names}
 
 
-def kernel(c, a, b, ldc, lda, ldb, m, n, k, way, lo, hi):
+def kernel(c, a, b, ldc, lda, ldb, m, n, k, depth, height, way, lo, hi):
 {body}
     return 0
 '''
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
-        image = Image(compile_kernels([Kernel(source, (dtype,) * 3 + (SIZE,) * 7)], jobs=0))
+        image = Image(compile_kernels([Kernel(source, (dtype,) * 3 + (SIZE,) * 9)], jobs=0))
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return function(image.entries[0]), image
 
 
-def computed(a: np.ndarray, b: np.ndarray, form: int, transpose: bool, vector_bytes: int):
+def computed(a: np.ndarray, b: np.ndarray, form: int, transpose: bool, vector_bytes: int, *blocks: int):
     """``a @ b`` by the kernel, each operand being part of a larger array whose other elements are not numbers."""
     (m, k), n = a.shape, b.shape[1]
     left = np.full((k + 1, m + 3) if transpose else (m + 1, k + 3), np.nan, a.dtype)
@@ -65,7 +66,7 @@ def computed(a: np.ndarray, b: np.ndarray, form: int, transpose: bool, vector_by
         right[: given.shape[0], : given.shape[1]] = given
         ldb = right.shape[1]
     out = np.full((m + 1, n + 5), 7, a.dtype)
-    words = [out, left, right, out.shape[1], left.shape[1], ldb, m, n, k, 3 * transpose + form]
+    words = [out, left, right, out.shape[1], left.shape[1], ldb, m, n, k, *(blocks or (0, 0)), 3 * transpose + form]
     args = np.array([w.ctypes.data if isinstance(w, np.ndarray) else w for w in words], np.int64)
     assert entry(a.dtype.name, vector_bytes)[0](args.ctypes.data, 0, 1) == 0
     assert (out[m:] == 7).all()
@@ -90,6 +91,15 @@ def test_products_of_any_size(dtype, vector_bytes, transpose, form):
     for m, n, k in SIZES:
         a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
         close(computed(a, b, form, transpose, vector_bytes), a, b)
+
+
+@pytest.mark.parametrize("form", [PANELS, PLAIN, TRANSPOSED])
+@pytest.mark.parametrize("blocks", [(1, 1), (7, 24), (64, 30), (1 << 40, 1 << 40)])
+def test_blocks_of_any_size(form, blocks):
+    """Those that are larger than what is laid out has room for are not taken at their word."""
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((200, 450), np.float32), rng.standard_normal((450, 70), np.float32)
+    close(computed(a, b, form, False, host.vector_bytes(), *blocks), a, b)
 
 
 @pytest.mark.parametrize("form", [PANELS, PLAIN, TRANSPOSED])

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from graphopt.kernels.product_form import BLOCKS
+from graphopt.lowering.default_schedules import chosen
 from graphopt.lowering.schedule import Schedule
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Loop
@@ -44,3 +46,15 @@ def test_what_a_called_function_makes_goes_out(function: int) -> None:
     s.by_rule((("function", function),))
     code = built(Order(workload, way="trace", trace=s.trace.to_json()), 60)
     assert ([p.name for p in code.inputs], [p.name for p in code.outputs]) == (["a", "b", NUMBER], ["c"])
+
+
+def test_blocks_of_our_own_product_are_a_choice() -> None:
+    workload = Workload.of(naive(400, 64, 800))
+    offered = chosen(workload.nest, {"function": 1})[1]
+    assert all(len(offered[block]) > 1 for block in BLOCKS)
+    s = Schedule(workload.nest)
+    s.by_rule((("function", 1), *((block, offered[block][1]) for block in BLOCKS)))
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((400, 800), np.float32), random.standard_normal((800, 64), np.float32)
+    with Program(built(Order(workload, way="trace", trace=s.trace.to_json()), 60), threads=1) as program:
+        np.testing.assert_allclose(program({"a": a, "b": b, NUMBER: np.array(1)})["c"], a @ b, atol=1e-3)
