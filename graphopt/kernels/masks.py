@@ -10,6 +10,7 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import halves, memory, values
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.reductions import shuffle
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.values import cast as cast_value
 from graphopt.kernels.vector_type import dtype_of, elementwise, function, lanes_of, literal, meet, vector
@@ -47,6 +48,37 @@ def _load_where(p: Any, i: Any, lanes: Any, mask: Any) -> Any:
         return Value(
             p.builder, values.call(p.builder, name, kind, [at.ir, _align(p), mask.ir, _zeros(kind)]), dtype, count
         )
+
+    return vector(dtype, count), trace
+
+
+def _load_strided_where(p: Any, i: Any, stride: Any, lanes: Any, mask: Any) -> Any:
+    """``load_strided_where(p, i, stride, lanes, mask)``: ``p[i]``, ``p[i + stride]``, and so on, for a stride that is a
+    number in the source, not 0; zeros where the mask does not hold, and nothing is read there.
+
+    Vectors side by side are read, of which the elements between are masked as well, and then joined: a gather takes as
+    long as a dozen loads on processors of which microcode guards its data.
+    """
+    dtype, count, apart = _element(p, "load_strided_where"), literal(lanes, "lanes"), literal(stride, "stride")
+    _mask(mask, count, "load_strided_where")
+
+    def trace(p: Pointer, i: Value, stride: Value, lanes: Value, mask: Value) -> Value:
+        first = p.at(i)
+        kind = values.llvm_type(dtype, count)
+        name = f"llvm.masked.load.{values.suffix(kind)}.p0"
+        none, found = Value(p.builder, _zeros(mask.ir.type), types.boolean, count), None
+        for start in range(0, (count - 1) * abs(apart) + 1, count):
+            places = [(start + k) if apart > 0 else -(start + count - 1 - k) for k in range(count)]
+            at = {place: k for k, place in enumerate(places)}
+            spread = shuffle(
+                mask, none, [n // apart if n % apart == 0 and n // apart < count else count for n in places]
+            )
+            read = values.call(p.builder, name, kind, [first.past(places[0]).ir, _align(p), spread.ir, _zeros(kind)])
+            part = Value(p.builder, read, dtype, count)
+            order = [count + at[k * apart] if k * apart in at else k for k in range(count)]
+            found = shuffle(part if found is None else found, part, order)
+        assert found is not None
+        return found
 
     return vector(dtype, count), trace
 
@@ -145,6 +177,7 @@ def _to_bfloat(x: Any) -> Any:
 
 
 load_where, store_where = function(_load_where), function(_store_where)
+load_strided_where = function(_load_strided_where)
 gather_where, scatter_where = function(_gather_where), function(_scatter_where)
 first_lanes, stack = function(_first_lanes), function(_stack)
 from_half, to_half = function(_from_half), function(_to_half)

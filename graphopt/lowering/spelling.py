@@ -145,10 +145,10 @@ class Speller:
         if start is not None:
             fn = self.use("load_where" if lanes.mask else "load")
             return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count}{mask})", ATOM, True), dtype)
-        if not lanes.mask and (stride := self.stride(place, lanes)) is not None:
+        if (stride := self.stride(place, lanes)) is not None:
             factor, start = stride
-            fn = self.use("load_strided")
-            return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count})", ATOM, True), dtype)
+            fn = self.use("load_strided_where" if lanes.mask else "load_strided")
+            return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count}{mask})", ATOM, True), dtype)
         if not lanes.mask and (repeated := self.repeated(place, lanes)) is not None:
             times, start = repeated
             fn = self.use("load_repeated")

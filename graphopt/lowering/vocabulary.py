@@ -52,6 +52,7 @@ MASKS = frozenset(
         "from_bfloat",
         "from_half",
         "gather_where",
+        "load_strided_where",
         "load_where",
         "scatter_where",
         "sign",
