@@ -32,12 +32,21 @@ from graphopt.progress import Event, Listener
 from graphopt.runtime.profile import Row, best_rows
 from graphopt.tolerance import error
 
+
+def _by_default(path: str, threads: int) -> Runner:
+    """The model compiled with default schedules."""
+    compiled = compile(path, threads=threads, tuned="off")
+    return lambda feeds: list(compiled(feeds).values())
+
+
 OURS = "graphopt"
 ENGINES: Mapping[str, Callable[[str, int], Runner]] = {
     "ort": lambda path, threads: open_in_onnxruntime(path, optimized=True, threads=threads),
     "openvino": open_in_openvino,
+    "untuned": _by_default,
 }
-"""The engines to compare with: each opens a model file for a number of threads."""
+"""The engines to compare with, graphopt itself without tuned schedules among them: each opens a model file for a number
+of threads."""
 RANDOM = "random"
 WARM = 3
 ROUNDS = 10

@@ -48,3 +48,10 @@ def test_the_first_inputs_that_are_taken() -> None:
         accepted_feeds(({"x": k} for k in range(2)), run)
     with pytest.raises(InputError):
         accepted_feeds([{}], lambda feeds: (_ for _ in ()).throw(InputError("no")))
+
+
+def test_default_schedules_are_an_engine(tmp_path: Path) -> None:
+    onnx_io.save(GRAPH, tmp_path / "m.onnx")
+    tuned, untuned = bench(tmp_path / "m.onnx", against=["untuned"], seconds=0.05)
+    assert (tuned.engine, untuned.engine) == ("graphopt", "untuned")
+    assert untuned.error == 0

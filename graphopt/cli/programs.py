@@ -128,7 +128,7 @@ def run_model(
 def bench_model(
     model: Model,
     against: Annotated[
-        str, typer.Option(metavar="ort,openvino", help="Engines to compare with.", show_default=False)
+        str, typer.Option(metavar="ort,openvino,untuned", help="Engines to compare with.", show_default=False)
     ] = "",
     threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,

@@ -112,8 +112,16 @@ def chains(nest: Nest) -> tuple[Chain, ...] | None:
 def chain_of(stmt: Stmt) -> Chain | None:
     """The statement as a chain; None where it is anything else."""
     loops, block = peeled(stmt)
-    if not isinstance(block, Block) or block.values != tuple(s.var for s in loops) or not block.axes:
+    if not isinstance(block, Block) or not block.axes or len(loops) != len(block.values):
         return None
+    # a loop of one step is no part of what it is for, once the rest was simplified
+    values = tuple(
+        s.var if v == Const(0) and s.extent == Const(1) else v for s, v in zip(loops, block.values, strict=True)
+    )
+    if values != tuple(s.var for s in loops):
+        return None
+    if values != block.values:
+        block = replace(block, values=values)
     if any(s.kind != "serial" for s in loops) or any(a.kind == "ordered" for a in block.axes):
         return None
     return None if any(isinstance(s, For) for s in statements(block)) else Chain(loops, block)

@@ -46,7 +46,7 @@ def register_tiles(s: Schedule) -> None:
     )
     place = middle[0] if turned else middle[-1]
     sizes = {axis.var: p.size for (axis, _, _), p in zip(widths, split, strict=True)}
-    packed = found.packed(s, sizes, widths[-1][-1], outer[-1])
+    packed = [*found.made(s, outer[-1]), *found.packed(s, sizes, widths[-1][-1], outer[-1])]
     followers = found.followers
     if followers:
         s.set_scope(found.block, "local")
@@ -97,13 +97,18 @@ class _Contraction:
     vector: Axis
     lanes: int
     reads: tuple[Access, ...]
+    producers: tuple[BlockRef, ...]
+    """What is made beside each piece of results, for that piece."""
     followers: list[BlockRef]
 
     @staticmethod
     def of(s: Schedule) -> _Contraction:
-        """That of a schedule's nest, what comes before it written out in it; ScheduleError where there is none."""
+        """That of a schedule's nest. What comes before it is written out in it, or made for each piece by itself, such
+        as a padded image, of which elements need not be told from padding then. ScheduleError where there is none."""
         chain = only_reduction(s)
-        for before in s.get_producers(chain.block.name):
+        producers = s.get_producers(chain.block.name)
+        is_made = s.sample_categorical([0, 1]) if producers else 0
+        for before in () if is_made else producers:
             s.compute_inline(before)
         chain = only_reduction(s)
         block = s.get_block(chain.block.name)
@@ -120,6 +125,7 @@ class _Contraction:
             vector,
             min(lanes_of(chain.stores[0].buffer.dtype), known_size([vector.extent]) or 1 << 10),
             tuple(a for a in chain.accesses if not a.is_write and a.buffer != chain.stores[0].buffer),
+            tuple(producers) if is_made else (),
             followers_of(s, chain.block.name),
         )
 
@@ -140,6 +146,15 @@ class _Contraction:
         ordered = [(a, loop) for loop, a in self.spatial if a is not self.vector]
         ordered += [(a, loop) for loop, a in self.spatial if a is self.vector]
         return [(a, loop, found[a.var.name]) for a, loop in ordered]
+
+    def made(self, s: Schedule, place: LoopRef) -> list[LoopRef]:
+        """Has what is not written out in the reduction made for each piece; gives the loops over vectors of it."""
+        found: list[LoopRef] = []
+        for before in self.producers:
+            s.set_scope(before, "local")
+            s.compute_at(before, place)
+            found += _with_lanes(s, after(s.get_loops(before), place), self.lanes)[-1:]
+        return found
 
     def packed(self, s: Schedule, sizes: Mapping[Var, int], width: Sequence[int], place: LoopRef) -> Sequence[LoopRef]:
         """Draws an operand, or none, whose part that a piece reads is copied beside it, columns of a vector side by

@@ -61,6 +61,32 @@ def largest(x: Buffer[(1, 2, 9, 9, 16), "float32"], y: Buffer[(1, 2, 4, 4, 16), 
 """)
 
 
+def convolution() -> Nest:
+    """A convolution with a floor, of an image that is padded first."""
+    return read("""
+@program
+def convolution(x: Buffer[(1, 3, 7, 21), "float32"], w: Buffer[(4, 3, 3, 3), "float32"],
+                y: Buffer[(1, 4, 7, 21), "float32"]):
+    padded = alloc((1, 3, 9, 23), "float32")
+    c = alloc((1, 4, 7, 21), "float32")
+    for i0, i1, i2, i3 in grid(1, 3, 9, 23):
+        with block("padded"):
+            v0, v1, v2, v3 = axis.remap("SSSS", [i0, i1, i2, i3])
+            padded[v0, v1, v2, v3] = select(
+                v2 - 1 >= 0 and v2 - 1 < 7 and v3 - 1 >= 0 and v3 - 1 < 21, x[v0, v1, v2 - 1, v3 - 1], 0.0)
+    for i4, i5, i6, i7, i8, i9, i10 in grid(1, 4, 7, 21, 3, 3, 3):
+        with block("c"):
+            v4, v5, v6, v7, v8, v9, v10 = axis.remap("SSSSRRR", [i4, i5, i6, i7, i8, i9, i10])
+            with init():
+                c[v4, v5, v6, v7] = 0.0
+            c[v4, v5, v6, v7] = c[v4, v5, v6, v7] + padded[v4, v8, v6 + v9, v7 + v10] * w[v5, v8, v9, v10]
+    for i11, i12, i13, i14 in grid(1, 4, 7, 21):
+        with block("y"):
+            v11, v12, v13, v14 = axis.remap("SSSS", [i11, i12, i13, i14])
+            y[v11, v12, v13, v14] = max(c[v11, v12, v13, v14], 0.0)
+""")
+
+
 def softmax_of(rows: int, length: int) -> Nest:
     """The softmax of some rows."""
     return read(f"""

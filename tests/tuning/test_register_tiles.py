@@ -9,7 +9,7 @@ from graphopt.lowering.schedule import Schedule
 from graphopt.tuning.register_tiles import WRITTEN, register_tiles
 from tests.lowering.native import check
 from tests.tuning.drawing import check_draw, drawn, kinds, written_out
-from tests.tuning.nests import copy, dense, largest, mean, product
+from tests.tuning.nests import convolution, copy, dense, largest, mean, product
 
 NESTS = {"product": product(), "dense": dense(), "largest": largest(), "mean": mean()}
 
@@ -38,6 +38,14 @@ def test_operands_are_packed_beside_a_piece(operand: int) -> None:
     register_tiles(s)
     assert f"{'ab'[operand - 1]}_local" in {b.name for b in s.nest.allocs}
     check(product(), s.nest, pieces=2)
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_what_comes_before_is_written_out_or_made_for_each_piece(made: int) -> None:
+    s = Schedule(convolution(), 3, (made,))
+    register_tiles(s)
+    assert ("padded" in {b.name for b in s.nest.allocs if b.scope == "local"}) is bool(made)
+    check(convolution(), s.nest, pieces=2)
 
 
 def test_what_is_no_reduction_says_so() -> None:
