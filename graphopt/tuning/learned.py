@@ -19,7 +19,7 @@ from graphopt.tuning.features import NAMES
 if TYPE_CHECKING:
     import lightgbm
 
-ENOUGH: Final = 16
+ENOUGH: Final = 8
 """Measurements from which on there is something to learn."""
 WORST: Final = -6.0
 """What is said of what does not run, and the least of what does: the logarithm of a 64th of the speed."""
