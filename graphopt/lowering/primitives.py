@@ -37,7 +37,7 @@ def page() -> str:
         if function.__module__ != module:
             module = function.__module__
             parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
-        parts.append(f"### `s.{name}{_signature(function)}`\n\n{_markdown(inspect.getdoc(function) or '')}\n")
+        parts.append(f"### `s.{name}{_signature(function)}`\n\n{markdown(inspect.getdoc(function) or '')}\n")
     return "\n".join(parts)
 
 
@@ -57,7 +57,7 @@ def _signature(function: Callable[..., Any]) -> str:
     return str(inspect.Signature(plain))
 
 
-def _markdown(doc: str) -> str:
+def markdown(doc: str) -> str:
     """A docstring with its programs in fences."""
     lines, out, is_code = doc.splitlines(), list[str](), False
     for k, line in enumerate(lines):

@@ -1,0 +1,26 @@
+"""``python -m docs.generators`` writes every page and picture that is made from the code."""
+
+from pathlib import Path
+
+from docs.generators import api, commands, pictures
+from graphopt import documentation
+from graphopt.lowering import primitives
+
+DOCS = Path(__file__).resolve().parents[1]
+
+
+def made() -> dict[str, str]:
+    """What each file holds, by its place in ``docs/``; the pages of rules are apart (``graphopt rules docs``)."""
+    return {
+        "api.md": api.page(),
+        "cli.md": commands.page(),
+        "schedules.md": primitives.page(),
+        "pictures/modules.svg": pictures.modules(),
+        "pictures/egraph.svg": pictures.egraph(),
+    }
+
+
+if __name__ == "__main__":
+    documentation.write(DOCS / "rules")
+    for name, text in made().items():
+        (DOCS / name).write_text(text, encoding="utf-8")
