@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphopt.dispatch import fuse_by_pattern as fuse_by_pattern
     from graphopt.drop_in import simplify as simplify
     from graphopt.errors import GraphoptError as GraphoptError
+    from graphopt.frontends.torch import from_torch as from_torch
     from graphopt.ir.graph import Graph as Graph
     from graphopt.ir.onnx_io import load as load
     from graphopt.ir.onnx_io import save as save
@@ -53,6 +54,7 @@ _HOMES = {
     "TensorType": "graphopt.ir.types",
     "Visitor": "graphopt.ir.visitor",
     "compile": "graphopt.compile",
+    "from_torch": "graphopt.frontends.torch",
     "fuse_by_pattern": "graphopt.dispatch",
     "load": "graphopt.ir.onnx_io",
     "lower": "graphopt.lowering.operators.table",

@@ -56,7 +56,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     jobs: int | None = None,
-    cache: bool = True,
+    cache: bool | None = None,
     pipeline: str | Pipeline | None = None,
     schedules: Mapping[str, ByHand] | None = None,
     costs: str | Path = "auto",
@@ -73,8 +73,9 @@ def compile(
     CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``, and ``policy`` how equal
     the result has to be: ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` and ``dims`` fix open dimensions of
     its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core). ``cache`` is whether
-    the program of a path or bytes is kept, and taken where it was kept before: 1 GiB at most for one, 2 GiB for all, in
-    the user's cache folder or that which ``GRAPHOPT_CACHE`` names.
+    the program is kept, and taken where it was kept before: 1 GiB at most for one, 2 GiB for all, in the user's cache
+    folder or that which ``GRAPHOPT_CACHE`` names; by default that of a path or bytes, and with True that of a graph
+    too, for which its weights are hashed.
 
     ``pipeline`` (one, or the name of one: ``graphopt.pipelines``) is what is done to the graph instead of what
     ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled
@@ -113,8 +114,9 @@ def compile(
         tuned_of(tuned),
         None if database is None else Path(database),
     )
-    is_kept = cache and pipeline is None and not schedules and place.device == "cpu"
-    return CompiledModel(model, settings, stored.place_of(model, settings) if is_kept else None)
+    is_kept = cache is not False and pipeline is None and not schedules and place.device == "cpu"
+    where = stored.place_of(model, settings, of_graphs=cache is True) if is_kept else None
+    return CompiledModel(model, settings, where)
 
 
 class CompiledModel:

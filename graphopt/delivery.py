@@ -70,8 +70,12 @@ def _saved(graph: Graph, folder: Path) -> Path:
 
 def _like(model: Any, graph: Graph) -> Any:
     """The graph as the kind of thing that was given."""
+    if isinstance(model, Graph):
+        return graph
     if isinstance(model, bytes):
         return onnx_io.to_bytes(graph)
+    if onnx_io.is_program_of_torch(model):
+        return type(model)(onnx_io.to_ir(graph), model.exported_program)
     return onnx_io.to_ir(graph) if type(model).__module__.startswith("onnx_ir") else onnx_io.to_proto(graph)
 
 

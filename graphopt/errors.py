@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,6 +84,17 @@ class CompilationError(GraphoptError):
 
 class InputError(UsageError):
     """Arrays that a program cannot be called with: wrong names, dtypes, ranks or sizes."""
+
+
+class TranslationError(UsageError):
+    """A call of another framework that no graph can be made of: the message says which, where, and what to do.
+
+    ``node`` is that framework's own node of the call.
+    """
+
+    def __init__(self, message: str, node: Any = None) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class ExecutionError(GraphoptError):

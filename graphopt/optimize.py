@@ -310,9 +310,9 @@ def optimize(
 ) -> Any:
     """An equivalent model that runs faster, of the kind that was given; the argument is never changed.
 
-    ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or a path, which needs ``output``
-    and gives it back. ``rules`` are a ``Ruleset``, or rule files that are added to the standard set;
-    ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
+    ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, a ``Graph``, or a
+    path, which needs ``output`` and gives it back. ``rules`` are a ``Ruleset``, or rule files that are added to the
+    standard set; ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
     inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
     ``journal`` is where to write what was done, from which ``graphopt.explanation`` tells, and takes back.
     ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured

@@ -19,7 +19,7 @@ from functools import cache as remembered
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from graphopt import digests
 from graphopt.calibration.store import digest
@@ -50,26 +50,42 @@ class Place:
 
     folder: Path
     model: Any
-    """The path of the model's file, or its bytes."""
-    stamp: list[int] | None
-    """What changes when the file does; None of bytes."""
+    """The path of the model's file, its bytes, or a graph."""
+    stamp: list[int] | bytes | None
+    """What changes when the file or the graph does; None of bytes."""
 
     @property
     def is_current(self) -> bool:
         """Whether the model is still what it was when its place was found."""
-        return not isinstance(self.model, str | Path) or self.stamp == digests.stamp_of(Path(self.model))
+        if isinstance(self.model, str | Path):
+            return self.stamp == digests.stamp_of(Path(self.model))
+        return not isinstance(self.model, Keyed) or self.stamp == self.model.key()
 
 
-def place_of(model: Any, settings: Settings) -> Place | None:
-    """Where the program of a model is kept; None where it is not: that of a model that is no file and no bytes, or
-    cannot be read, and where ops were added. Raises ``UsageError`` where others may write into the cache folder."""
-    if not isinstance(model, str | Path | bytes | bytearray | memoryview) or is_extended():
+@runtime_checkable
+class Keyed(Protocol):
+    """A graph: it has a hash of all that its program depends on."""
+
+    def key(self) -> bytes:
+        """The hash."""
+
+
+def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place | None:
+    """Where the program of a model is kept; None where it is not: that of a model that is no file and no bytes (nor a
+    graph, where those are kept too), or cannot be read, and where ops were added. Raises ``UsageError`` where others
+    may write into the cache folder."""
+    is_graph = of_graphs and isinstance(model, Keyed)
+    if not (is_graph or isinstance(model, str | Path | bytes | bytearray | memoryview)) or is_extended():
         return None
     if isinstance(model, str | Path) and not Path(model).is_file():
         return None
     try:
         if isinstance(model, str | Path):
-            stamp, content = digests.stamp_of(Path(model)), digests.of_file(Path(model))
+            stamp: list[int] | bytes | None = digests.stamp_of(Path(model))
+            content = digests.of_file(Path(model))
+        elif isinstance(model, Keyed):
+            stamp = model.key()
+            content = stamp.hex()
         else:
             stamp, content = None, sha256(model).hexdigest()
     except OSError:

@@ -105,6 +105,7 @@ PARTS = {
         "target",
     },
     "backend": {"compile", "ir"},
+    "frontends": {"compile", "ir", "lowering"},
     "bench": {"ceilings", "compile", "derivation", "engines", "inputs", "ir", "progress", "runtime", "tolerance"},
     "program_profiler": {"compile", "engines"},
     "ceilings": {"kernels", "lowering", "runtime"},
@@ -211,6 +212,7 @@ DOORS = {
         "compile",
         "convert",
         "engines",
+        "frontends",
         "inputs",
         "ir",
         "kernels",
@@ -233,6 +235,7 @@ DOORS = {
     "rich": {"cli"},
     # integer programs; least squares and rank correlation
     "scipy": {"rewrite.extract", "calibration.fit", "measure"},
+    "torch": {"frontends.torch"},
     "typer": {"cli"},
     "z3": {"proof.solver"},
 }

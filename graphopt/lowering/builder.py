@@ -76,8 +76,8 @@ class GraphBuilder:
         return value
 
     def constant(self, array: Any, name: str = "") -> Value:
-        """A constant."""
-        made = Constant.of(np.asarray(array))
+        """A constant: an array's, or one that is made already."""
+        made = array if isinstance(array, Constant) else Constant.of(np.asarray(array))
         value = self.graph.add_constant(made, name)
         self._facts[value] = fact_of(made)
         return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
 from graphopt.ir.external import Folder, write_files
@@ -25,8 +25,8 @@ LIMIT = (1 << 31) - 1
 """The most bytes that protobuf can hold in one message."""
 
 
-def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model) -> Graph:
-    """The graph of a model.
+def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model | Graph | object) -> Graph:
+    """The graph of a model; a graph itself. ``torch.onnx.ONNXProgram`` is taken for the model in it.
 
     Weights are read from the source when they are needed: do not change it while the graph is in use.
     Raises ReadError, InvalidModelError or LimitError.
@@ -43,11 +43,19 @@ def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model) -> Graph:
 
     if isinstance(source, onnx.ModelProto):
         return read_model(source, Storage(), "the model")
+    if isinstance(source, Graph):
+        return source
     import onnx_ir
 
-    if isinstance(source, onnx_ir.Model):
-        return read_model(onnx_ir.to_proto(source), Storage(folder=_folder_of(source)), "the model")
+    model: Any = getattr(source, "model", None) if is_program_of_torch(source) else source
+    if isinstance(model, onnx_ir.Model):
+        return read_model(onnx_ir.to_proto(model), Storage(folder=_folder_of(model)), "the model")
     raise TypeError(f"a model is a path, bytes, ModelProto or onnx_ir.Model, not {type(source).__name__}")
+
+
+def is_program_of_torch(model: object) -> bool:
+    """Whether this is what ``torch.onnx.export`` gives."""
+    return type(model).__name__ == "ONNXProgram" and hasattr(model, "exported_program")
 
 
 def bytes_on_disk(path: str | Path, graph: Graph) -> int:

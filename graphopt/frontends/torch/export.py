@@ -1,0 +1,164 @@
+"""Modules exported by torch.export, as graphs with the names that their authors gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from graphopt.errors import TranslationError, UsageError
+from graphopt.frontends.torch.leaves import Leaves
+from graphopt.frontends.torch.standard import STANDARD
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.tensors import dtype_name
+from graphopt.frontends.torch.translation import Translation, shape_of
+from graphopt.ir.graph import Graph, Value
+from graphopt.lowering.builder import GraphBuilder
+
+
+def exported_graph(
+    module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, own: Table, name: str
+) -> Graph:
+    """The graph of a module, an fx graph or an exported program: ``graphopt.from_torch``."""
+    name = name or type(module).__name__
+    if isinstance(module, ExportedProgram):
+        return _graph(module, STANDARD | own, {}, name)
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"a torch.nn.Module or torch.export.ExportedProgram is expected, not {type(module).__name__}")
+    with Leaves(module, own) as leaves:
+        try:
+            with torch.no_grad():
+                program = torch.export.export(
+                    leaves.module, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+                )
+        except Exception as error:  # torch raises many kinds, from its own and from the module's code
+            first = str(error).strip().splitlines()
+            why = f"{type(error).__name__}: {first[0] if first else ''}"
+            raise UsageError(f"torch.export cannot export {name}: {why}") from error
+        names = dict(_dimension_names(program, dynamic_shapes))
+        return _graph(program, STANDARD | own | leaves.table, names, name)
+
+
+def _graph(program: ExportedProgram, table: Table, names: Mapping[str, str], name: str) -> Graph:
+    decompositions = torch.export.default_decompositions()
+    for target in [t for t in decompositions if table.find(t) is not None]:
+        del decompositions[target]
+    with torch.no_grad():
+        program = program.run_decompositions(decompositions)
+    _check_pure(program)
+    builder = GraphBuilder(name)
+    translation = Translation(builder, table)
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    arguments = [_argument(program, n, s, translation, names) for n, s in zip(placeholders, specs, strict=True)]
+    found = translation.run(program.graph_module, arguments)
+    _name_outputs(program, builder, translation, found)
+    return builder.build().graph()
+
+
+def _check_pure(program: ExportedProgram) -> None:
+    """Refuse a module that changes what it was given, which graphs cannot."""
+    changed = [s for s in program.graph_signature.output_specs if s.kind.name.endswith("MUTATION")]
+    if changed:
+        names = ", ".join(repr(s.target) for s in changed)
+        what = "arguments" if any(s.kind is OutputKind.USER_INPUT_MUTATION for s in changed) else "buffers"
+        hint = "call model.eval() first" if "running_" in names else "give back what is new instead"
+        raise TranslationError(f"the module changes its {what} {names}, which a graph cannot: {hint}")
+
+
+def _argument(
+    program: ExportedProgram, node: fx.Node, spec: Any, translation: Translation, names: Mapping[str, str]
+) -> Any:
+    """What stands for one input of the program: an input of the graph, or a constant."""
+    writer = translation.writer
+    match spec.kind:
+        case InputKind.PARAMETER | InputKind.BUFFER:
+            held = program.state_dict if spec.target in program.state_dict else program.constants
+            return writer.constant(held[spec.target], spec.target)
+        case InputKind.CONSTANT_TENSOR:
+            return writer.constant(program.constants[spec.target], spec.target)
+        case InputKind.USER_INPUT if isinstance(spec.arg, TensorArgument):
+            tensor = node.meta["val"]
+            try:
+                dtype = dtype_name(tensor.dtype)
+            except ValueError as error:
+                raise TranslationError(f"the argument {node.name!r}: {error}", node) from None
+            return writer.builder.input(node.name, dtype, shape_of(tensor.shape, names))
+        case InputKind.USER_INPUT:
+            known = node.meta.get("val", getattr(spec.arg, "value", None))
+            return writer.builder.input(node.name, "int64", ()) if isinstance(known, torch.SymInt) else known
+    raise TranslationError(
+        f"the argument {node.name!r} is of a kind that graphs have no place for: {spec.kind.name}", node
+    )
+
+
+def _name_outputs(program: ExportedProgram, builder: GraphBuilder, translation: Translation, found: Any) -> None:
+    """The results as outputs: by the names of their fields, or counted."""
+    tree: Any = program.call_spec.out_spec
+    results = [
+        r for r, s in zip(found, program.graph_signature.output_specs, strict=True) if s.kind.name == "USER_OUTPUT"
+    ]
+    paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(range(len(results)), tree))[0]]
+    is_one = len(results) == 1
+    taken: set[str] = set()
+    for path, result in zip(paths, results, strict=True):
+        if result is None:
+            continue
+        name = ".".join(_key(key) for key in path)
+        name = "output" if not name or (is_one and name == "0") else f"output_{name}" if name[0].isdigit() else name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        builder.output(name, result if isinstance(result, Value) else translation.writer.constant(torch.tensor(result)))
+
+
+def _key(key: Any) -> str:
+    for field in ("key", "name", "idx"):
+        if hasattr(key, field):
+            return str(getattr(key, field))
+    return str(key)
+
+
+def _dimension_names(program: ExportedProgram, dynamic_shapes: Any) -> Iterator[tuple[str, str]]:
+    """The name that a caller gave for each symbol of torch's."""
+    if dynamic_shapes is None:
+        return
+    signature = program.graph_signature
+    nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    user = [
+        nodes[n].meta.get("val") for n in (s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT)
+    ]
+    args, kwargs = pytree.tree_unflatten(user, program.call_spec.in_spec)
+    shapes = dynamic_shapes
+    if isinstance(shapes, Mapping):
+        by_name = dict(zip(_parameters(program, len(args)), args, strict=False)) | kwargs
+        pairs = [(by_name.get(k), v) for k, v in shapes.items()]
+    else:
+        pairs = list(zip([*args, *kwargs.values()], shapes, strict=False))
+    for value, spec in pairs:
+        yield from _named(value, spec)
+
+
+def _parameters(program: ExportedProgram, count: int) -> list[str]:
+    return [s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT][:count]
+
+
+def _named(value: Any, spec: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, torch.Tensor):
+        axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
+        for axis, dimension in axes:
+            size = value.shape[axis]
+            named = getattr(dimension, "__name__", None) or (dimension if isinstance(dimension, str) else None)
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and named and named.isidentifier():
+                yield str(size.node.expr), named
+    elif isinstance(value, Mapping) and isinstance(spec, Mapping):
+        for key, inner in value.items():
+            yield from _named(inner, spec.get(key))
+    elif isinstance(value, list | tuple) and isinstance(spec, list | tuple):
+        for inner, part in zip(value, spec, strict=False):
+            yield from _named(inner, part)

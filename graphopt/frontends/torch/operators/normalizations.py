@@ -1,0 +1,162 @@
+"""Normalizations, with the statistics that were learned or those of the elements themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.writer import Number, Writer
+from graphopt.ir.graph import Value
+
+TABLE = Table()
+aten = torch.ops.aten
+
+
+@TABLE.entry(aten.layer_norm)
+def _layer_norm(
+    g: Writer,
+    x: Value,
+    shape: Sequence[Number],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = False,
+) -> Value:
+    scale = weight if weight is not None else g.filled(g.ones(x), _sizes(g, shape))
+    more = () if bias is None else (bias,)
+    return g.op("LayerNormalization", x, scale, *more, axis=g.rank(x) - len(shape), epsilon=float(eps))
+
+
+@TABLE.entry(aten.native_layer_norm)
+def _native_layer_norm(
+    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, None, None]:
+    """Its further results serve training alone."""
+    return _layer_norm(g, x, shape, weight, bias, eps), None, None
+
+
+def _sizes(g: Writer, shape: Sequence[Number]) -> tuple[int, ...]:
+    return tuple(g.known(n, "the size of a normalized axis") for n in shape)
+
+
+@TABLE.entry(aten.rms_norm)
+def _rms_norm(
+    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    """In float32 where the elements are narrower, as torch computes it."""
+    dtype = g.dtype(x)
+    eps = torch.finfo(getattr(torch, dtype)).eps if eps is None else eps
+    wide = g.value(g.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype))
+    axes = np.arange(g.rank(x) - len(shape), g.rank(x), dtype=np.int64)
+    mean = g.op("ReduceMean", g.op("Mul", wide, wide), axes, keepdims=1)
+    found = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, eps)))
+    if weight is not None:
+        found = g.op("Mul", found, g.cast(weight, g.dtype(found)))
+    return g.value(g.cast(found, dtype))
+
+
+@TABLE.entry(aten._fused_rms_norm)
+def _fused_rms_norm(
+    g: Writer, x: Value, shape: Sequence[Number], weight: Value | None, eps: float | None
+) -> tuple[Value, None]:
+    """Its second result serves training alone."""
+    return _rms_norm(g, x, shape, weight, eps), None
+
+
+@TABLE.entry(aten._native_batch_norm_legit_no_training)
+def _batch_norm_of_inference(
+    g: Writer,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, None, None]:
+    channels = (g.known(g.size(x, 1), "the number of channels"),)
+    scale = weight if weight is not None else g.filled(g.ones(x), channels)
+    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
+    return g.op("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(eps)), None, None
+
+
+@TABLE.entry(aten.batch_norm)
+def _batch_norm(
+    g: Writer,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> Value:
+    if training or mean is None or variance is None:
+        raise g.refused("a batch normalization that takes the batch's own statistics: call model.eval() first")
+    return _batch_norm_of_inference(g, x, weight, bias, mean, variance, momentum, eps)[0]
+
+
+@TABLE.entry(aten.native_batch_norm, aten._native_batch_norm_legit)
+def _native_batch_norm(g: Writer, *arguments: Any) -> tuple[Value, None, None]:
+    if not isinstance(arguments[4], Value):  # without running statistics
+        raise g.refused("a batch normalization that takes the batch's own statistics: call model.eval() first")
+    return _batch_norm(g, *arguments), None, None
+
+
+@TABLE.entry(aten.group_norm)
+def _group_norm(
+    g: Writer,
+    x: Value,
+    groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = False,
+) -> Value:
+    channels = (g.known(g.size(x, 1), "the number of channels"),)
+    scale = weight if weight is not None else g.filled(g.ones(x), channels)
+    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
+    return g.op("GroupNormalization", x, scale, shift, num_groups=groups, epsilon=float(eps))
+
+
+@TABLE.entry(aten.native_group_norm)
+def _native_group_norm(
+    g: Writer,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    n: Number,
+    c: Number,
+    hxw: Number,
+    groups: int,
+    eps: float,
+) -> tuple[Value, None, None]:
+    """Its further results serve training alone."""
+    return _group_norm(g, x, groups, weight, bias, eps), None, None
+
+
+@TABLE.entry(aten.instance_norm)
+def _instance_norm(
+    g: Writer,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> Value:
+    if not use_input_stats and mean is not None and variance is not None:
+        return _batch_norm(g, x, weight, bias, mean, variance, False, momentum, eps)
+    channels = (g.known(g.size(x, 1), "the number of channels"),)
+    scale = weight if weight is not None else g.filled(g.ones(x), channels)
+    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
+    return g.op("InstanceNormalization", x, scale, shift, epsilon=float(eps))

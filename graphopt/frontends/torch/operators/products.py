@@ -1,0 +1,122 @@
+"""Matrix products and attention."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphopt.frontends.torch.operators.reductions import reduced
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.writer import Writer
+from graphopt.ir.graph import Value
+
+TABLE = Table()
+aten = torch.ops.aten
+
+
+@TABLE.entry(aten.mm, aten.bmm, aten.matmul, aten.mv, aten.dot)
+def _product(g: Writer, a: Value, b: Value) -> Value:
+    return g.op("MatMul", a, b)
+
+
+@TABLE.entry(aten.linear)
+def _linear(g: Writer, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    found = g.op("MatMul", x, g.transpose(weight, range(g.rank(weight))[::-1]))
+    return found if bias is None else g.op("Add", found, bias)
+
+
+@TABLE.entry(aten.addmm, aten.baddbmm, aten.addmv, aten.addbmm)
+def _product_and_sum(g: Writer, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    found = g.op("MatMul", a, b)
+    found = found if alpha == 1 else g.op("Mul", found, alpha)
+    if beta == 0:
+        return found
+    return g.op("Add", found, c if beta == 1 else g.op("Mul", c, beta))
+
+
+@TABLE.entry(aten.outer)
+def _outer(g: Writer, a: Value, b: Value) -> Value:
+    return g.op("Mul", g.unsqueeze(a, 1), b)
+
+
+@TABLE.entry(aten.einsum)
+def _einsum(g: Writer, equation: str, operands: list[Value], path: Any = None) -> Value:
+    return g.op("Einsum", *operands, equation=equation.replace(" ", ""))
+
+
+@TABLE.entry(aten.scaled_dot_product_attention)
+def _attention(
+    g: Writer,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """Where nothing at all may be attended to, the result is 0, as it is in torch."""
+    if dropout_p:
+        raise g.refused("attention with dropout: call model.eval() first")
+    dtype = g.dtype(q)
+    if enable_gqa:
+        k, v = (_repeated(g, x, q) for x in (k, v))
+    width = g.known(g.size(q, -1), "the width of a head")
+    scores = g.op("MatMul", g.op("Mul", q, 1 / sqrt(width) if scale is None else scale), g.swapped(k, -1, -2))
+    attended = None
+    if is_causal:
+        scores = g.op("Where", _causal(g, q, k), scores, g.cast(-inf, dtype))
+    elif mask is not None and g.dtype(mask) == "bool":
+        scores = g.op("Where", mask, scores, g.cast(-inf, dtype))
+        attended = mask
+    elif mask is not None:
+        scores = g.op("Add", scores, g.cast(mask, dtype))
+        attended = g.op("Greater", mask, -inf)
+    found = g.op("MatMul", g.op("Softmax", scores, axis=g.rank(scores) - 1), v)
+    if attended is None:
+        return found
+    some = reduced(g, "ReduceMax", g.value(g.cast(attended, "int32")), -1, True)
+    return g.op("Where", g.op("Greater", some, 0), found, g.cast(0, dtype))
+
+
+def _repeated(g: Writer, x: Value, like: Value) -> Value:
+    """Heads, each as often as there are queries' heads for it."""
+    heads = g.known(g.size(x, -3), "the number of heads")
+    times = g.known(g.size(like, -3), "the number of heads") // heads
+    if times == 1:
+        return x
+    *lead, _, length, width = g.sizes(x)
+    raised = g.expand(g.unsqueeze(x, g.rank(x) - 2), [*lead, heads, times, length, width])
+    return g.reshape(raised, [*lead, heads * times, length, width])
+
+
+def _causal(g: Writer, q: Value, k: Value) -> Value:
+    """Which key each query may attend to: those up to its own place, counted from the first."""
+    queries, keys = g.size(q, -2), g.size(k, -2)
+    if not isinstance(queries, Value) and not isinstance(keys, Value):
+        return g.constant(np.tri(queries, keys, dtype=bool))
+    rows, columns = (
+        g.op("Range", np.asarray(0, np.int64), g.cast(n, "int64"), np.asarray(1, np.int64)) for n in (queries, keys)
+    )
+    return g.op("LessOrEqual", columns, g.unsqueeze(rows, 1))
+
+
+@TABLE.entry(aten._scaled_dot_product_flash_attention_for_cpu)
+def _flash_attention(
+    g: Writer,
+    q: Value,
+    k: Value,
+    v: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value, None]:
+    """Its second result serves training alone."""
+    return _attention(g, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None

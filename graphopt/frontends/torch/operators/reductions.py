@@ -1,0 +1,182 @@
+"""Sums, means, extremes and norms along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from graphopt.frontends.torch.table import Emitter, Table
+from graphopt.frontends.torch.writer import Writer
+from graphopt.ir.graph import Value
+
+TABLE = Table()
+aten = torch.ops.aten
+
+Axes: TypeAlias = "int | Sequence[int] | None"
+
+
+def reduced(g: Writer, op: str, x: Value, axes: Axes, keep: bool) -> Value:
+    """The value reduced along axes; of rank 0 there is nothing to reduce."""
+    found = g.axes(x, axes)
+    return g.op(op, x, np.array(found, np.int64), keepdims=int(keep)) if found else x
+
+
+def _reduction(op: str) -> Emitter:
+    def emit(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False, dtype: Any = None) -> Value:
+        return reduced(g, op, g.value(g.cast(x, g.result_dtype())), axes, keepdim)
+
+    return emit
+
+
+for _target, _op in {
+    aten.sum: "ReduceSum",
+    aten.mean: "ReduceMean",
+    aten.amax: "ReduceMax",
+    aten.amin: "ReduceMin",
+    aten.logsumexp: "ReduceLogSumExp",
+    aten.prod.dim_int: "ReduceProd",
+}.items():
+    TABLE.entry(_target)(_reduction(_op))
+
+
+@TABLE.entry(aten.prod.default)
+def _product(g: Writer, x: Value, dtype: Any = None) -> Value:
+    return reduced(g, "ReduceProd", g.value(g.cast(x, g.result_dtype())), None, False)
+
+
+@TABLE.entry(aten.any)
+def _any(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _logical(g, "ReduceMax", x, axes, keepdim)
+
+
+@TABLE.entry(aten.all)
+def _all(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _logical(g, "ReduceMin", x, axes, keepdim)
+
+
+def _logical(g: Writer, op: str, x: Value, axes: Axes, keepdim: bool) -> Value:
+    """Of no elements at all none is true, and all are: so does the least and the greatest integer say."""
+    truth = g.value(g.cast(g.cast(x, "bool"), "int32"))
+    found = reduced(g, op, truth, axes, keepdim)
+    return g.op("Greater", found, 0)
+
+
+def _extreme(op: str, index: str) -> Emitter:
+    def emit(g: Writer, x: Value, axis: Any = None, keepdim: bool = False) -> Any:
+        if axis is None:
+            return reduced(g, op, x, None, False)
+        if isinstance(axis, Value):  # of two tensors
+            dtype = g.result_dtype()
+            return g.op(op.removeprefix("Reduce"), g.cast(x, dtype), g.cast(axis, dtype))
+        if g.rank(x) == 0:
+            return x, g.constant(np.asarray(0, np.int64))
+        where = g.op(index, x, axis=g.axis(x, axis), keepdims=int(keepdim))
+        return reduced(g, op, x, axis, keepdim), where
+
+    return emit
+
+
+TABLE.entry(aten.max)(_extreme("ReduceMax", "ArgMax"))
+TABLE.entry(aten.min)(_extreme("ReduceMin", "ArgMin"))
+
+
+def _place(op: str) -> Emitter:
+    def emit(g: Writer, x: Value, axis: int | None = None, keepdim: bool = False) -> Value:
+        if g.dtype(x) == "bool":
+            x = g.value(g.cast(x, "int32"))
+        if axis is None:
+            flat = g.op(op, g.reshape(x, [-1]), axis=0, keepdims=0)
+            return g.reshape(flat, [1] * g.rank(x)) if keepdim else flat
+        if g.rank(x) == 0:
+            return g.constant(np.asarray(0, np.int64))
+        return g.op(op, x, axis=g.axis(x, axis), keepdims=int(keepdim))
+
+    return emit
+
+
+TABLE.entry(aten.argmax)(_place("ArgMax"))
+TABLE.entry(aten.argmin)(_place("ArgMin"))
+
+
+@TABLE.entry(aten.var_mean.correction)
+def _variance_and_mean(
+    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    mean = reduced(g, "ReduceMean", x, axes, True)
+    away = g.op("Sub", x, mean)
+    squares = g.op("Mul", away, away)
+    correction = 1 if correction is None else correction
+    if correction == 0:
+        variance = reduced(g, "ReduceMean", squares, axes, keepdim)
+    else:
+        count = g.cast(g.product([g.size(x, a) for a in g.axes(x, axes)]), g.dtype(x))
+        less = g.op("Max", g.op("Sub", g.value(count), correction), 0)
+        variance = g.op("Div", reduced(g, "ReduceSum", squares, axes, keepdim), less)
+    return variance, mean if keepdim else reduced(g, "ReduceMean", x, axes, False)
+
+
+@TABLE.entry(aten.var.correction)
+def _variance(
+    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    return _variance_and_mean(g, x, axes, correction=correction, keepdim=keepdim)[0]
+
+
+@TABLE.entry(aten.std.correction)
+def _deviation(
+    g: Writer, x: Value, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    return g.op("Sqrt", _variance(g, x, axes, correction=correction, keepdim=keepdim))
+
+
+@TABLE.entry(aten.linalg_vector_norm)
+def _vector_norm(
+    g: Writer, x: Value, order: float = 2, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
+) -> Value:
+    return _norm_of(g, g.value(g.cast(x, g.result_dtype())), order, axes, keepdim)
+
+
+@TABLE.entry(aten.norm.ScalarOpt_dim, aten.norm.Scalar)
+def _norm(g: Writer, x: Value, order: float | None = 2, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _norm_of(g, x, 2 if order is None else order, axes, keepdim)
+
+
+def _norm_of(g: Writer, x: Value, order: float, axes: Axes, keepdim: bool) -> Value:
+    if order == 2:
+        return reduced(g, "ReduceL2", x, axes, keepdim) if g.rank(x) else g.op("Abs", x)
+    if order == 1:
+        return reduced(g, "ReduceL1", x, axes, keepdim) if g.rank(x) else g.op("Abs", x)
+    if order in (inf, -inf):
+        return reduced(g, "ReduceMax" if order > 0 else "ReduceMin", g.op("Abs", x), axes, keepdim)
+    if order == 0:
+        return reduced(g, "ReduceSum", g.value(g.cast(g.cast(x, "bool"), g.dtype(x))), axes, keepdim)
+    total = reduced(g, "ReduceSum", g.op("Pow", g.op("Abs", x), order), axes, keepdim)
+    return g.op("Pow", total, 1 / order)
+
+
+@TABLE.entry(aten.cumsum)
+def _running_sum(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
+    x = g.value(g.cast(x, g.result_dtype()))
+    return g.op("CumSum", x, np.asarray(g.axis(x, axis), np.int64)) if g.rank(x) else x
+
+
+@TABLE.entry(aten.softmax.int, aten._softmax)
+def _softmax(g: Writer, x: Value, axis: int, *_: Any, **__: Any) -> Value:
+    return g.op("Softmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))
+
+
+@TABLE.entry(aten._safe_softmax)
+def _safe_softmax(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
+    """0 where all that the softmax is of is -inf."""
+    found = _softmax(g, x, axis)
+    most = reduced(g, "ReduceMax", x, axis, True)
+    return g.op("Where", g.op("Equal", most, -inf), g.cast(0, g.dtype(found)), found)
+
+
+@TABLE.entry(aten.log_softmax.int, aten._log_softmax)
+def _log_softmax(g: Writer, x: Value, axis: int, *_: Any, **__: Any) -> Value:
+    return g.op("LogSoftmax", g.cast(x, g.result_dtype()), axis=g.axis(x, axis))

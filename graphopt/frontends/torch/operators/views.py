@@ -1,0 +1,305 @@
+"""The same elements in another shape, order or place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.writer import Number, Operand, Writer
+from graphopt.ir.graph import Value
+
+TABLE = Table()
+aten = torch.ops.aten
+
+TO_THE_END = (1 << 63) - 1
+
+
+@TABLE.entry(
+    aten.clone,
+    aten.alias,
+    aten.detach,
+    aten.detach_,
+    aten.contiguous,
+    aten.lift_fresh,
+    aten.lift_fresh_copy,
+    aten.positive,
+    aten.dropout,
+    aten.feature_dropout,
+)
+def _same(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
+    """Dropout, too, where it is left in a graph that is not for training."""
+    return x
+
+
+@TABLE.entry(aten.native_dropout)
+def _native_dropout(g: Writer, x: Value, p: float, train: bool | None) -> tuple[Value, None]:
+    if train and p > 0:
+        raise g.refused("dropout in training mode: call model.eval() first")
+    return x, None
+
+
+@TABLE.entry(aten._to_copy, aten.to, aten.type_as)
+def _convert(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
+    return g.value(g.cast(x, g.result_dtype()))
+
+
+@TABLE.entry(aten.copy)
+def _copy(g: Writer, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    return g.expand(g.value(g.cast(source, g.dtype(x))), g.sizes(x))
+
+
+@TABLE.entry(aten.view.default, aten._unsafe_view, aten.reshape, aten.view_copy.default)
+def _view(g: Writer, x: Value, size: Sequence[Number]) -> Value:
+    return g.reshape(x, size)
+
+
+@TABLE.entry(aten.flatten)
+def _flatten(g: Writer, x: Value, first: int = 0, last: int = -1) -> Value:
+    if g.rank(x) == 0:
+        return g.reshape(x, [1])
+    sizes, first, last = g.sizes(x), g.axis(x, first), g.axis(x, last)
+    return g.reshape(x, [*sizes[:first], g.product(sizes[first : last + 1]), *sizes[last + 1 :]])
+
+
+@TABLE.entry(aten.unflatten)
+def _unflatten(g: Writer, x: Value, axis: int, parts: Sequence[Number]) -> Value:
+    sizes, axis = g.sizes(x), g.axis(x, axis)
+    return g.reshape(x, [*sizes[:axis], *parts, *sizes[axis + 1 :]])
+
+
+@TABLE.entry(aten.permute)
+def _permute(g: Writer, x: Value, order: Sequence[int]) -> Value:
+    return g.transpose(x, order)
+
+
+@TABLE.entry(aten.transpose.int)
+def _transpose(g: Writer, x: Value, one: int, other: int) -> Value:
+    return g.swapped(x, one, other)
+
+
+@TABLE.entry(aten.t, aten.numpy_T)
+def _turned(g: Writer, x: Value) -> Value:
+    return g.transpose(x, range(g.rank(x))[::-1])
+
+
+@TABLE.entry(aten.expand)
+def _expand(g: Writer, x: Value, size: Sequence[Number], implicit: bool = False) -> Value:
+    own = g.sizes(x)
+    size = [g.number(n) for n in size]
+    added = len(size) - len(own)
+    return g.expand(x, [own[k - added] if n == -1 else n for k, n in enumerate(size)])
+
+
+@TABLE.entry(aten.expand_as, aten.broadcast_to)
+def _expand_as(g: Writer, x: Value, other: Any) -> Value:
+    return g.expand(x, g.sizes(other) if isinstance(other, Value) else other)
+
+
+@TABLE.entry(aten.unsqueeze)
+def _unsqueeze(g: Writer, x: Value, axis: int) -> Value:
+    return g.unsqueeze(x, axis)
+
+
+@TABLE.entry(aten.squeeze)
+def _squeeze(g: Writer, x: Value, axes: int | Sequence[int] | None = None) -> Value:
+    shape = g.shape(x)
+    gone = [a for a in g.axes(x, axes) if shape[a] == 1] if shape else []
+    return g.squeeze(x, *gone) if gone else x
+
+
+@TABLE.entry(aten.slice.Tensor)
+def _slice(
+    g: Writer, x: Value, axis: int = 0, start: Number | None = None, end: Number | None = None, step: int = 1
+) -> Value:
+    start = 0 if start is None else g.number(start)
+    end = TO_THE_END if end is None else g.number(end)
+    size = g.shape(x)[axis]
+    is_all = not isinstance(start, Value) and not isinstance(end, Value) and start == 0 and step == 1
+    if is_all and (end == TO_THE_END or (isinstance(size, int) and end >= size)):  # type: ignore[operator]
+        return x
+    return g.slice(x, axis, start, end, step)
+
+
+@TABLE.entry(aten.narrow)
+def _narrow(g: Writer, x: Value, axis: int, start: Number, length: Number) -> Value:
+    return g.slice(x, axis, start, g.sum([start, length]))
+
+
+@TABLE.entry(aten.select.int)
+def _select(g: Writer, x: Value, axis: int, index: Number) -> Value:
+    return g.op("Gather", x, g.cast(g.number(index), "int64"), axis=g.axis(x, axis))
+
+
+@TABLE.entry(aten.split.Tensor)
+def _split(g: Writer, x: Value, size: Number, axis: int = 0) -> tuple[Value, ...]:
+    count = len(g.result())
+    whole = g.shape(x)[axis]
+    step = g.number(size)
+    if isinstance(whole, int) and isinstance(step, int):
+        sizes = [step] * (count - 1) + [whole - step * (count - 1)]
+        return g.several("Split", count, x, np.array(sizes, np.int64), axis=g.axis(x, axis))
+    if isinstance(step, Value):
+        raise g.refused("a split into parts whose size depends on the inputs")
+    ends = [step * (k + 1) for k in range(count - 1)] + [TO_THE_END]
+    return tuple(g.slice(x, axis, step * k, end) for k, end in enumerate(ends))
+
+
+@TABLE.entry(aten.split_with_sizes, aten.split.sizes)
+def _split_with_sizes(g: Writer, x: Value, sizes: Sequence[Number], axis: int = 0) -> tuple[Value, ...]:
+    return g.several("Split", len(sizes), x, g.integers(sizes), axis=g.axis(x, axis))
+
+
+@TABLE.entry(aten.chunk)
+def _chunk(g: Writer, x: Value, chunks: int, axis: int = 0) -> tuple[Value, ...]:
+    whole, count = g.shape(x)[axis], len(g.result())
+    if not isinstance(whole, int):
+        raise g.refused("chunks of an axis whose size is not known")
+    return _split(g, x, -(-whole // chunks), axis) if count else ()
+
+
+@TABLE.entry(aten.unbind)
+def _unbind(g: Writer, x: Value, axis: int = 0) -> tuple[Value, ...]:
+    return tuple(g.op("Gather", x, np.asarray(k, np.int64), axis=g.axis(x, axis)) for k in range(len(g.result())))
+
+
+@TABLE.entry(aten.cat, aten.concat)
+def _concatenate(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
+    """Without those of the shape [0], which torch allows beside any rank."""
+    dtype, rank = g.result_dtype(), g.result().dim()
+    kept = [g.value(g.cast(p, dtype)) for p in parts if not (rank > 1 and g.shape(p) == (0,))]
+    return kept[0] if len(kept) == 1 else g.op("Concat", *kept, axis=axis % rank)
+
+
+@TABLE.entry(aten.stack)
+def _stack(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
+    dtype, rank = g.result_dtype(), g.result().dim()
+    raised = [g.unsqueeze(g.value(g.cast(p, dtype)), axis % rank) for p in parts]
+    return g.op("Concat", *raised, axis=axis % rank)
+
+
+@TABLE.entry(aten.flip)
+def _flip(g: Writer, x: Value, axes: Sequence[int]) -> Value:
+    found = g.axes(x, axes) if axes else []
+    if not found:
+        return x
+    starts, ends = np.full(len(found), -1, np.int64), np.full(len(found), -TO_THE_END, np.int64)
+    return g.op("Slice", x, starts, ends, np.array(found, np.int64), np.full(len(found), -1, np.int64))
+
+
+@TABLE.entry(aten.roll)
+def _roll(g: Writer, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
+    if not axes:
+        flat = _rolled(g, g.reshape(x, [-1]), g.known(shifts[0], "how far to roll"), 0)
+        return g.reshape(flat, g.sizes(x))
+    for shift, axis in zip(shifts, axes, strict=True):
+        x = _rolled(g, x, g.known(shift, "how far to roll"), g.axis(x, axis))
+    return x
+
+
+def _rolled(g: Writer, x: Value, shift: int, axis: int) -> Value:
+    whole = g.shape(x)[axis]
+    shift = shift % whole if isinstance(whole, int) and whole else shift
+    if shift == 0:
+        return x
+    return g.op("Concat", g.slice(x, axis, -shift, TO_THE_END), g.slice(x, axis, 0, -shift), axis=axis)
+
+
+@TABLE.entry(aten.repeat)
+def _repeat(g: Writer, x: Value, times: Sequence[Number]) -> Value:
+    more = len(times) - g.rank(x)
+    return g.op("Tile", g.unsqueeze(x, *range(more)) if more else x, g.integers(times))
+
+
+@TABLE.entry(aten.repeat_interleave.self_int)
+def _repeat_interleave(g: Writer, x: Value, times: Number, axis: int | None = None, output_size: Any = None) -> Value:
+    x, axis = (g.reshape(x, [-1]), 0) if axis is None else (x, g.axis(x, axis))
+    sizes = g.sizes(x)
+    raised = g.expand(g.unsqueeze(x, axis + 1), [*sizes[: axis + 1], times, *sizes[axis + 1 :]])
+    return g.reshape(raised, [*sizes[:axis], g.product([sizes[axis], times]), *sizes[axis + 1 :]])
+
+
+@TABLE.entry(aten.unfold)
+def _unfold(g: Writer, x: Value, axis: int, size: int, step: int) -> Value:
+    """Windows along an axis, each of them along a new last axis."""
+    axis, whole = g.axis(x, axis), g.known(g.size(x, axis), "the size of an axis that is unfolded")
+    starts = np.arange(0, whole - size + 1, step)
+    found = g.op("Gather", x, (starts[:, None] + np.arange(size)).astype(np.int64), axis=axis)
+    return g.transpose(found, [k for k in range(g.rank(found)) if k != axis + 1] + [axis + 1])
+
+
+@TABLE.entry(aten.tril)
+def _lower_triangle(g: Writer, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(g, x, diagonal, upper=0)
+
+
+@TABLE.entry(aten.triu)
+def _upper_triangle(g: Writer, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(g, x, diagonal, upper=1)
+
+
+def _triangle(g: Writer, x: Value, diagonal: int, upper: int) -> Value:
+    dtype = g.dtype(x)
+    plain = g.cast(x, "int32") if dtype == "bool" else x
+    found = g.op("Trilu", plain, g.cast(diagonal, "int64"), upper=upper)
+    return g.value(g.cast(found, dtype))
+
+
+@TABLE.entry(aten.diagonal)
+def _diagonal(g: Writer, x: Value, offset: int = 0, one: int = 0, other: int = 1) -> Value:
+    one, other = g.axis(x, one), g.axis(x, other)
+    rows = g.known(g.size(x, one), "the size of a matrix whose diagonal is taken")
+    columns = g.known(g.size(x, other), "the size of a matrix whose diagonal is taken")
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    at = np.arange(count)
+    last = g.transpose(x, [k for k in range(g.rank(x)) if k not in (one, other)] + [one, other])
+    sizes = g.sizes(last)
+    flat = g.reshape(last, [*sizes[:-2], rows * columns])
+    places = (at + max(-offset, 0)) * columns + at + max(offset, 0)
+    return g.op("Gather", flat, places.astype(np.int64), axis=g.rank(flat) - 1)
+
+
+@TABLE.entry(aten.pixel_shuffle)
+def _pixel_shuffle(g: Writer, x: Value, factor: int) -> Value:
+    *_, channels, height, width = sizes = g.sizes(x)
+    lead, rank = sizes[:-3], g.rank(x)
+    inner = g.known(channels, "the number of channels") // factor**2
+    split = g.reshape(x, [*lead, inner, factor, factor, height, width])
+    order = [*range(rank - 3), *(rank - 3 + k for k in (0, 3, 1, 4, 2))]
+    return g.reshape(g.transpose(split, order), [*lead, inner, g.product([height, factor]), g.product([width, factor])])
+
+
+# -- margins
+
+
+@TABLE.entry(aten.constant_pad_nd)
+def _pad(g: Writer, x: Value, margins: Sequence[Number], value: Operand = 0) -> Value:
+    return _padded(g, x, margins, "constant", g.cast(value, g.dtype(x)))
+
+
+@TABLE.entry(aten.reflection_pad1d, aten.reflection_pad2d, aten.reflection_pad3d)
+def _reflection_pad(g: Writer, x: Value, margins: Sequence[Number]) -> Value:
+    return _padded(g, x, margins, "reflect", None)
+
+
+@TABLE.entry(aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d)
+def _replication_pad(g: Writer, x: Value, margins: Sequence[Number]) -> Value:
+    return _padded(g, x, margins, "edge", None)
+
+
+@TABLE.entry(aten.pad)
+def _any_pad(g: Writer, x: Value, margins: Sequence[Number], mode: str = "constant", value: Any = None) -> Value:
+    ways = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    return _padded(g, x, margins, ways[mode], g.cast(value or 0, g.dtype(x)) if mode == "constant" else None)
+
+
+def _padded(g: Writer, x: Value, margins: Sequence[Number], mode: str, value: Operand) -> Value:
+    """Torch's margins come in pairs from the last axis on; negative ones cut off."""
+    margins = [g.number(m) for m in margins]
+    pairs = [(margins[k], margins[k + 1]) for k in range(0, len(margins), 2)][::-1]
+    axes = np.arange(g.rank(x) - len(pairs), g.rank(x))
+    ends = g.integers([a for a, _ in pairs] + [b for _, b in pairs])
+    return g.op("Pad", x, ends, value, axes.astype(np.int64), mode=mode)

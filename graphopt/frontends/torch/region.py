@@ -1,0 +1,265 @@
+"""A graph of ATen calls that runs compiled; the calls in it that nothing here can run stay with torch."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+import graphopt
+from graphopt.compile import CompiledModel, ReferenceWarning
+from graphopt.errors import GraphoptError, TranslationError, UsageError
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.tensors import array_of, dtype_name, tensor_of
+from graphopt.frontends.torch.translation import Translation, label_of, shape_of
+from graphopt.ir.graph import Value
+from graphopt.lowering.builder import GraphBuilder
+
+CHANGES = 2
+"""How often a weight may have changed between calls and be taken for a constant all the same."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the graphs of one call of torch.compile are compiled."""
+
+    table: Table
+    options: dict[str, Any]
+    """Those of ``graphopt.compile``."""
+    weights: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
+    """Parameters and buffers by their ids, with their names: constants, as long as nobody changes them."""
+
+
+class Region:
+    """A function of tensors: compiled when it is first called, and again where a weight has changed since."""
+
+    def __init__(self, module: fx.GraphModule, settings: Settings) -> None:
+        self._module, self._settings = module, settings
+        self._lock = threading.Lock()
+        self._held: list[tuple[int, int, int]] = []
+        """Of each weight that is a constant: its place among the arguments, its version, and its address."""
+        self._changes: Counter[int] = Counter()
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the graph gives, as torch would."""
+        run = self._run
+        if run is None or self._is_stale(arguments):
+            with self._lock:
+                if self._run is None or self._is_stale(arguments):
+                    self._run = self._made(arguments)
+                run = self._run
+        return run(*arguments)
+
+    def _is_stale(self, arguments: Sequence[Any]) -> bool:
+        for place, version, address in self._held:
+            given = arguments[place]
+            if given._version != version or given.data_ptr() != address:
+                return True
+        return False
+
+    def _made(self, arguments: Sequence[Any]) -> Callable[..., Any]:
+        """What runs the graph from now on."""
+        for place, version, address in self._held:
+            given = arguments[place]
+            self._changes[place] += given._version != version or given.data_ptr() != address
+        weights: dict[int, str] = {}
+        self._held = []
+        for place, given in enumerate(arguments):
+            name, _ = self._settings.weights.get(id(given), ("", None))
+            if name and self._changes[place] <= CHANGES and not given.is_inference():
+                weights[place] = name
+                self._held.append((place, given._version, given.data_ptr()))
+        nodes = [n for n in self._module.graph.nodes if n.op == "call_function"]
+        foreign = {n for n in nodes if self._settings.table.find(n.target) is None}
+        if not foreign:
+            try:
+                program = Program(self._module, self._settings, arguments, weights)
+                foreign = program.left_over(nodes)
+                if not foreign:
+                    return program
+            except TranslationError as error:
+                foreign = {n for n in nodes if n is error.node}
+                why: GraphoptError = error
+            except GraphoptError as error:
+                why = error
+            if not foreign:
+                warnings.warn(f"torch runs a graph itself, which could not be compiled: {why}", stacklevel=4)
+        self._held = []  # its parts see to their own
+        return self._in_parts(foreign) if foreign else self._module.forward
+
+    def _in_parts(self, foreign: Collection[fx.Node]) -> Callable[..., Any]:
+        """The graph with everything but the foreign calls in regions of their own."""
+        names = {n.name for n in foreign}
+        graph = fx.Graph()
+        graph.output(graph.graph_copy(self._module.graph, {}))
+        twin = fx.GraphModule(self._module, graph)
+        partitioner = CapabilityBasedPartitioner(twin, _Support(names), allows_single_node_partition=False)
+        fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+        for name, part in list(fused.named_children()):
+            if name.startswith("fused_") and isinstance(part, fx.GraphModule):
+                setattr(fused, name, _Part(Region(part, self._settings)))
+        return fused.forward  # type: ignore[no-any-return]
+
+
+class _Support(OperatorSupportBase):  # type: ignore[misc]
+    def __init__(self, foreign: Collection[str]) -> None:
+        self._foreign = foreign
+
+    def is_node_supported(self, submodules: Any, node: fx.Node) -> bool:
+        if node.op != "call_function":
+            return False
+        if node.target is operator.getitem:
+            return self.is_node_supported(submodules, node.args[0])
+        return node.name not in self._foreign
+
+
+class _Part(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, region: Region) -> None:
+        super().__init__()
+        self._region = region
+
+    def forward(self, *arguments: Any) -> Any:
+        return self._region(*arguments)
+
+
+class Program:
+    """A graph, translated and compiled, between torch's tensors on both sides."""
+
+    def __init__(
+        self, module: fx.GraphModule, settings: Settings, arguments: Sequence[Any], weights: dict[int, str]
+    ) -> None:
+        builder = GraphBuilder("torch")
+        translation = Translation(builder, settings.table)
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self._fed: list[tuple[int, bool]] = []
+        """The arguments that the program takes, and whether each is a tensor."""
+        values = self._inputs(builder, translation, placeholders, arguments, weights)
+        found = translation.run(module, values)
+        (tree,) = (n.args[0] for n in module.graph.nodes if n.op == "output")
+        self._is_one = isinstance(tree, fx.Node)
+        results = [found] if self._is_one else list(found)
+        nodes = [tree] if self._is_one else list(tree)
+        places = {n: k for k, n in enumerate(placeholders)}
+        self._results: list[_Result] = []
+        for k, (node, value) in enumerate(zip(nodes, results, strict=True)):
+            if node in places:
+                self._results.append(_Result(argument=places[node]))
+            elif isinstance(value, Value):
+                builder.output(f"output_{k}", value)
+                self._results.append(_Result(f"output_{k}", *_form(node.meta["val"])))
+            else:
+                self._results.append(_Result(constant=value))
+        self._compiled: CompiledModel | None = None
+        if builder.graph.outputs:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ReferenceWarning)
+                self._compiled = graphopt.compile(builder.build().graph(), **{"cache": True, **settings.options})
+
+    def _inputs(
+        self,
+        builder: GraphBuilder,
+        translation: Translation,
+        placeholders: Sequence[fx.Node],
+        arguments: Sequence[Any],
+        weights: dict[int, str],
+    ) -> list[Any]:
+        """What stands for each argument: an input, a constant, a size of an input, or what is no tensor itself."""
+        values: list[Any] = [None] * len(placeholders)
+        sizes: dict[str, tuple[Value, int]] = {}
+        for k, node in enumerate(placeholders):
+            known = node.meta.get("val")
+            if k in weights:
+                values[k] = translation.writer.constant(arguments[k], weights[k])
+            elif isinstance(known, torch.Tensor) and node.users:
+                try:
+                    dtype = dtype_name(known.dtype)
+                except ValueError as error:
+                    raise TranslationError(f"{node.name}: {error}", next(iter(node.users))) from None
+                values[k] = builder.input(node.name, dtype, shape_of(known.shape, {}))
+                self._fed.append((k, True))
+                for axis, size in enumerate(known.shape):
+                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                        sizes.setdefault(str(size.node.expr), (values[k], axis))
+        for k, node in enumerate(placeholders):
+            known = node.meta.get("val")
+            if isinstance(known, torch.SymInt) and node.users:
+                if str(known.node.expr) in sizes:
+                    values[k] = translation.writer.size(*sizes[str(known.node.expr)])
+                else:
+                    values[k] = builder.input(node.name, "int64", ())
+                    self._fed.append((k, False))
+            elif not isinstance(known, torch.Tensor):
+                values[k] = arguments[k] if values[k] is None else values[k]
+        return values
+
+    def left_over(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+        """The calls of which something is left to the reference evaluator: torch runs them faster."""
+        try:
+            reference = () if self._compiled is None else self._compiled.report.reference
+        except UsageError:  # what it becomes depends on the elements of inputs
+            return set()
+        slow = {name for name, _, _ in reference}
+        return {n for n in nodes if label_of(n) in slow}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The graph's results, in memory of their own."""
+        found: dict[str, Any] = {}
+        if self._compiled is not None:
+            feeds = [
+                array_of(arguments[k]) if tensor else np.asarray(arguments[k], np.int64) for k, tensor in self._fed
+            ]
+            found = self._compiled(feeds)
+        results = [result.of(found, arguments) for result in self._results]
+        return results[0] if self._is_one else results
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Where one result comes from, and in which order of its axes torch lays it out."""
+
+    name: str = ""
+    is_number: bool = False
+    order: tuple[int, ...] | None = None
+    argument: int | None = None
+    constant: Any = None
+
+    def of(self, found: dict[str, Any], arguments: Sequence[Any]) -> Any:
+        if self.argument is not None:
+            return arguments[self.argument]
+        if not self.name:
+            return self.constant
+        if self.is_number:
+            return found[self.name].item()
+        tensor = tensor_of(found[self.name])
+        if self.order is None:
+            return tensor
+        back = [self.order.index(axis) for axis in range(tensor.dim())]
+        return tensor.permute(self.order).contiguous().permute(back)
+
+
+def _form(known: Any) -> tuple[bool, tuple[int, ...] | None]:
+    """Whether a result is a number, and the order of its axes in memory where it is not the usual one."""
+    if not isinstance(known, torch.Tensor):
+        return True, None
+    sizes, strides = ([_hint(n) for n in numbers] for numbers in (known.shape, known.stride()))
+    if any(n is None for n in (*sizes, *strides)) or 0 in sizes:
+        return False, None
+    wide = [k for k, n in enumerate(sizes) if n != 1]
+    if sorted(wide, key=lambda k: -strides[k]) == wide:
+        return False, None
+    return False, tuple(sorted(range(len(sizes)), key=lambda k: -strides[k]))
+
+
+def _hint(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.hint

@@ -1,0 +1,138 @@
+"""From torch's graph of ATen calls to ours: each call is looked up in a table, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from graphopt.errors import CompilationError, GraphoptError, InvalidModelError, TranslationError, UsageError
+from graphopt.frontends.torch.table import Table
+from graphopt.frontends.torch.writer import Writer
+from graphopt.ir.types import Size, symbol
+from graphopt.lowering.builder import GraphBuilder
+
+
+class Translation:
+    """One translation: a builder that is being filled, and the table that says with what."""
+
+    def __init__(self, builder: GraphBuilder, table: Table) -> None:
+        self.table = table
+        self.writer = Writer(builder, self.run)
+
+    def run(self, module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
+        """What the module gives for these arguments, values in place of tensors."""
+        rest = iter(arguments)
+        found: dict[fx.Node, Any] = {}
+        outer = self.writer.node
+        for node in module.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    found[node] = next(rest)
+                case "get_attr":
+                    found[node] = self._attribute(module, node)
+                case "output":
+                    self.writer.node = outer
+                    return fx.map_arg(node.args[0], lambda n: found[n])
+                case _:
+                    found[node] = self._call(node, found)
+        raise AssertionError("torch's graph has no output")
+
+    def _attribute(self, module: fx.GraphModule, node: fx.Node) -> Any:
+        target: Any = module
+        for part in str(node.target).split("."):
+            target = getattr(target, part)
+        return self.writer.constant(target, str(node.target)) if isinstance(target, torch.Tensor) else target
+
+    def _call(self, node: fx.Node, found: Mapping[fx.Node, Any]) -> Any:
+        emitter = self.table.find(node.target)
+        if emitter is None:
+            target = spelled(node.target)
+            raise TranslationError(
+                f"{target}{place_of(node)} has no entry in the table: add one, @table.entry({target}), and pass table=",
+                node,
+            )
+        writer = self.writer
+        writer.node, writer.label = node, label_of(node)
+        arguments, named = fx.map_arg((node.args, node.kwargs), lambda n: found[n])
+        try:
+            made = emitter(writer, *arguments, **named)
+            return writer.number(made) if isinstance(node.meta.get("val"), torch.SymInt) else made
+        except TranslationError as error:
+            if error.node is not node or str(error).startswith(spelled(node.target)):
+                raise
+            raise TranslationError(f"{spelled(node.target)}{place_of(node)}: {error}", node) from None
+        except (CompilationError, InvalidModelError, UsageError) as error:
+            raise TranslationError(f"{spelled(node.target)}{place_of(node)}: {error}", node) from error
+        except GraphoptError:
+            raise
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            why = f"its entry does not take this form of the call ({type(error).__name__}: {error})"
+            raise TranslationError(f"{spelled(node.target)}{place_of(node)}: {why}", node) from error
+
+
+def spelled(target: Any) -> str:
+    """A target as a Python program would name it."""
+    if hasattr(target, "overloadpacket"):
+        return f"torch.ops.{target}"
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    return f"{module}.{name}" if module and name else str(target)
+
+
+def place_of(node: fx.Node) -> str:
+    """Where in the user's own program a call stands, as far as torch knows it."""
+    path = module_of(node)
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    where = [line for line in lines if line.startswith("File ")]
+    said = [f"in module {path!r}"] if path else []
+    if where:
+        file, line, *_ = where[-1].removeprefix("File ").split(", ")
+        said.append(f"at {file.strip(chr(34))}:{line.removeprefix('line ')}")
+    return f" ({' '.join(said)})" if said else ""
+
+
+def module_of(node: fx.Node) -> str:
+    """The dotted name of the innermost module that a call is in; "" where there is none."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = str(next(reversed(stack.values()))[0]) if stack else ""
+    path = path.replace("L['self']", "").replace("._modules['", ".").replace("']", "")
+    return path.removeprefix("L__self__").strip("._")
+
+
+def label_of(node: fx.Node) -> str:
+    """The name of the nodes that a call becomes."""
+    path = module_of(node)
+    return f"{path}/{node.name}" if path else node.name
+
+
+def shape_of(sizes: Sequence[Any], names: Mapping[str, str]) -> tuple[Size, ...]:
+    """torch's sizes as a graph's; ``names`` are those of its symbols that have some of their own."""
+    return tuple(_size(n, names) for n in sizes)
+
+
+def _size(size: Any, names: Mapping[str, str]) -> Size:
+    if isinstance(size, int):
+        return size
+    return _polynomial(size.node.expr, names)
+
+
+def _polynomial(expression: Any, names: Mapping[str, str]) -> Size:
+    """A size of torch's; one that is no polynomial of symbols gets a name of its own."""
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Symbol:
+        return symbol(names.get(str(expression), str(expression)))
+    if expression.is_Add or expression.is_Mul:
+        total: Size = 0 if expression.is_Add else 1
+        for part in expression.args:
+            size = _polynomial(part, names)
+            total = total + size if expression.is_Add else total * size
+        return total
+    if expression.is_Pow and expression.exp.is_Integer and expression.exp > 0:
+        base, total = _polynomial(expression.base, names), 1
+        for _ in range(int(expression.exp)):
+            total = total * base
+        return total
+    return symbol(str(expression))
