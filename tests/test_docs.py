@@ -112,7 +112,7 @@ def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "tutorial" / "1-first-rule.html").read_text()
-    assert "source/rules/README.html" in text
+    assert "source/rules/README.md.html" in text
     fetched = re.compile(r"<(?:script|img|iframe)[^>]*src=.?(?:https?:)?//|<link[^>]*stylesheet[^>]*href=.?http")
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > len(PAGES)

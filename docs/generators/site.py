@@ -43,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links of a page to files of the repository lead to the pages that show them."""
     uri = page.file.src_uri
-    home = ROOT / _original(uri) if uri.startswith(f"{PLACE}/") else DOCS / uri
+    home = ROOT / uri.removeprefix(f"{PLACE}/").removesuffix(".md") if uri.startswith(f"{PLACE}/") else DOCS / uri
 
     def lead(found: re.Match[str]) -> str:
         target = _resolve(home, found[2])
@@ -70,13 +70,7 @@ def _resolve(page: Path, link: str) -> Path | None:
 
 def _uri(target: Path) -> str:
     """Where the page lies that shows a file."""
-    name = target.relative_to(ROOT).as_posix()
-    return f"{PLACE}/{name}" if target.suffix == ".md" else f"{PLACE}/{name}.md"
-
-
-def _original(uri: str) -> str:
-    name = uri.removeprefix(f"{PLACE}/")
-    return name if (ROOT / name).is_file() else name.removesuffix(".md")
+    return f"{PLACE}/{target.relative_to(ROOT).as_posix()}.md"
 
 
 def _page(target: Path) -> str:
