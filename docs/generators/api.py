@@ -142,7 +142,7 @@ def _split(parameters: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += c
-    return [re.sub(r"^(\W*\w+: [^=]+)=(?!=)", r"\1 = ", part.strip()) for part in parts if part.strip()]
+    return [re.sub(r"^(\W*\w+: [^=]+?) *=(?!=) *", r"\1 = ", part.strip()) for part in parts if part.strip()]
 
 
 def _definition(thing: Any) -> Definition | None:
