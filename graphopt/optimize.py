@@ -15,6 +15,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.lowering.module import Module
 from graphopt.measure import MARGIN, SECONDS, fastest
 from graphopt.progress import Event, Listener
 from graphopt.report import Exploration, Report, Rewrite
@@ -310,9 +311,10 @@ def optimize(
 ) -> Any:
     """An equivalent model that runs faster, of the kind that was given; the argument is never changed.
 
-    ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, a ``Graph``, or a
-    path, which needs ``output`` and gives it back. ``rules`` are a ``Ruleset``, or rule files that are added to the
-    standard set; ``only`` and ``without`` name rules or families. ``shapes`` and ``dims`` fix open dimensions of the
+    ``model`` is bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, a ``Graph``, a
+    ``Module``, of which the graph comes back, or a path, which needs ``output`` and gives it back. ``rules`` are a
+    ``Ruleset``, or rule files that are added to the standard set; ``only`` and ``without`` name rules or families.
+    ``shapes`` and ``dims`` fix open dimensions of the
     inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
     ``journal`` is where to write what was done, from which ``graphopt.explanation`` tells, and takes back.
     ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured
@@ -334,6 +336,8 @@ def optimize(
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
     preparation = Preparation(opset, freeze, shapes or {}, dims or {})
+    if isinstance(model, Module):
+        model = model.graph()
     read = step("read", onnx_io.load, model)
     bytes_before = onnx_io.bytes_on_disk(model, read) if isinstance(model, str | Path) else None
     graph = read if preparation == Preparation() else step("prepare", preparation.prepared, read)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ import numpy as np
 
 from graphopt.calibration.machine import machine
 from graphopt.compilation import Dispatch, Settings
-from graphopt.errors import DeviceError
+from graphopt.errors import CompilationError, DeviceError
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
@@ -25,7 +27,7 @@ from graphopt.lowering.cuda.options import on
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.link import Linked
 from graphopt.lowering.options import BY_RULE, Options
-from graphopt.runtime import saved
+from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
@@ -75,7 +77,12 @@ class Host:
 
     @contextmanager
     def compiling(self, jobs: int | None) -> Iterator[Compiler]:
-        """Object code; that of the native driver comes first."""
+        """Object code; that of the native driver comes first. Raises CompilationError where it would not run."""
+        if not cpu.runs_programs():
+            raise CompilationError(
+                f"compiled programs run on Linux on x86-64, and this is {sys.platform} on {platform.machine()}: "
+                "optimize the model, and run it in ONNX Runtime (docs/platforms.md)"
+            )
         with Compiling(jobs) as compiling:
             compiling.begin(native_driver())
             yield _WithDriver(compiling)

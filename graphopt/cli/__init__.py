@@ -12,6 +12,8 @@ from contextlib import suppress
 from io import StringIO, TextIOWrapper
 from typing import NoReturn
 
+COMPLETE = "_GRAPHOPT_COMPLETE"
+"""The environment variable by which a shell asks what may come next."""
 INTERRUPTED = 130
 UNREAD = 141
 
@@ -65,6 +67,11 @@ def run(arguments: Sequence[str]) -> int:
         import typer
 
         from graphopt.cli.commands import app
+
+        if COMPLETE in os.environ:
+            from typer.completion import completion_init  # type: ignore[attr-defined]
+
+            completion_init()
     except ImportError as error:
         return _fail(_missing(error), MissingDependencyError.exit_code)
 

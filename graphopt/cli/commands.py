@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphopt.cli import values
+from graphopt.cli import names, values
 from graphopt.cli.app import EPILOG, Model, Repeated, app, rules_app
 from graphopt.errors import UsageError, naming
 
@@ -49,17 +49,31 @@ def optimize(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(metavar="portable|ort", help="Who will run it: any runtime, or ONNX Runtime on CPU.")
+        str,
+        typer.Option(
+            metavar="portable|ort",
+            help="Who will run it: any runtime, or ONNX Runtime on CPU.",
+            autocompletion=names.targets,
+        ),
     ] = "portable",
     opset: Annotated[int | None, typer.Option(metavar="N", help="Convert to this opset first.")] = None,
     rules: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)
     ] = None,
     only: Annotated[
-        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Only these rules; repeatable.", show_default=False)
+        Repeated | None,
+        typer.Option(
+            metavar="FAMILY|RULE",
+            help="Only these rules; repeatable.",
+            show_default=False,
+            autocompletion=names.rules,
+        ),
     ] = None,
     without: Annotated[
-        Repeated | None, typer.Option(metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False)
+        Repeated | None,
+        typer.Option(
+            metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False, autocompletion=names.rules
+        ),
     ] = None,
     policy: Annotated[
         str,
@@ -304,7 +318,9 @@ def list_rules() -> None:
 
 
 @rules_app.command("show", epilog=EPILOG)
-def show_rules(name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]) -> None:
+def show_rules(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
+) -> None:
     """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
     from graphopt.proof.evidence import evidence_of
     from graphopt.rewrite.catalogue import catalogue, ids
@@ -327,9 +343,11 @@ __all__ = ["app"]
 # commands with a file of their own define themselves on the app
 from graphopt.cli import (  # noqa: E402, F401
     calibrate,
+    completion,
     convert,
     coverage,
     database,
+    doctor,
     journal_commands,
     programs,
     rules_check,

@@ -6,8 +6,9 @@ Any function can be taken out, changed and put back under its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -17,10 +18,9 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Function as GraphFunction
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer_nests import NEST
-from graphopt.ir.text import show as show_graph
+from graphopt.ir.structure import same
 from graphopt.lowering.given import attributes
 from graphopt.lowering.loops import Nest
-from graphopt.lowering.script_print import show as show_nest
 from graphopt.lowering.wellformed import check
 
 MAIN = "main"
@@ -148,18 +148,46 @@ class Module(MutableMapping[str, Function]):
         return graph
 
     def show(self, constants: list[Constant] | None = None) -> str:
-        """All functions as one script: nests as programs, graphs in the notation of graphs.
+        """All functions as one script, from which ``read`` makes an equal module.
 
-        Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``.
+        Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``, their number there;
+        ``read`` wants the same list.
         """
+        from graphopt.lowering.module_script import show_function
+
         beside: list[Constant] = [] if constants is None else constants
-        return "\n".join(_shown(name, function, beside) for name, function in self.items())
+        return "\n".join(show_function(name, function, beside) for name, function in self.items())
+
+    @classmethod
+    def read(cls, text: str, constants: Sequence[Constant] = (), filename: str = "<module>") -> Module:
+        """The module of a script, which is only parsed, never executed; ``constants`` stand as ``{#n}`` in it.
+
+        Raises ReadError with line and column; ``filename`` says there where the text is from. What the functions call
+        is looked for by ``check`` and where they are used, and may be put into the module until then.
+        """
+        from graphopt.lowering.module_script import read_functions
+
+        return cls(read_functions(text, constants, filename))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the functions of both are the same, by name and in order; graphs are if they compute the same in the
+        same way, as ``ir.structure`` compares them."""
+        if not isinstance(other, Module):
+            return NotImplemented
+        pairs = zip(self.values(), other.values(), strict=False)
+        return list(self) == list(other) and all(_is_same(a, b) for a, b in pairs)
+
+
+def _is_same(a: Function, b: Function) -> bool:
+    return same(a, b) is None if isinstance(a, Graph) and isinstance(b, Graph) else a == b
 
 
 def _named(function: Function, name: str) -> Function:
     if isinstance(function, External) or function.name == name:
         return function
     if isinstance(function, Nest):
+        if not name.isidentifier() or iskeyword(name):
+            raise UsageError(f"a program is called by a name of Python, as in 'linear0', not {name!r}")
         return replace(function, name=name)
     twin = function.copy()
     twin.name = name
@@ -173,10 +201,3 @@ def _called(graph: Graph) -> Iterator[str]:
             yield name
         for body in node.bodies.values():
             yield from _called(body)
-
-
-def _shown(name: str, function: Function, beside: list[Constant]) -> str:
-    if isinstance(function, External):
-        plain = name if name == function.name else f"{name} = {function.name}"
-        return f"external {plain}{' (effects)' if function.effects else ''}\n"
-    return show_graph(function, beside) if isinstance(function, Graph) else show_nest(function)

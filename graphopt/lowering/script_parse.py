@@ -68,7 +68,8 @@ class _Reader(Names):
 
     def module(self, tree: ast.Module) -> Nest:
         if len(tree.body) != 1 or not isinstance(function := tree.body[0], ast.FunctionDef):
-            raise self.error(tree.body[0] if tree.body else tree, "a script is one function, @program def name(...)")
+            extra = tree.body[len(tree.body) > 1] if tree.body else tree
+            raise self.error(extra, "a script is one function, @program def name(...)")
         self.mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
         for decorator in function.decorator_list:
             word = decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", None)

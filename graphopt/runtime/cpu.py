@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -48,7 +49,13 @@ MOST = 1024
 
 def cores() -> int:
     """How many threads can run at once, as far as this process may."""
-    return len(os.sched_getaffinity(0))
+    allowed = getattr(os, "sched_getaffinity", None)  # other systems than Linux lack it
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def runs_programs() -> bool:
+    """Whether compiled programs run here: they are machine code for x86-64, as Linux loads it."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 @cache
@@ -64,6 +71,11 @@ def name() -> str:
     found = _description()
     parts = [platform.machine(), *(found.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
     return "-".join(p for p in parts if p)
+
+
+def model() -> str:
+    """What the maker calls the processor; empty where Linux does not say."""
+    return _description().get("model name", "")
 
 
 @cache

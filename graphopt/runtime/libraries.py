@@ -58,6 +58,18 @@ def blas() -> ctypes.CDLL:
     return library
 
 
+def describe_blas() -> str:
+    """The library of matrix products: which kernels it runs here, how it was built, and its file; raises ``ReadError``
+    where there is none."""
+    library, said = blas(), []
+    for name in ("openblas_get_corename", "openblas_get_config"):
+        getter = _function(library, name)
+        if getter is not None:
+            getter.restype = ctypes.c_char_p
+            said.append((getter() or b"").decode(errors="replace").strip())
+    return f"{', '.join(filter(None, said)) or 'unknown kernels'}, {library._name}"
+
+
 def _loaded(path: Path, told: bool) -> ctypes.CDLL:
     """The library; ``told``: it learns from the environment, while it loads, that the processor has AVX-512."""
     variable = "OPENBLAS_CORETYPE"

@@ -31,7 +31,7 @@ def show(graph: Graph, constants: list[Constant] | None = None) -> str:
     """
     beside: list[Constant] = [] if constants is None else constants
     settings = [f"ir {graph.header.ir_version}", *_opsets(graph.header.opsets)]
-    lines = [f"graph {_quoted(graph.name)} ({', '.join(settings)})"]
+    lines = [f"graph {show_name(graph.name)} ({', '.join(settings)})"]
     for function in graph.functions.values():
         lines += _function(function, beside)
     lines += _Printer(graph, beside).lines()
@@ -53,7 +53,7 @@ def _plain_or_text(name: str) -> str:
     return name if _NAME.fullmatch(name) and name not in RESERVED and name not in ("ir", "opset") else show_text(name)
 
 
-def _quoted(name: str) -> str:
+def show_name(name: str) -> str:
     """A name as it stands in text: in backquotes, with JSON's escapes, where it is not plain."""
     if _NAME.fullmatch(name) and name not in RESERVED:
         return name
@@ -63,13 +63,13 @@ def _quoted(name: str) -> str:
 
 def _op(op: str, overload: str = "") -> str:
     full = f"{op}:{overload}" if overload else op
-    return full if _OP.fullmatch(full) and full not in RESERVED else _quoted(full)
+    return full if _OP.fullmatch(full) and full not in RESERVED else show_name(full)
 
 
 def _function(function: Function, beside: list[Constant]) -> list[str]:
     printer = _Printer(function.body, beside)
-    parameters = [_quoted(a) for a in function.attributes]
-    parameters += [f"{_quoted(name)}={printer.attr(value)}" for name, value in function.defaults.items()]
+    parameters = [show_name(a) for a in function.attributes]
+    parameters += [f"{show_name(name)}={printer.attr(value)}" for name, value in function.defaults.items()]
     name, opsets = _op(function.op, function.overload), ", ".join(_opsets(function.opsets))
     head = f"function {name}({', '.join(parameters)}) ({opsets})"
     return [f"{head} {{", *(f"    {line}" for line in printer.lines()), "}"]
@@ -101,7 +101,7 @@ class _Printer:
         for value in (v for n in self.order for v in n.outputs if v not in self.inline):
             name = self.graph.names.get(value, "")
             is_free = name and name not in taken
-            names[value] = _quoted(name) if is_free else f"%{next(numbers)}"
+            names[value] = show_name(name) if is_free else f"%{next(numbers)}"
             taken.add(name)
         return names
 
@@ -113,7 +113,7 @@ class _Printer:
         parts = []
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             shown = "_" if value is None else self.names[value]
-            parts.append(shown if shown == _quoted(name) and value is not None else f"{shown} as {_quoted(name)}")
+            parts.append(shown if shown == show_name(name) and value is not None else f"{shown} as {show_name(name)}")
         return [f"return {', '.join(parts)}"] if parts else []
 
     def statement(self, node: Node) -> list[str]:
@@ -138,7 +138,7 @@ class _Printer:
     def call(self, node: Node) -> str:
         inputs = [self.operand(v) for v in node.inputs]
         own = len(inputs) - node.captures
-        attrs = [f"{_quoted(name)}={self.attr(value)}" for name, value in node.attrs.items()]
+        attrs = [f"{show_name(name)}={self.attr(value)}" for name, value in node.attrs.items()]
         if node.captures:
             body = f"{', '.join(inputs[:own])} | {', '.join([*inputs[own:], *attrs])}".lstrip()
         else:
@@ -172,7 +172,7 @@ class _Printer:
                 lines = _Printer(attr, self.beside).lines()
                 return "\n".join(["{", *(f"    {line}" for line in lines), "}"])
             case AttrRef(name, kind):
-                return f"@{_quoted(name)}:{kind}"
+                return f"@{show_name(name)}:{kind}"
             case tuple():
                 return f"[{', '.join(map(self.attr, attr))}]"
         return f"type({show_type(attr)})"

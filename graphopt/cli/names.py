@@ -1,0 +1,32 @@
+"""Names that a shell completes in the place of an argument: those that begin as what is typed."""
+
+from __future__ import annotations
+
+
+def rules(begun: str) -> list[str]:
+    """Standard rules, native passes, and families of them."""
+    from graphopt.rewrite.ruleset import standard
+
+    found = standard()
+    pairs = [*((r.name, r.family) for r in found.rules), *((p.name, p.family) for p in found.passes)]
+    return sorted({name for pair in pairs for name in pair if name.startswith(begun)})
+
+
+def targets(begun: str) -> list[str]:
+    """Targets."""
+    from graphopt.target import TARGETS
+
+    return sorted(name for name in TARGETS if name.startswith(begun))
+
+
+def shells(begun: str) -> list[str]:
+    """Shells that complete."""
+    return [name for name in SHELLS if name.startswith(begun)]
+
+
+SHELLS = {
+    "bash": 'eval "$(graphopt completion bash)"  # in ~/.bashrc',
+    "zsh": 'eval "$(graphopt completion zsh)"  # in ~/.zshrc, behind compinit',
+    "fish": "graphopt completion fish | source  # in ~/.config/fish/config.fish",
+}
+"""The shells, and the line that makes each complete."""

@@ -1,0 +1,29 @@
+"""What the elements of a parameter are drawn from where no file brings them."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.nn.tensor import Initial
+
+
+def uniform(fan_in: int) -> Initial:
+    """Evenly within 1 / sqrt(fan_in) of 0, as torch does for weights that sum up so many products."""
+    bound = 1 / sqrt(max(fan_in, 1))
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return random.uniform(-bound, bound, shape)
+
+    return draw
+
+
+def constant(value: float) -> Initial:
+    """All the same."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.full(shape, value)
+
+    return draw

@@ -1,0 +1,151 @@
+"""Layers that multiply by weights, or look them up: dense ones, convolutions and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+from graphopt.errors import UsageError
+from graphopt.nn import functions
+from graphopt.nn.initial import uniform
+from graphopt.nn.module import Module
+from graphopt.nn.scope import one
+from graphopt.nn.tensor import Parameter, Tensor
+
+Sizes = int | Sequence[int]
+"""A number for each axis of an image, or one for all."""
+
+
+class Linear(Module):
+    """x @ weight.T + bias, with a weight of [out_features, in_features]."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: str = "float32") -> None:
+        self.weight = Parameter((out_features, in_features), dtype, uniform(in_features))
+        self.bias = Parameter((out_features,), dtype, uniform(in_features)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] to [..., out_features]."""
+        return functions.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """A row of the weight for each integer."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: str = "float32") -> None:
+        self.weight = Parameter((num_embeddings, embedding_dim), dtype)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] of integers to [..., embedding_dim]."""
+        return functions.embedding(self.weight, ids)
+
+
+class _Convolution(Module):
+    """What convolutions have in common: a weight, a bias, and how the window moves."""
+
+    axes: ClassVar[int]
+
+    def __init__(
+        self, shape: tuple[int, ...], channels: int, bias: bool, dtype: str, stride: Sizes, dilation: Sizes, groups: int
+    ) -> None:
+        fan_in = prod(shape[1:])
+        self.weight = Parameter(shape, dtype, uniform(fan_in))
+        self.bias = Parameter((channels,), dtype, uniform(fan_in)) if bias else None
+        self.attrs: dict[str, object] = {
+            "kernel_shape": list(shape[2:]),
+            "strides": per_axis("stride", stride, self.axes),
+            "dilations": per_axis("dilation", dilation, self.axes),
+            "group": groups,
+        }
+
+    def run(self, op: str, x: Tensor) -> Tensor:
+        """The op on an image."""
+        return one(op, [x, self.weight, self.bias], **self.attrs)
+
+
+class _Conv(_Convolution):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """``padding`` is a number for each axis, ``"same"`` (with a stride of 1, results as large as the image), or
+        ``"valid"`` (none)."""
+        check_groups(in_channels, out_channels, groups)
+        kernel = per_axis("kernel_size", kernel_size, self.axes)
+        shape = (out_channels, in_channels // groups, *kernel)
+        super().__init__(shape, out_channels, bias, dtype, stride, dilation, groups)
+        if not isinstance(padding, str):
+            self.attrs["pads"] = per_axis("padding", padding, self.axes) * 2
+        elif padding in ("same", "valid"):
+            self.attrs["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
+        else:
+            raise UsageError(f"padding is a number for each axis, 'same' or 'valid', not {padding!r}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, in_channels, ...] to [batch, out_channels, ...]."""
+        return self.run("Conv", x)
+
+
+class Conv1d(_Conv):
+    """A convolution along one axis."""
+
+    axes = 1
+
+
+class Conv2d(_Conv):
+    """A convolution of images."""
+
+    axes = 2
+
+
+class ConvTranspose2d(_Convolution):
+    """The convolution that goes back from results to images."""
+
+    axes = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        check_groups(in_channels, out_channels, groups)
+        shape = (in_channels, out_channels // groups, *per_axis("kernel_size", kernel_size, 2))
+        super().__init__(shape, out_channels, bias, dtype, stride, dilation, groups)
+        self.attrs["pads"] = per_axis("padding", padding, 2) * 2
+        self.attrs["output_padding"] = per_axis("output_padding", output_padding, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, in_channels, height, width] to [batch, out_channels, ...]."""
+        return self.run("ConvTranspose", x)
+
+
+def per_axis(name: str, sizes: Sizes, axes: int) -> list[int]:
+    """A number for each axis. UsageError where there are others than one, or one for each."""
+    found = [sizes] * axes if isinstance(sizes, int) else list(sizes)
+    if len(found) != axes or not all(isinstance(n, int) and n >= 0 for n in found):
+        raise UsageError(f"{name} is a number from 0 on, or {axes} of them, not {sizes!r}")
+    return found
+
+
+def check_groups(in_channels: int, out_channels: int, groups: int) -> None:
+    """UsageError where channels do not come apart into so many groups."""
+    if groups < 1 or in_channels % groups or out_channels % groups:
+        raise UsageError(f"{in_channels} and {out_channels} channels do not come apart into {groups} groups")

@@ -1,0 +1,50 @@
+"""Arrays by name in files: numpy's ``.npz``, and safetensors."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.errors import MissingDependencyError, ReadError, UsageError
+from graphopt.ir.constants import Array
+
+
+def read_state(place: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays of a ``.npz`` or ``.safetensors`` file by name.
+
+    Raises UsageError for another kind of file, ReadError where it cannot be read, and MissingDependencyError where
+    safetensors is not installed.
+    """
+    path = Path(place)
+    readers = {".npz": _npz, ".safetensors": _safetensors}
+    if path.suffix not in readers:
+        raise UsageError(f"{path}: weights are read from {' and '.join(readers)} files, or given as arrays by name")
+    try:
+        return readers[path.suffix](path)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot read: {error.strerror or error}") from None
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):  # numpy's messages speak of its own options
+        raise ReadError(f"{path}: no arrays by name, or a damaged file; write it with numpy.savez") from None
+
+
+def _safetensors(path: Path) -> dict[str, Array]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise MissingDependencyError(
+            f"{path}: safetensors is not installed, and reads such files: pip install safetensors"
+        ) from None
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ReadError(f"{path}: not a safetensors file, a damaged one, or of dtypes numpy lacks ({error})") from None

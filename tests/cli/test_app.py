@@ -1,0 +1,61 @@
+"""Help is light, and colours are for terminals alone."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+
+GRAPHOPT = [sys.executable, "-c", "import sys; from graphopt.cli import main; main(sys.argv[1:])"]
+HEAVY = {"numpy", "onnx", "onnx_ir", "networkx", "egglog", "numba", "scipy", "lark", "onnxruntime", "cupy", "torch"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["--version"], ["doctor", "--help"]])
+def test_help_imports_nothing_that_takes_long(arguments: list[str]) -> None:
+    program = f"import sys\nfrom graphopt.cli import run\ntry:\n    run({arguments})\nfinally:\n    print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.split("\n")[-2].split())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "m.onnx"
+    onnx_io.save(parse("x: float32[2]\ny = Relu(x)\nreturn y"), path)
+    return path
+
+
+def on_terminal(arguments: list[str], **variables: str) -> bytes:
+    """What a command writes to a terminal."""
+    ours, its = pty.openpty()
+    environment = {n: v for n, v in os.environ.items() if n not in ("NO_COLOR", "FORCE_COLOR")}
+    environment |= {"TERM": "xterm-256color", **variables}
+    with subprocess.Popen([*GRAPHOPT, *arguments], stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        written = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not piece:
+                break
+            written += piece
+        process.wait()
+    os.close(ours)
+    return written
+
+
+def test_colours_are_for_terminals_alone(model: Path) -> None:
+    arguments = ["inspect", str(model)]
+    assert b"\x1b[" in on_terminal(arguments)
+    assert b"\x1b[" not in on_terminal(arguments, NO_COLOR="1")
+    forced = {**os.environ, "FORCE_COLOR": "1"}
+    piped = subprocess.run([*GRAPHOPT, *arguments], env=forced, capture_output=True, check=True)
+    assert b"\x1b[" not in piped.stdout + piped.stderr

@@ -1,0 +1,134 @@
+"""A module becomes a graph that is compiled, optimized, saved and read as any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from graphopt import nn
+from graphopt.errors import UsageError
+from graphopt.ir import evaluate
+from graphopt.lowering import compute as te
+from graphopt.lowering.compute import Tensor
+from tests.nn.test_layers import Of, alike, floats, run
+
+
+class Net(nn.Module):
+    """Images to classes."""
+
+    def __init__(self) -> None:
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.softmax(self.head(self.features(x).mean((2, 3))))
+
+
+IMAGE = {"x": "float32[n, 3, 8, 8]"}
+X = floats(2, 3, 8, 8)
+
+
+def test_a_small_network_is_compiled_and_optimized_and_saved(tmp_path: Path) -> None:
+    module = nn.export(Net().initialize(), IMAGE)
+    wanted = evaluate.run(module.graph(), {"x": X})["y"]
+    assert alike(wanted, graphopt.compile(module)(X)["y"])
+    optimized = graphopt.optimize(module, verify="off")
+    assert isinstance(optimized, graphopt.Graph)
+    assert "BatchNormalization" not in [n.op for n in optimized.nodes()]
+    assert alike(wanted, evaluate.run(optimized, {"x": X})["y"])
+    graphopt.save(module.graph(), tmp_path / "net.onnx")
+    model = onnx.load(tmp_path / "net.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    names = {i.name for i in model.graph.initializer}
+    assert {"features.0.weight", "features.1.running_mean", "head.bias"} <= names
+    assert [n.name for n in model.graph.node][:2] == ["features.0.Conv", "features.1.BatchNormalization"]
+
+
+def test_parameters_may_be_inputs() -> None:
+    net = Net()
+    module = nn.export(net, IMAGE, parameters="inputs")
+    graph = module.graph()
+    assert [graph.names[v] for v in graph.inputs] == ["x", *(name for name, _ in net.named_parameters())]
+    state = net.initialize().state_dict()
+    found = evaluate.run(graph, {"x": X, **state})["y"]
+    assert alike(evaluate.run(nn.export(net, IMAGE).graph(), {"x": X})["y"], found)
+
+
+def test_the_same_module_gives_the_same_graph() -> None:
+    net = Net().initialize()
+    assert nn.export(net, IMAGE) == nn.export(net, IMAGE)
+    assert nn.export(net, IMAGE).show([]) == nn.export(net, IMAGE).show([])
+
+
+def test_types_are_text_or_types() -> None:
+    type = graphopt.TensorType("float32", (2, 3))
+    for given in (type, str(type), "float32[2, 3]"):
+        assert nn.export(nn.ReLU(), {"x": given}).show() == (
+            "graph main (ir 10, opset 23)\nx: float32[2, 3]\n%0: float32[2, 3] = Relu(x)\nreturn %0 as y\n"
+        )
+
+
+def test_outputs_are_named() -> None:
+    x = floats(2)
+    assert list(run(Of(lambda x: (x + 1, x)), x)) == ["y0", "y1"]
+    assert list(run(Of(lambda x: {"b": x, "a": x + 1}), x)) == ["b", "a"]
+
+
+def test_programs_and_functions_of_the_users_own_go_along() -> None:
+    def halves(x: Tensor) -> Tensor:
+        return te.compute(x.shape, lambda *i: x[i] * 0.5)
+
+    def double(x: Any, out: Any) -> None:
+        np.multiply(x, 2, out=out)
+
+    graphopt.register("nn_test.double", double)
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            h = nn.emit_compute(halves, [self.linear(x)])
+            return nn.call("nn_test.double", [h], out_shape=h.shape) + nn.emit("Selu", [x], {"gamma": 1.0})
+
+    module = nn.export(Mixed().initialize(), {"x": "float32[n, 4]"})
+    assert list(module) == ["halves", "nn_test.double", "main"]
+    beside: list[Any] = []
+    again = graphopt.Module.read(module.show(beside), beside)
+    assert again == module
+    x = floats(3, 4)
+    wanted = graphopt.compile(module)(x)["y"]
+    assert np.array_equal(wanted, graphopt.compile(again)(x)["y"])
+    plain = Of(lambda x: nn.emit("Selu", [x], {"gamma": 1.0}))
+    dense = nn.Sequential(nn.Linear(4, 4))
+    dense.load_state_dict({"0.weight": Mixed().initialize().state_dict()["linear.weight"]}, strict=False)
+    dense.load_state_dict({"0.bias": Mixed().initialize().state_dict()["linear.bias"]}, strict=False)
+    assert alike(run(dense, x)["y"] + run(plain, x)["y"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "options", "said"),
+    [
+        (nn.Linear(3, 4), {"x": "float32[2, 3]"}, {}, r"Parameter\(float32\[4, 3\]\) has no elements: load_state_dict"),
+        (nn.ReLU(), {"x": "float32[n"}, {}, r"the type of 'x' is written like 'float32\[n, 64\]', not 'float32\[n'"),
+        (nn.ReLU(), {"x": "float32[*]"}, {}, "the type of 'x' is a dtype and a shape"),
+        (nn.ReLU(), {"x": "float32[2]\ny: float32[2]"}, {}, "the type of 'x' is a dtype and a shape"),
+        (nn.ReLU(), {"x": "floaty[2]"}, {}, "unknown dtype floaty"),
+        (nn.ReLU(), {"y": "float32[2]"}, {}, "there is an input 'y' already"),
+        (nn.ReLU(), {"x": "float32[2]"}, {"parameters": "weights"}, "'constants' or 'inputs', not 'weights'"),
+        (Of(lambda x: None), {"x": "float32[2]"}, {}, "Of.forward gives a tensor, several, or a dict"),
+        (nn.Attention(4, 2), {"x": "float32[1, 2, 4]"}, {"opset": 17}, "has no elements|Attention"),
+        (nn.GELU(), {"x": "float32[2]"}, {"opset": 17}, "Gelu"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(module: nn.Module, inputs: Any, options: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        nn.export(module, inputs, **options)
+    assert "\n" not in str(caught.value)
