@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,6 +18,7 @@ import numpy as np
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate
+from graphopt.runtime.state import allocate
 from graphopt.runtime.steps import Array, Code
 from graphopt.tuning.processes import limit_memory, wait_for
 
@@ -172,7 +173,12 @@ def _told(arrays: Arrays, number: int) -> dict[str, Any]:
 
 def _inputs(code: Code, folder: str, case: int) -> Arrays:
     names: Sequence[str] = [port.name for port in code.inputs if port.name != NUMBER]
-    return {name: np.load(input_file(folder, case, place)) for place, name in enumerate(names)}
+    found = {}
+    for place, name in enumerate(names):
+        array = np.load(input_file(folder, case, place))
+        found[name] = _aligned(array.shape, array.dtype)
+        found[name][...] = array
+    return found
 
 
 def _filled(code: Code) -> dict[str, Array]:
@@ -181,9 +187,15 @@ def _filled(code: Code) -> dict[str, Array]:
     for port in code.outputs:
         buffer = code.buffers[port.buffer]
         dtype = STORAGE[buffer.dtype]
-        made[port.name] = np.empty([evaluate(n, {}) for n in buffer.shape or ()], dtype)
+        made[port.name] = _aligned([evaluate(n, {}) for n in buffer.shape or ()], dtype)
         _bytes(made[port.name])[...] = 1 if dtype == np.bool_ else _FILL
     return made
+
+
+def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """An array that begins where those within a program do: what numpy hands out begins anywhere, so that vectors lie
+    across the lines of caches, or do not, from one machine or script to the next."""
+    return allocate(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def _bytes(array: Array) -> Array:

@@ -6,8 +6,9 @@ from math import inf
 import numpy as np
 import pytest
 
+from graphopt.runtime.arena import ALIGNMENT
 from graphopt.tuning.building import Order, built
-from graphopt.tuning.runner import SECONDS, SERIES, _filled, _number, _times
+from graphopt.tuning.runner import SECONDS, SERIES, _aligned, _filled, _number, _times
 from tests.tuning.products import product
 
 
@@ -51,3 +52,9 @@ def test_results_are_nothing_before_they_are_computed() -> None:
     assert first.shape == (48, 64)
     assert first.min() > 1e9
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (128, 5)])
+def test_operands_begin_where_those_of_programs_do(shape: tuple[int, ...]) -> None:
+    made = _aligned(shape, np.dtype(np.float32))
+    assert (made.shape, made.dtype.name, made.ctypes.data % ALIGNMENT) == (shape, "float32", 0)
