@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from graphopt.compile import compile as compile
     from graphopt.dispatch import fuse_by_pattern as fuse_by_pattern
     from graphopt.drop_in import simplify as simplify
+    from graphopt.drop_in import slim as slim
     from graphopt.errors import GraphoptError as GraphoptError
     from graphopt.frontends.torch import from_torch as from_torch
+    from graphopt.interop.learned import learn_rule as learn_rule
+    from graphopt.interop.onnxscript_rules import rules_from_onnxscript as rules_from_onnxscript
+    from graphopt.interop.pairs import rule_from_pair as rule_from_pair
+    from graphopt.interop.passes import as_pass as as_pass
     from graphopt.ir.graph import Graph as Graph
     from graphopt.ir.onnx_io import load as load
     from graphopt.ir.onnx_io import save as save
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from graphopt.rewrite.python import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
     from graphopt.rewrite.ruleset import standard as standard
+    from graphopt.submodel import extract as extract
     from graphopt.tune import tune_model as tune_model
 
 _HOMES = {
@@ -53,17 +59,23 @@ _HOMES = {
     "Schedule": "graphopt.lowering.schedule",
     "TensorType": "graphopt.ir.types",
     "Visitor": "graphopt.ir.visitor",
+    "as_pass": "graphopt.interop.passes",
     "compile": "graphopt.compile",
+    "extract": "graphopt.submodel",
     "from_torch": "graphopt.frontends.torch",
     "fuse_by_pattern": "graphopt.dispatch",
+    "learn_rule": "graphopt.interop.learned",
     "load": "graphopt.ir.onnx_io",
     "lower": "graphopt.lowering.operators.table",
     "optimize": "graphopt.optimize",
     "pipeline_named": "graphopt.pipelines",
     "register": "graphopt.lowering.external",
     "rule": "graphopt.rewrite.python",
+    "rule_from_pair": "graphopt.interop.pairs",
+    "rules_from_onnxscript": "graphopt.interop.onnxscript_rules",
     "save": "graphopt.ir.onnx_io",
     "simplify": "graphopt.drop_in",
+    "slim": "graphopt.drop_in",
     "standard": "graphopt.rewrite.ruleset",
     "tune_choices": "graphopt.questions",
     "tune_model": "graphopt.tune",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ReadError
+from graphopt.errors import ReadError, UsageError
 
 SUFFIX = ".npy"
 
@@ -23,3 +23,12 @@ def read_array(path: str | Path) -> np.ndarray[Any, Any]:
     if not isinstance(array, np.ndarray):
         raise ReadError(f"{path}: holds several arrays; write one array with numpy.save")
     return array
+
+
+def filled(array: np.ndarray[Any, Any], how: str) -> np.ndarray[Any, Any]:
+    """An array of that shape and dtype that holds ``ones``, ``zeros``, or 0, 1, 2, … row by row (``arange``)."""
+    if how == "arange":
+        return np.arange(array.size).reshape(array.shape).astype(array.dtype)
+    if how not in ("ones", "zeros"):
+        raise UsageError(f"inputs are filled with random numbers, ones, zeros or arange, not {how!r}")
+    return np.full(array.shape, how == "ones", array.dtype)

@@ -38,7 +38,7 @@ def deliver(
     """
     place = None if output is None else Path(output)
     if place is None and verify in (0, "off"):
-        return _like(model, graph), OFF, None
+        return like(model, graph), OFF, None
     try:
         with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=place and place.parent) as name:
             written = Path(name) / "result" / (place.name if place else "model.onnx")
@@ -59,7 +59,7 @@ def deliver(
                 _move(written, place)
     except OSError as error:
         raise ReadError(f"{place or 'a temporary folder'}: cannot write there ({error.strerror})") from None
-    return (output if place is not None else _like(model, graph)), verified, size
+    return (output if place is not None else like(model, graph)), verified, size
 
 
 def _saved(graph: Graph, folder: Path) -> Path:
@@ -68,7 +68,7 @@ def _saved(graph: Graph, folder: Path) -> Path:
     return path
 
 
-def _like(model: Any, graph: Graph) -> Any:
+def like(model: Any, graph: Graph) -> Any:
     """The graph as the kind of thing that was given."""
     if isinstance(model, Graph):
         return graph

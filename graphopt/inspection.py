@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.types import TensorType, is_anonymous
+from graphopt.rewrite.describe import name_of
 from graphopt.steps import count_ops
 
 
@@ -53,6 +54,19 @@ def inspect(path: str | Path) -> Inspection:
         count_ops(graph),
         _constants(graph),
     )
+
+
+def list_nodes(path: str | Path) -> Iterator[str]:
+    """A line for each node of a model, in order: its number, its op, its name, and the values that it makes."""
+    from graphopt.ir.infer import infer
+    from graphopt.ir.onnx_io import load
+
+    graph = load(path)
+    facts = infer(graph)
+    for node in graph.order():
+        if node.op not in (INPUT, CONSTANT):
+            made = ", ".join(f"{name_of(graph, node, v.port)}: {facts[v].type or '?'}" for v in node.outputs)
+            yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {made}"
 
 
 def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from graphopt.rewrite.cost import CostModel, counted_at, graph_cost, stated_size
 from graphopt.rewrite.derive import derive
 from graphopt.rewrite.extract import allowance, extract, stored_bytes
 from graphopt.rewrite.families import families
-from graphopt.rewrite.journal import Journal
+from graphopt.rewrite.journal import Journal, unsigned
 from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.repeats import Repeats, find_repeats
 from graphopt.rewrite.rule import Soundness
@@ -306,6 +306,7 @@ def optimize(
     costs: str | Path = "auto",
     measure: bool | float = False,
     margin: float = MARGIN,
+    signed: bool = True,
     return_report: bool = False,
     listener: Listener | None = None,
 ) -> Any:
@@ -320,6 +321,7 @@ def optimize(
     ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured
     ones where there are some, or a database of them. ``measure`` runs results beside the original, for so many seconds
     (30 where it is True), and keeps what is not slower, by a ``margin`` for noise.
+    Nodes carry the rewrite that made them in their metadata (``graphopt: RULE #NUMBER``) unless ``signed`` is False.
     ``verify`` is a number of random inputs on which original and result are compared, ``"off"``, or
     ``"require"``; ``inputs`` says what some of them hold. With ``return_report`` the report comes too.
 
@@ -368,6 +370,7 @@ def optimize(
     )
     source = Path(model) if original is read and isinstance(model, str | Path) else original
     beside = {} if journal is None else {Path(journal): derivation.to_json()}
+    graph = graph if signed else unsigned(graph)
     result, verified, size = deliver(step, model, source, graph, output, verify, inputs, beside)
     report = replace(
         report,

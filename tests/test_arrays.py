@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.arrays import read_array
-from graphopt.errors import ReadError
+from graphopt.arrays import filled, read_array
+from graphopt.errors import ReadError, UsageError
 
 
 def test_an_array_is_read(tmp_path: Path) -> None:
@@ -29,3 +29,12 @@ def test_what_is_no_array_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(ReadError, match=said):
             read_array(tmp_path / f"{name}.npy")
+
+
+def test_arrays_are_filled() -> None:
+    given = np.empty((2, 2), np.float16)
+    for how, wanted in (("ones", [[1, 1], [1, 1]]), ("zeros", [[0, 0], [0, 0]]), ("arange", [[0, 1], [2, 3]])):
+        assert np.array_equal(filled(given, how), np.array(wanted, np.float16))
+        assert filled(given, how).dtype == np.float16
+    with pytest.raises(UsageError, match="ones, zeros or arange, not 'sevens'"):
+        filled(given, "sevens")

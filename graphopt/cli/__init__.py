@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO, TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 COMPLETE = "_GRAPHOPT_COMPLETE"
 """The environment variable by which a shell asks what may come next."""
@@ -66,6 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         import typer
 
+        from graphopt.cli import drop_in
         from graphopt.cli.commands import app
 
         if COMPLETE in os.environ:
@@ -78,7 +79,10 @@ def run(arguments: Sequence[str]) -> int:
     # the parent of every error in arguments, which typer does not export
     usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
-        code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
+        if drop_in.is_asked(arguments, _commands(app)):
+            code = drop_in.optimize(arguments)
+        else:
+            code = app(args=list(arguments), prog_name="graphopt", standalone_mode=False)
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
             raise KeyboardInterrupt
         sys.stdout.flush()
@@ -104,6 +108,12 @@ def run(arguments: Sequence[str]) -> int:
 
         return _fail(f"internal error, please report it with the file {store_traceback(traceback.format_exc())}", 1)
     return code if isinstance(code, int) else 0
+
+
+def _commands(app: Any) -> set[str]:
+    """The names of all commands and groups of commands."""
+    commands = {c.name or c.callback.__name__ for c in app.registered_commands}
+    return commands | {group.name for group in app.registered_groups}
 
 
 def _fail(message: str, code: int) -> int:

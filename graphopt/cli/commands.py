@@ -133,6 +133,9 @@ def optimize(
         ),
     ] = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Leave out of nodes' metadata which rewrite made them.")
+    ] = False,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +193,7 @@ def optimize(
         "costs": costs,
         "measure": measure and measure_seconds,
         "margin": margin / 100,
+        "signed": not unsigned,
     }
     if batch.is_asked(models, baseline, fail_if_slower):
         if single := [
@@ -244,11 +248,21 @@ def _is_model(output: Path, model: Path) -> bool:
 
 
 @app.command(epilog=EPILOG)
-def inspect(model: Model) -> None:
+def inspect(
+    model: Model,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="List the nodes instead: number, op, name, and what they make.")
+    ] = False,
+) -> None:
     """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
-    from graphopt.cli import tables
+    from graphopt.cli import printable, tables
     from graphopt.inspection import inspect as look
+    from graphopt.inspection import list_nodes
 
+    if nodes:
+        for line in list_nodes(model):
+            print(printable(line))
+        return
     tables.show_inspection(look(model))
 
 
@@ -348,11 +362,14 @@ from graphopt.cli import (  # noqa: E402, F401
     coverage,
     database,
     doctor,
+    extract,
     journal_commands,
+    learn,
     programs,
     rules_check,
     rules_docs,
     rules_fmt,
+    rules_pair,
     rules_prove,
     rules_try,
     tune,

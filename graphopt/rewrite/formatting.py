@@ -55,11 +55,11 @@ def _after(lines: list[str]) -> int:
 def _rule(rule: Rule) -> list[str]:
     left, right, where = show_body(rule)
     line = f"{rule.name}:  {left}  =>  {right}"
-    sides = [line] if len(line) <= WIDTH else [*_wrapped(f"{rule.name}:  {left}"), *_wrapped(f"{INDENT}=>  {right}")]
-    return sides + (_wrapped(f"{INDENT}where {where}") if where else [])
+    sides = [line] if len(line) <= WIDTH else [*wrapped(f"{rule.name}:  {left}"), *wrapped(f"{INDENT}=>  {right}")]
+    return sides + (wrapped(f"{INDENT}where {where}") if where else [])
 
 
-def _wrapped(line: str) -> list[str]:
+def wrapped(line: str) -> list[str]:
     """The line, broken after commas and before ``and`` where it is too long."""
     lines = [""]
     for piece in re.findall(r'(?:"(?:\\.|[^"\\])*"|.)+?(?:,(?= )|(?= and )|$)', line):

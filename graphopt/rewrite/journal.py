@@ -205,6 +205,22 @@ def sign(graph: Graph, made: Iterable[int], entry: Entry) -> None:
             graph.update(id, origin=replace(origin, metadata=(*kept, (SIGNATURE, entry.signature))))
 
 
+def unsigned(graph: Graph) -> Graph:
+    """The graph without what ``sign`` wrote, bodies and functions included; the graph itself where nothing was."""
+    twin = graph.copy()
+    for node in graph.nodes():
+        bodies = {name: unsigned(body) for name, body in node.bodies.items()}
+        if any(bodies[name] is not body for name, body in node.bodies.items()):
+            twin.update(node.id, attrs=node.attrs.with_(**bodies))
+        kept = tuple(pair for pair in node.origin.metadata if pair[0] != SIGNATURE)
+        if kept != node.origin.metadata:
+            twin.update(node.id, origin=replace(node.origin, metadata=kept))
+    for key, function in graph.functions.items():
+        twin.functions[key] = replace(function, body=unsigned(function.body))
+    same = all(twin.node(n.id) is n for n in graph.nodes())
+    return graph if same and not graph.functions else twin
+
+
 def places(place: Place) -> Iterator[Value]:
     """All values that a place names."""
     if isinstance(place, Respelled):

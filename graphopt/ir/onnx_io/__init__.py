@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
 from graphopt.ir.external import Folder, write_files
-from graphopt.ir.graph import Graph
+from graphopt.ir.graph import Function, Graph, Header
 
 if TYPE_CHECKING:
     import onnx
@@ -56,6 +56,18 @@ def load(source: str | Path | bytes | onnx.ModelProto | onnx_ir.Model | Graph | 
 def is_program_of_torch(model: object) -> bool:
     """Whether this is what ``torch.onnx.export`` gives."""
     return type(model).__name__ == "ONNXProgram" and hasattr(model, "exported_program")
+
+
+def load_function(source: onnx.FunctionProto | onnx_ir.Function) -> Function:
+    """A function by itself, as a model would hold it. Raises InvalidModelError where it is none that ONNX allows."""
+    import onnx_ir
+
+    from graphopt.ir.onnx_io.graph_reader import Model
+    from graphopt.ir.onnx_io.read import read_function
+    from graphopt.ir.onnx_io.tensors import Storage
+
+    proto = onnx_ir.to_proto(source) if isinstance(source, onnx_ir.Function) else source
+    return read_function(proto, Model("the function", Storage(), Header(), {}, frozenset()))
 
 
 def bytes_on_disk(path: str | Path, graph: Graph) -> int:
@@ -110,16 +122,16 @@ def _folder_of(model: onnx_ir.Model) -> Folder | None:
     return None
 
 
-def save(graph: Graph, path: str | Path) -> None:
+def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
 
     Tensors that lie in files beside the model stay there if the file is in the same folder, and go into
-    ``<name>.data`` otherwise; so do all large tensors of a model over 2 GB.
+    ``<name>.data`` otherwise; so do all large tensors of a model over 2 GB, or of any where ``external`` says so.
     """
     from graphopt.ir.onnx_io.store import Store
 
     path = Path(path)
-    store = Store(path.parent, f"{path.name}.data")
+    store = Store(path.parent, f"{path.name}.data", split=external)
     pieces = _serialize(graph, store)
     if _size(pieces) > LIMIT:
         store = Store(path.parent, store.data_name, split=True)

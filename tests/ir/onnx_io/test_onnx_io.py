@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir
 import pytest
 from onnx import ModelProto, helper
@@ -17,7 +18,7 @@ from graphopt.errors import InvalidModelError, LimitError, ReadError
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph
-from graphopt.ir.onnx_io import load, save, to_bytes, to_ir, to_proto
+from graphopt.ir.onnx_io import load, load_function, save, to_bytes, to_ir, to_proto
 from graphopt.ir.onnx_io.wire import encode
 from graphopt.ir.structure import same
 from tests.ir.onnx_io.model_zoo import ZOO, model, plain, tensor
@@ -292,3 +293,25 @@ def test_same_graph_same_bytes() -> None:
     neg = graph.add("Neg", (graph.outputs[0],))
     graph.add("Add", (neg.outputs[0], graph.add_constant(Constant.of(np.float32([1, 2])))), Attrs())
     assert to_bytes(graph) == to_bytes(graph.copy()) == to_bytes(graph)
+
+
+def test_functions_by_themselves() -> None:
+    proto = onnx.parser.parse_function(
+        '<domain: "mine", opset_import: ["" : 18]> f <alpha> (x) => (y) { y = Elu <alpha: float = @alpha> (x) }'
+    )
+    for given in (proto, onnx_ir.from_proto(proto)):
+        found = load_function(given)
+        assert (found.op, found.attributes) == ("mine::f", ("alpha",))
+        assert [node.op for node in found.body.order()] == ["Input", "Elu"]
+
+
+def test_weights_go_into_a_file_where_that_is_asked(tmp_path: Path) -> None:
+    weights = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [64, 64]) for n in "xy"]
+    proto = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:], [weights]))
+    save(load(proto), tmp_path / "m.onnx", external=True)
+    assert (tmp_path / "m.onnx.data").stat().st_size == 64 * 64 * 4
+    save(load(tmp_path / "m.onnx"), tmp_path / "m.onnx", external=True)
+    (read,) = onnx.load(tmp_path / "m.onnx").graph.initializer
+    assert np.array_equal(onnx.numpy_helper.to_array(read), np.ones((64, 64)))

@@ -1,0 +1,58 @@
+"""``graphopt extract``: a part of a model as a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt.cli.app import EPILOG, Model, Repeated, app
+from graphopt.errors import UsageError
+
+
+@app.command("extract", epilog=EPILOG)
+def extract(
+    model: Model,
+    inputs: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="NAME[,NAME]...",
+            help="Values to cut at, which become inputs; default: the model's own that are needed. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    outputs: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="NAME[,NAME]...",
+            help="Values that become outputs; default: all outputs that the inputs lead to. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.part.onnx beside it."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+) -> None:
+    """Write the part of a model between given values, with the types and weights that it has."""
+    from graphopt.cli import files, tables
+    from graphopt.inspection import inspect
+    from graphopt.ir.onnx_io import load
+    from graphopt.submodel import extract as cut
+    from graphopt.submodel import named_values
+
+    if not inputs and not outputs:
+        raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
+    written = output or model.with_name(f"{model.stem}.part.onnx")
+    files.check_written({"-o": written}, [model])
+    known = named_values(load(model))
+    cut(model, _split(inputs or (), known), _split(outputs or (), known), output=written)
+    if not quiet:
+        tables.show_inspection(inspect(written))
+
+
+def _split(options: Repeated | tuple[str, ...], known: object) -> list[str]:
+    """The names; an option is split at commas where it is no name as a whole."""
+    return [n for option in options for n in ([option] if option in known else option.split(",")) if n]  # type: ignore[operator]

@@ -1,0 +1,117 @@
+"""The left side of one of onnxscript's rules: its pattern graph as terms, and stand-ins for what that binds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from graphopt.interop.symbolic import Attribute, NotPlain, Operand, Trail, as_expr
+from graphopt.ir import ops
+from graphopt.rewrite.rule import ABSENT, AnyOf, Call, Expr, Literal, Ref, Term, Var
+from graphopt.rewrite.wellformed import place
+
+
+class Pattern:
+    """The left side: terms of a pattern graph, and what its names stand for."""
+
+    def __init__(self, graph: Any) -> None:
+        self.checks: list[tuple[str, Callable[..., Any]]] = []
+        self.operands: dict[str, None] = {}
+        self.attributes: dict[str, tuple[str, str]] = {}
+        """By variable: the op and the attribute that it is."""
+        self.names: dict[int, str] = {}
+        self.shared = _read_twice(graph)
+        self.parameters = [v.name for v in graph.inputs]
+        self.terms = tuple(self.term(output) for output in graph.outputs)
+
+    def stand_ins(self, trail: Trail) -> dict[str, Any]:
+        """What condition and replacement are called with: a stand-in for each name; None for what nothing binds."""
+        found: dict[str, Any] = dict.fromkeys(self.parameters)
+        found |= {name: Operand(trail, Ref(name)) for name in self.operands}
+        for name, (op, attribute) in self.attributes.items():
+            kind = ops.attribute_kind(op, attribute)
+            found[name] = Attribute(trail, name, kind, is_dtype=(op, attribute) in DTYPES)
+        return found
+
+    def term(self, value: Any) -> Term:
+        """A value of the pattern graph as a term."""
+        kind = type(value).__name__
+        if value is None:
+            return ABSENT
+        if kind == "Constant":
+            number = value.value
+            return Literal(tuple(number) if isinstance(number, list) else number)
+        if kind == "NodeOutputPattern":
+            return self.node(value)
+        if kind == "BacktrackingOr":
+            return self.any_of(value, value._values)
+        if kind == "OpIdDispatchOr":
+            return self.any_of(value, [option for _, option in value._op_to_pattern.values()])
+        if kind in ("Var", "ValuePattern", "AnyValue"):
+            return self.variable(value)
+        raise NotPlain(f"its pattern holds a {kind}")
+
+    def variable(self, value: Any) -> Term:
+        """A variable of the pattern; where it has none, a name of ours."""
+        if value.can_match_none:
+            raise NotPlain(f"its variable {value.name} may match nothing")
+        name = value.name or self.names.setdefault(id(value), f"any{len(self.names) + 1}")
+        self.operands[name] = None
+        if value.check_method is not None:
+            self.checks.append((name, value.check_method))
+        return Var(name)
+
+    def any_of(self, value: Any, options: Sequence[Any]) -> Term:
+        """Alternatives of the pattern."""
+        if value.tag_var is not None or value.name is not None:
+            raise NotPlain("its alternatives have names, which say afterwards which one matched")
+        return AnyOf(tuple(self.term(option) for option in options))
+
+    def node(self, value: Any) -> Term:
+        """A call of the pattern."""
+        node = value.producer()
+        if value.name in self.operands or id(value) in self.names:
+            return Var(value.name or self.names[id(value)])
+        if {type(node.op).__name__, type(node.domain).__name__} != {"StringConstantPattern"}:
+            raise NotPlain(f"its pattern leaves the op {node.op} open")
+        if node.allow_other_inputs:
+            raise NotPlain(f"its {node.op} may have any further inputs")
+        if node.check_method is not None:
+            raise NotPlain(f"a condition of its own is on the node of its {node.op}")
+        domain = node.domain.value()
+        op = f"{domain}::{node.op}" if domain not in ("", "ai.onnx") else str(node.op)
+        inputs = tuple(self.term(v) for v in node.inputs)
+        call = place(Call(op, inputs, tuple((n, self.attribute(op, n, a)) for n, a in node.attributes.items())))
+        left = {e.name for _, e in call.attrs if isinstance(e, Ref)}
+        for pattern in node.attributes.values():
+            if pattern.name is not None and pattern.name not in left:
+                raise NotPlain(f"its {op} has the attribute {pattern.name}, which is an input since later opsets")
+        name = value.name
+        if name is None and self.shared.get(id(value), 0) > 1:
+            name = self.names[id(value)] = f"m{len(self.names) + 1}"
+        if name is not None:
+            self.operands[name] = None
+        return replace(call, output=value.output_index, name=name)
+
+    def attribute(self, op: str, name: str, pattern: Any) -> Expr:
+        """What an attribute must be, or the variable that it is."""
+        if pattern.can_match_none:
+            raise NotPlain(f"its attribute {pattern.name or name} may be absent")
+        if type(pattern).__name__ == "AttrConstantPattern":
+            return as_expr(pattern._value)
+        variable = pattern.name or f"{name}{len(self.attributes) + 1}"
+        self.attributes[variable] = (op, name)
+        return Ref(variable)
+
+
+DTYPES = frozenset((("Cast", "to"),))
+"""Attributes that are one of ONNX's numbers for dtypes."""
+
+
+def _read_twice(graph: Any) -> Mapping[int, int]:
+    """How often each value of a pattern graph is read or given."""
+    counts: dict[int, int] = {}
+    for value in (*graph.outputs, *(v for node in graph for v in node.inputs)):
+        counts[id(value)] = counts.get(id(value), 0) + 1
+    return counts

@@ -1,0 +1,364 @@
+"""Conditions written in Python as guards: a function runs on stand-ins for what a rule binds, along every way it takes.
+
+What the function asks of a stand-in (``x.shape[0] == 1``, ``has_rank(x, 2)``) is an expression of the
+rule language; where Python wants the answer, both are tried, one after another, and the answers that lead
+to success are the guard. A stand-in has no answer for what guards cannot ask, nor for what would leave
+Python's sight (arrays, hashes of unknown numbers): then the function as a whole cannot be translated.
+What is asked of a value that may be unknown is part of the guard, so that unknown means no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from graphopt.ir.dtypes import CODES
+from graphopt.rewrite.notation import show_expr
+from graphopt.rewrite.rule import Apply, Expr, Field, Item, Lit, Ref, Series, negative
+
+T = TypeVar("T")
+
+WAYS = 2_000
+"""How many ways through a function are tried at most."""
+RANKS = range(7)
+"""The ranks and lengths that are tried where a function must know one."""
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+class NotPlain(BaseException):
+    """The function asks what guards cannot answer."""
+
+
+@dataclass
+class Trail:
+    """One way through a function: the answers that were given, and what they rest on."""
+
+    path: list[int]
+    counts: list[int] = field(default_factory=list)
+    conditions: list[Expr] = field(default_factory=list)
+    known: dict[Expr, Any] = field(default_factory=dict)
+
+    def choose(self, of: Expr, options: Sequence[T], condition: Callable[[T], Expr]) -> T:
+        """One of the options for what an expression is, the same wherever it is asked for on this way."""
+        if of not in self.known:
+            position = len(self.counts)
+            if position == len(self.path):
+                self.path.append(0)
+            self.counts.append(len(options))
+            self.known[of] = chosen = options[self.path[position]]
+            self.demand(condition(chosen))
+        return self.known[of]  # type: ignore[no-any-return]
+
+    def demand(self, condition: Expr) -> None:
+        """Note what must hold on this way."""
+        if condition not in self.conditions:
+            self.conditions.append(condition)
+
+    def next(self) -> list[int] | None:
+        """The answers with which the next way begins; None after the last."""
+        path = self.path[: len(self.counts)]
+        while path and path[-1] + 1 == self.counts[len(path) - 1]:
+            path.pop()
+        return [*path[:-1], path[-1] + 1] if path else None
+
+
+def ways(run: Callable[[Trail], T]) -> Iterator[tuple[tuple[Expr, ...], T]]:
+    """What the function gives on each way through it, with what must hold for that way. Raises NotPlain."""
+    path: list[int] = []
+    for _ in range(WAYS):
+        trail = Trail(path)
+        result = run(trail)
+        yield tuple(trail.conditions), result
+        following = trail.next()
+        if following is None:
+            return
+        path = following
+    raise NotPlain(f"it takes more than {WAYS} ways")
+
+
+class StandIn:
+    """Something that is known only when a rule matches. Everything that Python could take it for is refused."""
+
+    def __init__(self, trail: Trail, expr: Expr) -> None:
+        self._trail, self._expr = trail, expr
+
+    def __repr__(self) -> str:
+        return show_expr(self._expr)
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotPlain(f"it asks for .{name} of {self!r}")
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> Any:
+        raise NotPlain(f"it computes with {self!r} in numpy")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotPlain(f"it computes with {self!r} where only a number will do")
+
+    __bool__ = __len__ = __iter__ = __index__ = __int__ = __float__ = __array__ = __contains__ = __call__ = _refuse
+    __hash__ = _refuse
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        return self._compared("==", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared("!=", other)
+
+    def _compared(self, operator: str, other: Any) -> Any:
+        raise NotPlain(f"it compares {self!r} with {other!r}")
+
+
+class Truth(StandIn):
+    """The answer to a question."""
+
+    def __bool__(self) -> bool:
+        return self._trail.choose(
+            self._expr, (True, False), lambda is_true: self._expr if is_true else _not(self._expr)
+        )
+
+
+class Number(StandIn):
+    """A number: an element, a size, an attribute. ``options`` are all that it can be, where they are few."""
+
+    def __init__(self, trail: Trail, expr: Expr, options: Sequence[int] = (), is_size: bool = False) -> None:
+        super().__init__(trail, expr)
+        self._options, self._is_size = options, is_size
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What ``isinstance`` believes: a size is an integer where it is known to be one."""
+        if not object.__getattribute__(self, "_is_size"):
+            return Number
+        expr = Apply("is_integer", (self._expr,))
+        is_number = self._trail.choose(expr, (True, False), lambda known: expr if known else _not(expr))
+        return int if is_number else Number
+
+    def _compared(self, operator: str, other: Any) -> Any:
+        if self._expr in self._trail.known and issubclass(type(other), int) and operator in ("==", "!="):
+            return (self._trail.known[self._expr] == int(other)) is (operator == "==")
+        return Truth(self._trail, Apply(operator, (self._expr, as_expr(other))))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(">=", other)
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __hash__(self) -> int:
+        if not self._options:
+            return self._refuse()  # type: ignore[no-any-return]
+        value = self._trail.choose(self._expr, self._options, lambda v: Apply("==", (self._expr, Lit(v))))
+        return hash(value)
+
+    def _with(self, operator: str, other: Any, swapped: bool = False) -> Number:
+        parts = (as_expr(other), self._expr) if swapped else (self._expr, as_expr(other))
+        return Number(self._trail, Apply(operator, parts))
+
+    def __add__(self, other: Any) -> Number:
+        return self._with("+", other)
+
+    def __radd__(self, other: Any) -> Number:
+        return self._with("+", other, swapped=True)
+
+    def __sub__(self, other: Any) -> Number:
+        return self._with("-", other)
+
+    def __rsub__(self, other: Any) -> Number:
+        return self._with("-", other, swapped=True)
+
+    def __mul__(self, other: Any) -> Number:
+        return self._with("*", other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Number:
+        return self._with("//", other)
+
+    def __mod__(self, other: Any) -> Number:
+        return self._with("%", other)
+
+    def __neg__(self) -> Number:
+        return Number(self._trail, negative(self._expr))
+
+
+class Numbers(StandIn):
+    """A sequence of numbers: a shape, the elements of a constant, an attribute."""
+
+    def __init__(self, trail: Trail, expr: Expr, length: Expr | None = None, is_shape: bool = False) -> None:
+        super().__init__(trail, expr)
+        self._length = length or Apply("len", (expr,))
+        self._is_shape = is_shape
+
+    def __len__(self) -> int:
+        return self._trail.choose(self._length, RANKS, lambda n: Apply("==", (self._length, Lit(n))))
+
+    def __getitem__(self, index: Any) -> Number:
+        if isinstance(index, slice):
+            raise NotPlain(f"it slices {self!r}")
+        return Number(self._trail, Item(self._expr, as_expr(index)), is_size=self._is_shape)
+
+    def __iter__(self) -> Iterator[Number]:
+        return iter([self[i] for i in range(len(self))])
+
+    def _compared(self, operator: str, other: Any) -> Any:
+        return Truth(self._trail, Apply(operator, (self._expr, as_expr(other))))
+
+    # of onnx_ir's shapes
+
+    def rank(self) -> Number:
+        """The number of axes."""
+        return Number(self._trail, self._length)
+
+    @property
+    def dims(self) -> Numbers:
+        """The sizes."""
+        return self
+
+    def is_static(self, axis: Any = None) -> Any:
+        """Whether the size of an axis is a number."""
+        return self._refuse() if axis is None else Truth(self._trail, Apply("is_integer", (self[axis]._expr,)))
+
+    def is_dynamic(self, axis: Any = None) -> Any:
+        """Whether the size of an axis is open."""
+        return not self.is_static(axis)
+
+
+class Array(StandIn):
+    """The elements of a constant, as numpy holds them. The expression is the operand."""
+
+    @property
+    def size(self) -> Number:
+        """How many there are."""
+        return Number(self._trail, Field(self._expr, "size"))
+
+    @property
+    def ndim(self) -> Number:
+        """The rank."""
+        return Number(self._trail, Field(self._expr, "rank"))
+
+    @property
+    def shape(self) -> Numbers:
+        """The sizes."""
+        return Numbers(self._trail, Field(self._expr, "shape"), Field(self._expr, "rank"))
+
+    def item(self) -> Number:
+        """The only element."""
+        return Number(self._trail, Field(self._expr, "scalar"))
+
+    def tolist(self) -> Numbers:
+        """All elements, nested."""
+        return Numbers(self._trail, Field(self._expr, "value"))
+
+    def numpy(self) -> Array:
+        """The array of a tensor."""
+        return self
+
+
+class Operand(StandIn):
+    """A value that a rule binds, as onnx_ir shows it."""
+
+    @property
+    def name(self) -> str:
+        """A name for it."""
+        return repr(self)
+
+    @property
+    def shape(self) -> Numbers:
+        """Its shape; that this is known is demanded."""
+        rank = Field(self._expr, "rank")
+        self._trail.demand(Apply(">=", (rank, Lit(0))))
+        return Numbers(self._trail, Field(self._expr, "shape"), rank, is_shape=True)
+
+    @property
+    def dtype(self) -> Number:
+        """ONNX's number for its dtype, which is demanded to be known."""
+        return _dtype(self._trail, Apply("code", (Field(self._expr, "dtype"),)))
+
+    @property
+    def const_value(self) -> Array:
+        """Its elements; that it is a constant is demanded."""
+        self._trail.demand(Field(self._expr, "is_const"))
+        return Array(self._trail, self._expr)
+
+    def _compared(self, operator: str, other: Any) -> Any:
+        raise NotPlain(f"it compares {self!r} with another value")
+
+
+class Attribute(StandIn):
+    """An attribute that a rule binds, as onnx_ir shows it; ``kind`` is ONNX's number for its type."""
+
+    def __init__(self, trail: Trail, name: str, kind: int | None, is_dtype: bool) -> None:
+        super().__init__(trail, Ref(name))
+        self._kind, self._is_dtype = kind, is_dtype
+
+    def is_ref(self) -> bool:
+        """Whether it is set by the callers of a function: guards on such an attribute do not hold."""
+        return False
+
+    @property
+    def type(self) -> Any:
+        """The type, as onnx_ir's enumeration has it."""
+        return self._refuse() if self._kind is None else self._kind
+
+    @property
+    def value(self) -> Number | Numbers:
+        """The number or the numbers."""
+        if self._kind in (1, 2):
+            return self.as_int()
+        if self._kind in (6, 7):
+            return self.as_ints()
+        raise NotPlain(f"it looks into the attribute {self!r}")
+
+    def as_int(self) -> Number:
+        """The number."""
+        return _dtype(self._trail, self._expr) if self._is_dtype else Number(self._trail, self._expr)
+
+    as_float = as_int
+
+    def as_ints(self) -> Numbers:
+        """The numbers."""
+        return Numbers(self._trail, self._expr)
+
+    as_floats = as_ints
+
+
+def _dtype(trail: Trail, expr: Expr) -> Number:
+    return Number(trail, expr, sorted({int(code) for code in CODES.values()}))
+
+
+def _not(expr: Expr) -> Expr:
+    if isinstance(expr, Apply) and expr.function in _OPPOSITE:
+        return Apply(_OPPOSITE[expr.function], expr.arguments)
+    return Apply("not", (expr,))
+
+
+def as_expr(value: Any) -> Expr:
+    """What Python code compares or computes with, as an expression. Raises NotPlain for what is none."""
+    kind = type(value)
+    if issubclass(kind, StandIn):
+        if issubclass(kind, Number | Numbers | Truth | Attribute):
+            return value._expr  # type: ignore[no-any-return]
+        raise NotPlain(f"it computes with {value!r} as a whole")
+    if isinstance(value, bool | float | str):
+        return Lit(value)
+    if isinstance(value, int):
+        return Lit(int(value))
+    if isinstance(value, list | tuple):
+        return Series(tuple(map(as_expr, value)))
+    raise NotPlain(f"it computes with {kind.__name__}")

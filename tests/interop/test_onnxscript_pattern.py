@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+
+from graphopt.interop.onnxscript_pattern import Pattern
+from graphopt.interop.symbolic import NotPlain
+from graphopt.rewrite.notation import show_term
+
+rewriter = pytest.importorskip("onnxscript.rewriter")
+
+
+def shown(function: Any) -> list[str]:
+    return [
+        show_term(t)
+        for t in Pattern(rewriter.pattern.RewriteRule(function, lambda op, **_: None)._target_pattern).terms
+    ]
+
+
+def test_terms() -> None:
+    assert shown(lambda op, x, w: op.MatMul(op.Transpose(x, perm=[1, 0]), w)) == [
+        "MatMul(Transpose(x, perm=(1, 0)), w)"
+    ]
+    assert shown(lambda op, x, y: (x + 1) * y) == ["Mul(Add(x, 1), y)"]
+    assert shown(lambda op, x: op.Gelu(x, _domain="com.microsoft")) == ["com.microsoft::Gelu(x)"]
+    assert shown(lambda op, x, k: op.Softmax(x, axis=k, _outputs=["y"])) == ["Softmax(x, axis=k) as y"]
+    assert shown(lambda op, x: op.Clip(x, None, 6.0)) == ["Clip(x, _, 6.0)"]
+
+
+def test_what_is_read_twice_has_a_name() -> None:
+    def twice(op: Any, x: Any) -> Any:
+        a = op.Sigmoid(x)
+        return op.Mul(a, op.Neg(a))
+
+    assert shown(twice) == ["Mul(Sigmoid(x) as m1, Neg(m1))"]
+
+
+def test_several_outputs() -> None:
+    assert shown(lambda op, x: (op.Relu(x), op.Neg(x))) == ["Relu(x)", "Neg(x)"]
+    assert shown(lambda op, x: op.Neg(op.TopK(x, 1, _outputs=2)[1])) == ["Neg(TopK(x, 1)[1])"]
+
+
+def test_attributes_that_became_inputs_stand_there() -> None:
+    assert shown(lambda op, x: op.Dropout(x, ratio=0.0)) == ["Dropout(x, 0.0)"]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda op, x: op.submodule("torch.nn")(x), "leaves the op"),
+        (lambda op, x: op.Clip(x, _allow_other_inputs=True), "its Clip may have any further inputs"),
+        (lambda op, x, a: op.Squeeze(x, axes=a), "the attribute a, which is an input since later opsets"),
+    ],
+)
+def test_what_patterns_of_ours_cannot_say(function: Any, message: str) -> None:
+    with pytest.raises(NotPlain, match=message):
+        shown(function)
