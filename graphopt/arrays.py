@@ -25,7 +25,7 @@ def read_array(path: str | Path) -> np.ndarray[Any, Any]:
     return array
 
 
-def filled(array: np.ndarray[Any, Any], how: str) -> np.ndarray[Any, Any]:
+def filled(array: Any, how: str) -> np.ndarray[Any, Any]:
     """An array of that shape and dtype that holds ``ones``, ``zeros``, or 0, 1, 2, … row by row (``arange``)."""
     if how == "arange":
         return np.arange(array.size).reshape(array.shape).astype(array.dtype)

@@ -247,7 +247,7 @@ def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -
     from graphopt.verify import verify_as_asked
 
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        places = [Path(folder) / name for name in ("original.onnx", "result.onnx")]
+        places = Path(folder) / "original.onnx", Path(folder) / "result.onnx"
         for proto, place in zip((original, result), places, strict=True):
             save(load(proto), place)
         verify_as_asked(*places, draws, inputs)

@@ -79,7 +79,7 @@ def _optimize(asked: argparse.Namespace, source: Path, written: Path, draws: int
         is_direct = asked.dtype is None and limit is None and not asked.save_as_external_data
         place = written if is_direct else Path(folder) / f"optimized-{written.name}"
         with progress.shown(False, asked.verbose) as listener:
-            _, report = run(cut, output=place, return_report=True, listener=listener, **options)
+            report: Report = run(cut, output=place, return_report=True, listener=listener, **options)[1]
         if asked.dtype is not None:
             to = {"fp16": "float16", "fp32": "float32"}[asked.dtype]
             convert(place, to=to, io=True, output=(place := Path(folder) / f"converted-{written.name}"))

@@ -26,7 +26,8 @@ def _merged(conjunction: tuple[Expr, ...]) -> tuple[Expr, ...]:
         sequence = left.arguments[0]
         items: list[Expr] = [Item(sequence, Lit(i)) for i in range(right.value)]  # type: ignore[arg-type]
         if all(isinstance(equal.get(i), Lit) for i in items):
-            parts: set[Expr] = {Apply("==", (e, equal[e])) for e in [left, *items]}
+            compared: list[Expr] = [left, *items]
+            parts: set[Expr] = {Apply("==", (e, equal[e])) for e in compared}
             whole = Apply("==", (sequence, Series(tuple(equal[i] for i in items))))
             conjunction = (*(e for e in conjunction if e not in parts), whole)
     return conjunction

@@ -55,7 +55,7 @@ def rule_from_pair(
     Raises RuleError where the two do not correspond, or hold what no rule can say.
     """
     sides = _read(left), _read(right)
-    graphs = [graph for graph, _ in sides]
+    graphs = sides[0][0], sides[1][0]
     if len(graphs[0].outputs) != len(graphs[1].outputs):
         counts = " and ".join(str(len(g.outputs)) for g in graphs)
         raise RuleError(f"{name}: the sides have {counts} outputs: the right side must give what the left side gives")
@@ -128,7 +128,7 @@ def _names(graph: Graph) -> dict[Value, str]:
 
 
 def _facts(
-    pairs: Sequence[tuple[Value, Value]], graphs: Sequence[Graph], names: Mapping[Value, str], rule: str
+    pairs: Sequence[tuple[Value, Value]], graphs: tuple[Graph, Graph], names: Mapping[Value, str], rule: str
 ) -> dict[str, Fact]:
     """What the left side says of its inputs, by variable. RuleError where the right side contradicts it."""
     found: dict[str, Fact] = {}

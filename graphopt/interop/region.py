@@ -226,7 +226,7 @@ def _number(constant: Constant, element: object) -> int | float | bool:
     """An element as the shortest Python number that rounds to it."""
     if constant.dtype == "bool":
         return bool(element)
-    return int(element) if "int" in constant.dtype else float(str(element))  # type: ignore[call-overload, no-any-return]
+    return int(element) if "int" in constant.dtype else float(str(element))  # type: ignore[call-overload]
 
 
 def as_expr(value: Attr) -> Expr | None:
