@@ -28,7 +28,7 @@ def completed(line: str) -> list[str]:
         ("graphopt opti", {"optimize"}),
         ("graphopt rules pr", {"prove"}),
         ("graphopt optimize --pol", {"--policy"}),
-        ("graphopt rules show double-t", {"double-transpose"}),
+        ("graphopt rules show hard-sw", {"hard-swish"}),
         ("graphopt completion f", {"fish"}),
     ],
 )
@@ -55,7 +55,7 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names() -> None:
-    assert "double-transpose" in names.rules("double")
+    assert "hard-swish-div" in names.rules("hard-swish")
     assert names.rules("no-such-rule") == []
     assert "portable" in names.targets("po")
     assert names.shells("") == ["bash", "zsh", "fish"]
