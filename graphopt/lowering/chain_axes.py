@@ -15,6 +15,7 @@ from graphopt.lowering.addresses import polynomial, tidy
 from graphopt.lowering.chain_facts import collapsed, taken_apart, total_size
 from graphopt.lowering.chains import Chain
 from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, walk
+from graphopt.lowering.loop_nests import loops_of
 from graphopt.lowering.loops import (
     Axis,
     Block,
@@ -129,11 +130,12 @@ def redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> C
     def drawn(stmt: Stmt) -> Stmt:
         return map_expressions(substitute_in(stmt, values), simplified)
 
+    loops = loops_of(axes)
     block = replace(
         chain.block,
         axes=tuple(axes),
-        values=tuple(a.var for a in axes),
+        values=tuple(loop.var for loop in loops),
         body=drawn(chain.block.body),
         init=chain.block.init and drawn(chain.block.init),
     )
-    return Chain(tuple(For(a.var, a.extent, Seq(())) for a in axes), described(block))
+    return Chain(tuple(For(loop.var, loop.extent, Seq(())) for loop in loops), described(block))

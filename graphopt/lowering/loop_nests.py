@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.lowering.expressions import Expr, Var
-from graphopt.lowering.loops import For, LoopKind, Stmt
+from graphopt.lowering.loops import Axis, For, LoopKind, Stmt
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,11 @@ class Loop:
     var: Var
     extent: Expr
     kind: LoopKind = "serial"
+
+
+def loops_of(axes: Iterable[Axis]) -> list[Loop]:
+    """A loop for each of a block's axes, of another name: a script that gave both one would not read back."""
+    return [Loop(Var(f"i_{a.var.name}"), a.extent) for a in axes]
 
 
 def wrapped(loops: Sequence[Loop | For], body: Stmt) -> Stmt:

@@ -11,7 +11,7 @@ from graphopt.lowering.chains import Access, Chain, chains
 from graphopt.lowering.expressions import Expr, Load, Var, variables
 from graphopt.lowering.integer_products import IntegerProduct, called_integer_product
 from graphopt.lowering.library import Product, called_product
-from graphopt.lowering.loop_nests import Loop, wrapped
+from graphopt.lowering.loop_nests import loops_of, wrapped
 from graphopt.lowering.loops import Axis, Buffer, Nest, Stmt, Store, described, map_expressions, mutate, seq
 
 
@@ -104,11 +104,12 @@ def _with_one_axis(chain: Chain, place: int, parts: Mapping[Buffer, int], made: 
 
     block = chain.block
     axes = tuple(one if a == outer else a for a in block.axes if a != inner)
+    loops = loops_of(axes)
     block = replace(
         block,
         axes=axes,
-        values=tuple(a.var for a in axes),
+        values=tuple(loop.var for loop in loops),
         body=part(block.body),
         init=None if block.init is None else part(block.init),
     )
-    return wrapped([Loop(a.var, a.extent) for a in axes], described(block))
+    return wrapped(loops, described(block))

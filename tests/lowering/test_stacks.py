@@ -11,6 +11,7 @@ from graphopt.lowering.compute import Tensor, compute, nest, placeholder
 from graphopt.lowering.expressions import Const, Expr, Var, equal, select
 from graphopt.lowering.interpret import interpret
 from graphopt.lowering.loops import Nest
+from graphopt.lowering.script import read, show
 from graphopt.lowering.stacks import with_rows_stacked
 
 K, N = 20, 40
@@ -53,6 +54,7 @@ def test_the_nest_means_the_same(stack, is_open, follower):
     written = product(*sizes, follower=follower)
     made = with_rows_stacked(written)
     assert [len(b.shape) for b in made.buffers] == [2, 2, len(made.buffers[2].shape), 2]
+    assert show(read(show(made))) == show(made)
     given = arrays(written, stack, follower)
     want, got = given[-1].copy(), given[-1].copy()
     numbers = stack if is_open else ()
