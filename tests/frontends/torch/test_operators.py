@@ -162,7 +162,7 @@ INDICES: Mapping[str, Callable[..., Any]] = {
     "added": lambda: [X.scatter_add(1, N.abs() % 4, Y), X.scatter_reduce(1, R[:, None], Y[:, :1], "amax")],
     "put": lambda: [X.index_put((P, R), Y[:, 0]), X.index_put((P,), Y, accumulate=True), X.masked_fill(B, 2.0)],
     "assigned": lambda: [_assigned(X, 1), _assigned(X, slice(1, 3)), _assigned(X, (slice(None), slice(0, 4, 2)))],
-    "sorted": lambda: [*X.sort(1), *X.topk(2, 1), *N.sort(0, descending=True, stable=True), X.argsort(1)],
+    "sorted": lambda: [*X.sort(1), *X.topk(2, 1), *N.sort(dim=0, descending=True, stable=True), X.argsort(1)],
     "counted": lambda: [F.one_hot(P, 4), torch.bucketize(X, torch.tensor([-1.0, 0.0, 2.0]))],
     "masked": lambda: [X.masked_scatter(B, Y)],
 }

@@ -214,7 +214,7 @@ def _resized(g: Writer, x: Value, size: Sequence[Number] | None, scales: Sequenc
 def _nearest(exact: bool) -> Emitter:
     """torch's own way counts from the pixels' corners; the exact one from their centres."""
     attrs = (
-        {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+        {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
         if exact
         else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     )

@@ -142,7 +142,8 @@ def _floor_divide(g: Writer, a: Operand, b: Operand) -> Value:
 def floor_quotient(g: Writer, a: Operand, b: Operand, dtype: str) -> Value:
     """The largest integers of a dtype that are not above the quotients."""
     if "float" in dtype:
-        return g.op("Floor", g.op("Div", a, b))
+        whole = g.op("Round", g.op("Div", g.op("Sub", a, float_remainder(g, a, b)), b))
+        return g.op("Where", g.op("Equal", b, g.cast(0, dtype)), g.op("Div", a, b), whole)
     return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
 
 
@@ -159,7 +160,15 @@ def _remainder(g: Writer, a: Operand, b: Operand) -> Value:
     above, below = g.cast(a, dtype), g.cast(b, dtype)
     if "float" not in dtype:
         return g.op("Mod", above, below)
-    return g.op("Sub", above, g.op("Mul", below, g.op("Floor", g.op("Div", above, below))))
+    return float_remainder(g, above, below)
+
+
+def float_remainder(g: Writer, a: Operand, b: Operand) -> Value:
+    """What is left of floats after division by others, with the signs of these, and without rounding."""
+    rest = g.op("Mod", a, b, fmod=1)
+    nothing = g.zeros(rest)
+    is_other = g.op("Xor", g.op("Less", rest, nothing), g.op("Less", b, nothing))
+    return g.op("Where", g.op("And", is_other, g.op("Not", g.op("Equal", rest, nothing))), g.op("Add", rest, b), rest)
 
 
 @TABLE.entry(aten.fmod)

@@ -300,6 +300,14 @@ def _padded(g: Writer, x: Value, margins: Sequence[Number], mode: str, value: Op
     """Torch's margins come in pairs from the last axis on; negative ones cut off."""
     margins = [g.number(m) for m in margins]
     pairs = [(margins[k], margins[k + 1]) for k in range(0, len(margins), 2)][::-1]
+    for axis, (first, last) in enumerate(pairs, g.rank(x) - len(pairs)):
+        start, end = _cut(first), _cut(last)
+        x = g.slice(x, axis, start, -end if end else TO_THE_END) if start or end else x
     axes = np.arange(g.rank(x) - len(pairs), g.rank(x))
-    ends = g.integers([a for a, _ in pairs] + [b for _, b in pairs])
+    ends = g.integers([0 if _cut(m) else m for k in (0, 1) for m in (pair[k] for pair in pairs)])
     return g.op("Pad", x, ends, value, axes.astype(np.int64), mode=mode)
+
+
+def _cut(margin: Number) -> int:
+    """How much a margin cuts off."""
+    return -margin if isinstance(margin, int) and margin < 0 else 0
