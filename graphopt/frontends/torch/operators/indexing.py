@@ -224,15 +224,15 @@ def _sort(g: Writer, x: Value, axis: int = -1, descending: bool = False) -> tupl
 
 @TABLE.entry(aten.sort.stable)
 def _stable_sort(
-    g: Writer, x: Value, stable: bool | None = None, axis: int = -1, descending: bool = False
+    g: Writer, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Value, ...]:
     """ONNX's TopK gives the lower index first where elements are equal, as a stable sort does."""
-    return _sort(g, x, axis, descending)
+    return _sort(g, x, dim, descending)
 
 
 @TABLE.entry(aten.argsort)
-def _argsort(g: Writer, x: Value, axis: int = -1, descending: bool = False) -> Value:
-    return _sort(g, x, axis, descending)[1]
+def _argsort(g: Writer, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Value:
+    return _sort(g, x, dim, descending)[1]
 
 
 @TABLE.entry(aten.bucketize.Tensor)
