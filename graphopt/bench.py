@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ceilings
-from graphopt.compile import compile
+from graphopt.compile import CompiledModel, compile
 from graphopt.derivation import Preparation
 from graphopt.engines import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 from graphopt.errors import (
@@ -135,7 +135,11 @@ def profile(
     runs: int = ROUNDS,
 ) -> list[Row]:
     """What each step of the compiled model takes, the least of several runs."""
-    compiled = compile(model, threads=threads, tuned=tuned, database=database)
+    return profiled(compile(model, threads=threads, tuned=tuned, database=database), feeds, runs)
+
+
+def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[Row]:
+    """The same of a model that is compiled already."""
     return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
 
 

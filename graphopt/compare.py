@@ -136,8 +136,10 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     del run
     enter("comparison")
     worst = 0.0
+    largest = [0.0] * len(before.output_names)
     for sample, got in zip(samples, found, strict=True):
         errors = list(map(_error, sample.outputs, got))
+        largest = list(map(max, largest, errors))
         if max(errors, default=0.0) > 1:
             if not sample.is_finite and max(map(_error_where_finite, sample.outputs, got)) <= 1:
                 raise UnverifiedError(
@@ -153,7 +155,15 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         reason = "though its outputs do not depend on random inputs: --input can give better ones"
     elif not all(_varies(output) for sample in samples for output in sample.outputs):
         reason = "though its outputs hardly vary on random inputs: --input can give better ones"
-    return {"reason": reason, "engine": engine, "draws": len(samples), "error": worst, "sizes": drawn}
+    outputs = [(name, e if isfinite(e) else None) for name, e in zip(before.output_names, largest, strict=True)]
+    return {
+        "reason": reason,
+        "engine": engine,
+        "draws": len(samples),
+        "error": worst,
+        "sizes": drawn,
+        "outputs": outputs,
+    }
 
 
 # -- inputs that the original accepts

@@ -21,7 +21,7 @@ Tuned = Literal["auto", "require", "off"]
 if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
     from graphopt.lowering.passes import Pipeline
-    from graphopt.report import Step
+    from graphopt.report import Report, Step
 
 
 def dispatch_of(text: str) -> Dispatch:
@@ -89,6 +89,8 @@ class CompileReport:
     """Calls of kernels in one run, bodies counted once."""
     reference: tuple[tuple[str, str, str], ...] = ()
     """Of each node that is left to the reference evaluator: its name, its op, and why."""
+    rewriting: Report | None = None
+    """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

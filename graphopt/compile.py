@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from graphopt import stored
 from graphopt.compilation import CompileReport, Settings, dispatch_of, tuned_of
+from graphopt.display import Displayed
 from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
 from graphopt.progress import Listener
 from graphopt.runtime.device_program import DeviceProgram
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from graphopt.lowering.options import ByHand
     from graphopt.lowering.passes import Pipeline
     from graphopt.pipeline import Compiled
+    from graphopt.report import Report
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 """What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
@@ -119,7 +122,7 @@ def compile(
     return CompiledModel(model, settings, where)
 
 
-class CompiledModel:
+class CompiledModel(Displayed):
     """A compiled model: called with arrays, it gives arrays.
 
     It is one program where types say all that has to be known. Where the ranks of inputs are open, or their elements
@@ -138,6 +141,7 @@ class CompiledModel:
         self._unranked: tuple[str, ...] = ()
         self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
         """The program for all that may come, where there is one."""
+        self._rewriting: Report | None = None
         if place is not None:
             self._only = stored.load(place, settings.threads)
         if self._only is None:
@@ -163,10 +167,15 @@ class CompiledModel:
         chosen, rest = self._chosen(self._feeds(inputs))
         return chosen.profile(rest)
 
+    def sizes(self, *inputs: Any) -> dict[str, int]:
+        """What some inputs say of the sizes that the program leaves open."""
+        chosen, rest = (self._only[0], None) if self._only is not None else self._chosen(self._feeds(inputs))
+        return chosen.sizes(*inputs) if rest is None else chosen.sizes(rest)
+
     def save(self, folder: str | Path) -> None:
         """Write the program for ``graphopt.runtime.load``, where it needs numpy and nothing else; one for a GPU for
         ``graphopt.platforms.load``, on a GPU of the same compute capability."""
-        save(self.compiled.program if self._only is None else self._only[0], folder)
+        save(self.program, folder)
 
     def close(self) -> None:
         """Give back memory and threads; the model cannot be called any more."""
@@ -220,6 +229,16 @@ class CompiledModel:
             return self._only[0].inputs
         return tuple(self._inputs)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a program: where inputs decide what it is, there is none before the first call."""
+        return self._only is not None or bool(self._programs)
+
+    @property
+    def program(self) -> Program | DeviceProgram:
+        """The program, or the latest of several. UsageError where none is compiled before the model is called."""
+        return self.compiled.program if self._only is None else self._only[0]
+
     # -- making programs
 
     def _begin(self) -> Graph:
@@ -234,7 +253,7 @@ class CompiledModel:
             if self._place is not None and not self._place.is_current:
                 raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
             self._step = Steps(self.settings.listener)
-            graph, may_be_kept = prepared(self._model, self.settings, self._step)
+            graph, may_be_kept, self._rewriting = prepared(self._model, self.settings, self._step)
             self._model = None
             self._inputs = {graph.names[v]: v for v in graph.inputs}
             self._unranked = unranked_inputs(graph)
@@ -255,6 +274,7 @@ class CompiledModel:
 
         with naming(self._name):
             compiled = compile_graph(graph, self.settings, self._step)
+        compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
         for line in compiled.report.warnings:
             warnings.warn(line, ReferenceWarning, stacklevel=5)
         return compiled

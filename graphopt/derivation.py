@@ -244,7 +244,7 @@ def _place(place: Place | int | str) -> object:
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:
-    numbers = {name: tuple(int(n) for n in found.get(name, ())) for name in ("made", "needs", "nodes")}
+    numbers = {name: tuple(int(n) for n in found.get(name, ())) for name in ("made", "needs", "nodes", "matched")}
     if len(numbers["nodes"]) not in (0, 2):
         raise ValueError("nodes are two numbers")
     gain = found.get("gain")
@@ -262,6 +262,7 @@ def _entry(found: Mapping[str, Any]) -> Entry:
         needs=numbers["needs"],
         nodes=(numbers["nodes"][0], numbers["nodes"][1]) if numbers["nodes"] else (0, 0),
         gain=None if gain is None else float(gain),
+        matched=numbers["matched"],
     )
 
 

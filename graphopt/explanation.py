@@ -95,7 +95,7 @@ def explain_rule(
     tidy = simplify(graph, [r for r in chosen.always if r.name != rule.name], chosen.passes)
     sites = {e.site for e in fired}
     misses: dict[str, list[str]] = {}
-    for site, why in _misses(rule, tidy):
+    for site, why in near_misses(rule, tidy):
         if site not in sites:
             misses.setdefault(why, []).append(site)
     if rule not in chosen.rules:
@@ -103,7 +103,8 @@ def explain_rule(
     return Firing(rule.name, fired, {why: tuple(at) for why, at in misses.items()})
 
 
-def _misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:
+def near_misses(rule: Rule, graph: Graph) -> Iterator[tuple[str, str]]:
+    """The nodes that a rule might be about, by name, each with the first thing that the rule lacks there."""
     facts, names = infer(graph), set(graph.names.values())
     wanted = root_ops(rule)
     for node in graph.order():

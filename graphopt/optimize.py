@@ -192,6 +192,7 @@ class _Run:
                 saturated.iterations,
                 saturated.stop,
                 saturated.reproducible and found.reproducible,
+                saturated.rounds,
             )
         )
         self.statistics.add(saturated.statistics)
@@ -251,12 +252,14 @@ class _Run:
             cost_after=cost_after,
             counted_at=counted_at(before),
             exploration=_together(self.explorations),
+            explorations=tuple(self.explorations),
             rewrites=tuple(
                 Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
                 for e in self.journal.rewrites
             ),
             rules=rule_uses(self.rules, self.statistics, self.journal),
             derivation=self.derivation(policy),
+            graphs=(before, after),
             warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
         )
 
@@ -381,6 +384,7 @@ def optimize(
         bytes_after=size,
         verification=verified,
         derivation=derivation,
+        graphs=(prepared, graph),
     )
     return (result, report) if return_report else result
 

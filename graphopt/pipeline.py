@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from graphopt.lowering.module import Module
 from graphopt.lowering.options import Options
 from graphopt.optimize import optimize_graph, soundness
 from graphopt.platforms import Platform, equipped, platform_of
+from graphopt.report import Report
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program
@@ -49,17 +50,26 @@ class Compiled:
     report: CompileReport
 
 
+class Prepared(NamedTuple):
+    """A graph as it is lowered: read, fixed, and rewritten."""
+
+    graph: Graph
+    may_be_kept: bool
+    """Whether its program may be: the model is all in one piece, and no clock had a say in what it became."""
+    report: Report | None = None
+    """What rules did to it; None where nobody asked them."""
+
+
 @names_its_model
-def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
-    """The graph of a model as it is lowered: read, fixed, and rewritten; and whether its program may be kept: the model
-    is all in one piece, and no clock had a say in what it became."""
+def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
+    """The graph of a model as it is lowered."""
     if isinstance(model, Module):
         model = model.graph()
     graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
     is_whole = not data_files(graph)
     graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
     if settings.pipeline is not None:
-        return settings.pipeline(graph, step), is_whole
+        return Prepared(settings.pipeline(graph, step), is_whole)
     if settings.optimize:
         going_by = priced(settings.target, settings.costs)
         for line in filter(None, (going_by.warning,)):
@@ -67,8 +77,9 @@ def prepared(model: Any, settings: Settings, step: Steps) -> tuple[Graph, bool]:
         target = equipped(going_by.target, settings.dispatch)
         timed = _timed(settings)
         found, report = optimize_graph(graph, target=target, policy=soundness(settings.policy), step=step, timed=timed)
-        return found, is_whole and (report.exploration is None or report.exploration.reproducible)
-    return step("tidy", _tidied, graph), is_whole
+        may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
+        return Prepared(found, may_be_kept, report)
+    return Prepared(step("tidy", _tidied, graph), is_whole)
 
 
 def _timed(settings: Settings) -> TunedPrices | None:
@@ -108,7 +119,7 @@ def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
 @names_its_model
 def linked_for(model: Any, settings: Settings) -> Linked:
     """What a model becomes, with nests and kernels, none of which is compiled. UsageError where inputs decide it."""
-    graph, _ = prepared(model, settings, Steps())
+    graph = prepared(model, settings, Steps()).graph
     facts = infer(graph)
     try:
         options = _options(settings)

@@ -196,7 +196,7 @@ class _Asking:
     def explored(self) -> tuple[Mapping[str, int], list[_Choice]]:
         """The calls that the model becomes by what is known, and the choices that lead to it."""
         watch = Watch()
-        graph, _ = prepared(self.graph, self.settings, watch)
+        graph = prepared(self.graph, self.settings, watch).graph
         first: dict[int, Chosen] = {}  # by prices alone; what times then chose is the next
         for seen in watch.seen:
             first.setdefault(id(seen.saturated), seen)

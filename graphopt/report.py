@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from graphopt.display import Displayed
 from graphopt.verify import Verification
 
 if TYPE_CHECKING:
     from graphopt.derivation import Derivation
+    from graphopt.ir.graph import Graph
+    from graphopt.rewrite.saturated import Round
 
 SCHEMA = 1
 """The version of the report's JSON: grows when a field changes its meaning or goes away."""
@@ -73,6 +76,8 @@ class Exploration:
     iterations: int
     stop: str
     reproducible: bool = True
+    rounds: tuple[Round, ...] = ()
+    """How it grew, from before the first round on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Displayed):
     """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
 
     model: str
@@ -130,6 +135,9 @@ class Report:
     cost_before: float | None = None
     cost_after: float | None = None
     exploration: Exploration | None = None
+    """All explorations together."""
+    explorations: tuple[Exploration, ...] = ()
+    """Each by itself: those of bodies and of the main graph, in every round of the pipeline."""
     rewrites: tuple[Rewrite, ...] = ()
     rules: tuple[RuleUse, ...] = ()
     """The rules that were tried and the passes that acted, those that took longest first."""
@@ -142,6 +150,8 @@ class Report:
     warnings: tuple[str, ...] = ()
     derivation: Derivation | None = None
     """What was done, so that it can be done again; not part of the JSON."""
+    graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False)
+    """What the rules saw first, and the result; not part of the JSON."""
 
     @property
     def seconds(self) -> float:
@@ -157,6 +167,6 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON, with the version of its schema."""
-        found = asdict(replace(self, derivation=None))
-        del found["derivation"]
+        found = asdict(replace(self, derivation=None, graphs=None))
+        del found["derivation"], found["graphs"]
         return json.dumps({"schema": SCHEMA, **found, "seconds": self.seconds}, indent=2, default=dict) + "\n"

@@ -40,6 +40,9 @@ class Verification:
     seconds: float = 0.0
     sizes: tuple[dict[str, int], ...] = ()
     """For each draw the sizes of open dimensions, where there are any."""
+    outputs: tuple[tuple[str, float | None], ...] = ()
+    """Of each output the largest difference, in units of the tolerance (beyond 1: no more than rounding does to the
+    original); None where that has no size, since shapes or where numbers are finite differ as they may."""
 
 
 OFF = Verification("off")
@@ -101,7 +104,8 @@ def verify(
         case "unverified" if required:
             raise VerificationError(f"{names[1]} could not be verified: {found['reason']}")
     sizes = tuple(found.pop("sizes", ()))
-    return Verification(**found, sizes=sizes, seconds=time.perf_counter() - start)
+    outputs = tuple((name, error) for name, error in found.pop("outputs", ()))
+    return Verification(**found, sizes=sizes, outputs=outputs, seconds=time.perf_counter() - start)
 
 
 def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[float, float]]:

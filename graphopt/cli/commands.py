@@ -142,6 +142,10 @@ def optimize(
             metavar="FILE", help="Write the report, or the summary, as JSON (- is stdout).", show_default=False
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
@@ -170,6 +174,9 @@ def optimize(
     from graphopt.derivation import journal_path
     from graphopt.optimize import optimize as run
     from graphopt.rewrite.saturate import Budget
+    from graphopt.web.layered import check as check_pages
+    from graphopt.web.page import write_page
+    from graphopt.web.runs import page_of_report
 
     values.number("--fail-if-slower", fail_if_slower)
     if quiet and verbose:
@@ -196,9 +203,8 @@ def optimize(
         "signed": not unsigned,
     }
     if batch.is_asked(models, baseline, fail_if_slower):
-        if single := [
-            name for name, is_on in (("--explain", explain), ("--stats", stats), ("--journal", journal)) if is_on
-        ]:
+        given = {"--explain": explain, "--stats": stats, "--journal": journal, "--report": report}
+        if single := [name for name, is_on in given.items() if is_on]:
             raise UsageError(f"{single[0]} takes one model")
         return batch.optimize_several(
             batch.jobs(models, output, in_place),
@@ -219,27 +225,31 @@ def optimize(
     read = [*([] if is_replaced else [model]), *(rules or ()), *arrays]
     files.check_written({"-o": written}, read)
     kept = None if no_journal or dry_run else journal or journal_path(written)
-    files.check_written({"-o": written, "--json": json, "--journal": kept}, read)
+    files.check_written({"-o": written, "--json": json, "--journal": kept, "--report": report}, read)
+    if report is not None:
+        check_pages()
     with (
         tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
         progress.shown(quiet, verbose) as listener,
         naming(model),
     ):
         place = Path(scratch) / written.name if dry_run else written
-        _, report = run(model, output=place, journal=kept, return_report=True, listener=listener, **options)
+        _, done = run(model, output=place, journal=kept, return_report=True, listener=listener, **options)
     to_stdout = json is not None and str(json) == "-"
     if to_stdout:
-        print(report.to_json(), end="")
+        print(done.to_json(), end="")
     elif json is not None:
-        files.write_text(json, report.to_json())
-    if quiet and report.verification.status == "unverified":
-        programs.show_warnings([f"{written} is unverified: {report.verification.reason}"])
+        files.write_text(json, done.to_json())
+    if report is not None:
+        write_page(page_of_report(done), report)
+    if quiet and done.verification.status == "unverified":
+        programs.show_warnings([f"{written} is unverified: {done.verification.reason}"])
     if not quiet:
-        tables.show_report(report, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
+        tables.show_report(done, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
     if stats and not quiet:
         from graphopt.cli.statistics import show_statistics
 
-        show_statistics(report, on_stderr=to_stdout)
+        show_statistics(done, on_stderr=to_stdout)
     return 0
 
 
@@ -372,5 +382,6 @@ from graphopt.cli import (  # noqa: E402, F401
     rules_pair,
     rules_prove,
     rules_try,
+    serve,
     tune,
 )

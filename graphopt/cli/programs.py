@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graphopt.compile import CompiledModel
     from graphopt.lowering.link import Part
     from graphopt.runtime.profile import Row
+    from graphopt.web.page import Page
 
 Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
@@ -46,6 +47,10 @@ Dims = Annotated[
 ]
 Shapes = Annotated[
     Repeated | None, typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False)
+]
+Pages = Annotated[
+    Path | None,
+    typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
 ]
 Inputs = Annotated[
     Repeated | None,
@@ -141,17 +146,22 @@ def bench_model(
         Path | None,
         typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
     ] = None,
+    report: Pages = None,
 ) -> None:
     """Time runs of a model on random inputs, here and in other engines, which take turns."""
     from graphopt.bench import bench
     from graphopt.cli import files, progress
     from graphopt.compile import ReferenceWarning
     from graphopt.roofline import check_picture
+    from graphopt.web.layered import check as check_pages
+    from graphopt.web.page import write_page
 
     counts = values.counts("--threads", threads)
     if roofline is not None:
         check_picture(roofline)
-        files.check_written({"--roofline": roofline}, [model])
+    if report is not None:
+        check_pages()
+    files.check_written({"--roofline": roofline, "--report": report}, [model])
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
         found = {
@@ -172,6 +182,10 @@ def bench_model(
         if roofline is not None:
             given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
             draw_roofline(model, roofline, counts[0], *given, tuned=tuned, database=database)
+        if report is not None:
+            given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
+            page = page_of_run(model, counts[0], *given, timings=found[counts[0]], tuned=tuned, database=database)
+            write_page(page, report)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in found.items():
         if len(found) > 1:
@@ -194,6 +208,7 @@ def compile_model(
     database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
+    report: Pages = None,
     quiet: Quiet = False,
 ) -> None:
     """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
@@ -202,17 +217,26 @@ def compile_model(
     needs no GPU.
     """
     from graphopt.cli import files, progress
+    from graphopt.rewrite.cost import counted_at
     from graphopt.runtime.saved import MANIFEST
+    from graphopt.web.layered import check as check_pages
+    from graphopt.web.page import write_page
+    from graphopt.web.runs import page_of_program
 
     if target != "cpu":
         from graphopt.cli.device import write_kernels
         from graphopt.device_code import REPORT
 
+        if report is not None:
+            raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
         files.check_folder("-o", output, REPORT)
         settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict)
         write_kernels(model, output, settings, capability, quiet)
         return
     files.check_folder("-o", output, MANIFEST)
+    if report is not None:
+        files.check_written({"--report": report}, [model])
+        check_pages()
     with progress.shown(quiet, False) as listener:
         compiled = compiled_model(
             model,
@@ -223,9 +247,13 @@ def compile_model(
             database=database,
             shapes=values.shapes(shape or ()),
             dims=values.dims(dim or ()),
+            cache=report is None,
             listener=listener,
         )
         compiled.save(output)
+    if report is not None:
+        sizes = dict(dict.fromkeys(compiled.compiled.program.symbols, 1), **counted_at(compiled.graph))
+        write_page(page_of_program(str(model), compiled.compiled, sizes=sizes), report)
     if not quiet:
         size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
         print(f"{output}: {size:,} bytes, {compiled.report.kernels} kernels, {compiled.report.calls} calls")
@@ -359,6 +387,37 @@ def draw_roofline(
     candidates = random_feeds(onnx_io.load(model), given, dims, shapes)
     feeds = accepted_feeds(candidates, compile(model, threads=threads, **schedules))
     draw(profile(model, feeds, threads=threads, **schedules), measure(threads), picture, model.stem)
+
+
+def page_of_run(
+    model: Path,
+    threads: int,
+    given: Mapping[str, Any],
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    timings: Sequence[Timing],
+    **schedules: Any,
+) -> Page:
+    """The page of a compiled model and of runs of it on the inputs that ``bench`` takes."""
+    from graphopt.bench import accepted_feeds, profiled, random_feeds
+    from graphopt.ceilings import measure
+    from graphopt.compile import compile
+    from graphopt.ir import onnx_io
+    from graphopt.web.runs import page_of_program
+
+    compiled = compile(model, threads=threads, cache=False, **schedules)
+    feeds = accepted_feeds(random_feeds(onnx_io.load(model), given, dims, shapes), compiled)
+    return page_of_program(
+        str(model),
+        compiled.compiled,
+        kind="bench",
+        rows=profiled(compiled, feeds),
+        ceilings=measure(threads),
+        sizes=compiled.sizes(feeds),
+        timings=timings,
+        threads=threads,
+    )
 
 
 def show_warnings(lines: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import networkx as nx
 
+from graphopt.display import Displayed
 from graphopt.ir import added
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
@@ -188,7 +189,7 @@ class Header:
 
 
 @dataclass(eq=False, repr=False)
-class Graph:
+class Graph(Displayed):
     """A dataflow graph with named inputs and outputs.
 
     ``inputs`` are the values of its ``Input`` nodes in order; ``outputs`` are values, with their

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from graphopt.display import Displayed
 from graphopt.lowering.expressions import Const, Expr, Load, Number, Var, rewrite, walk
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ Stmt: TypeAlias = For | Block | Store | Seq | If | Check | Invoke
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(Displayed):
     """A tensor program: a function of buffers and sizes that writes some of the buffers.
 
     ``allocs`` are buffers that live only while it runs.

@@ -82,6 +82,8 @@ class Entry:
     """How many ops the left side is, and the right side."""
     gain: float | None = None
     """What the right side is cheaper by: modelled seconds of one inference, the two sides by themselves."""
+    matched: tuple[int, ...] = ()
+    """The nodes that the left side is."""
 
     @property
     def is_rewrite(self) -> bool:
@@ -184,6 +186,7 @@ class Journal:
                 tuple(sorted(own)),
                 (len(footprint), len(working)),
                 gain,
+                tuple(footprint),
             )
         )
 

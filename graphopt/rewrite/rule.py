@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from graphopt.display import Displayed
+
 
 class Soundness(Enum):
     """How a rule's sides are equal, from strongest to weakest."""
@@ -210,7 +212,7 @@ ABSENT = Var("_")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Displayed):
     """Terms that are equal wherever the left side is valid and the guards hold.
 
     ``lhs`` and ``rhs`` have one term for each root. ``targets`` names the targets the rule is for

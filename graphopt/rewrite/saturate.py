@@ -25,7 +25,7 @@ from graphopt.rewrite.match import is_on_all
 from graphopt.rewrite.matching import Found, Matching
 from graphopt.rewrite.provenance import Application, Applied, Spelling, term_of
 from graphopt.rewrite.rule import Expr, Field, Ref, Rule, subexpressions
-from graphopt.rewrite.saturated import ENode, RuleStatistics, Saturated
+from graphopt.rewrite.saturated import ENode, Round, RuleStatistics, Saturated
 
 OFTEN = 1000
 """A rule that has more new matches than this in a round sits out,"""
@@ -88,6 +88,7 @@ class _Run:
         """For rules with several roots, the terms that were roots already."""
         self.iteration = 0
         self.matches = 0
+        self.rounds = [self.grown()]
 
     # -- rounds
 
@@ -97,11 +98,18 @@ class _Run:
             while self.iteration < self.budget.iters:
                 if self.classes.size >= self.classes.limit:
                     return "nodes"
-                if not self.round():
+                is_over = not self.round()
+                self.rounds.append(self.grown())
+                if is_over:
                     return "saturated"
         except _Stopped as stopped:
+            self.rounds.append(self.grown())
             return str(stopped)
         return "iterations"
+
+    def grown(self) -> Round:
+        """How much there is now."""
+        return Round(self.classes.size, len(self.classes.terms) - len(self.classes.unions), self.matches)
 
     def round(self) -> bool:
         """Find and apply matches; whether another round may find more."""
@@ -299,6 +307,7 @@ class _Run:
             monotonic() - self.started,
             classes.values,
             tuple(classes.contradictions),
+            tuple(self.rounds),
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Value
@@ -55,6 +56,17 @@ class RuleStatistics:
     seconds: float = 0.0
 
 
+class Round(NamedTuple):
+    """How much there was after a round of saturation."""
+
+    nodes: int
+    """Distinct e-nodes."""
+    classes: int
+    """Classes of equal terms."""
+    applied: int
+    """Matches applied so far."""
+
+
 @dataclass(frozen=True)
 class Saturated:
     """Equal graphs, side by side. All mappings are in ascending order of their keys."""
@@ -87,6 +99,8 @@ class Saturated:
     """The term of each value of the graph: a number of ``provenance``, and the ``id`` of an e-node."""
     contradictions: tuple[str, ...] = ()
     """What followed from the rules and cannot be (one value of two types): some rule is wrong."""
+    rounds: tuple[Round, ...] = ()
+    """How it grew: what there was before the first round, and after each."""
 
     @property
     def reproducible(self) -> bool:

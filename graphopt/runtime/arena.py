@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -82,6 +82,16 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
             if crosses:
                 found[b] = (min(first, begin), max(last, finish))
     return found
+
+
+def moments(steps: Sequence[Step]) -> Iterator[Step]:
+    """The step at each of the numbers that lifetimes count by: a loop is there twice, at its begin and its end."""
+    for step in steps:
+        yield step
+        for body in inner(step):
+            yield from moments(body)
+        if isinstance(step, Loop):
+            yield step
 
 
 def used(step: Step) -> tuple[int | None, ...]:

@@ -42,6 +42,17 @@ class Binding:
     """The shapes of this level's output buffers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The part of an arena that a buffer has, from one step to another, both included (``arena.moments``)."""
+
+    buffer: int
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
     """One level's words and buffers, for any sizes."""
@@ -145,6 +156,11 @@ class Binder:
             word = self._layout.words[n]
             offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, known)
         return Binding(symbols, offsets, places, total, separate, outputs)
+
+    def leases(self, binding: Binding) -> tuple[Lease, ...]:
+        """Which part of its arena each buffer of a binding has, and when, in order of their begin."""
+        found = (Lease(n, at, self.bytes(n, binding.symbols), *self._lives[n]) for n, at in binding.places.items())
+        return tuple(sorted(found, key=lambda lease: (lease.first, lease.offset, lease.buffer)))
 
     def no_memory(self, level: int, symbols: Mapping[str, int], size: int) -> MemoryError:
         """What is raised where so many bytes cannot be had for a level's buffers: it tells the largest of them."""

@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from graphopt.display import Displayed
 from graphopt.errors import InputError
-from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.binding import Binder, Binding, Lease
 from graphopt.runtime.device import Resident
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.host import HostFunction
@@ -28,7 +29,7 @@ class Memory:
     constants: int
 
 
-class Interface:
+class Interface(Displayed):
     """A program, apart from how it runs. Those that run say what ``_binder`` is."""
 
     _binder: Binder
@@ -64,13 +65,25 @@ class Interface:
         """The sizes that the inputs bind."""
         return self._layout.levels[0]
 
-    def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
-        """The memory that a call takes with these sizes, as far as it is known before anything runs."""
+    def sizes(self, *inputs: Any) -> dict[str, int]:
+        """The sizes that some inputs bind. Raises InputError for what the program does not take."""
+        _, binding = self._accepted(inputs)
+        return {name: binding.symbols[name] for name in self.symbols}
+
+    def leases(self, symbols: Mapping[str, int] | None = None) -> tuple[Lease, ...]:
+        """Which part of the arena each buffer has, and when, with these sizes: what is known before anything runs."""
+        return self._binder.leases(self._bound(symbols))
+
+    def _bound(self, symbols: Mapping[str, int] | None) -> Binding:
         try:
             values = {name: (symbols or {})[name] for name in self.symbols}
         except KeyError as error:
             raise InputError(f"no size is given for {error}: the inputs have {', '.join(self.symbols)}") from None
-        binding = self._binder.bind(0, values, {})
+        return self._binder.bind(0, values, {})
+
+    def memory(self, symbols: Mapping[str, int] | None = None) -> Memory:
+        """The memory that a call takes with these sizes, as far as it is known before anything runs."""
+        binding = self._bound(symbols)
         constants = sum(c.nbytes for c in self.code.constants.values() if c.dtype != object)
         return Memory(binding.arena_bytes, binding.separate_bytes, constants)
 

@@ -1,0 +1,62 @@
+"""``graphopt serve``: a folder of models in the browser."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphopt.cli.app import EPILOG, app
+from graphopt.errors import MissingDependencyError, UsageError
+
+LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
+
+
+@app.command("serve", epilog=EPILOG)
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of ONNX files.", show_default=False)],
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; others than this machine's can reach other ones.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 is any that is free.")] = 8722,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A further name that it answers to; repeatable.", show_default=False),
+    ] = None,
+    upload: Annotated[int, typer.Option(metavar="MB", min=1, help="How large an upload may be.")] = 256,
+    seconds: Annotated[int, typer.Option(metavar="S", min=1, help="How long a run may take.")] = 120,
+) -> None:
+    """Show a folder of models in the browser: edit rules, run them, and see what fires. Ends with Ctrl-C."""
+    try:
+        import uvicorn
+
+        from graphopt.serving.app import Limits, application
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise MissingDependencyError("serve needs starlette and uvicorn: pip install 'graphopt[serve]'") from None
+    from graphopt.serving.folder import Folder
+    from graphopt.serving.listening import listening
+    from graphopt.web.layered import check as check_pages
+
+    check_pages()
+    with tempfile.TemporaryDirectory(prefix="graphopt-serve-") as scratch:
+        served = Folder(folder, Path(scratch))
+        try:
+            socket = listening(host, port)
+        except OSError as error:
+            raise UsageError(f"--host {host} --port {port}: cannot listen there ({error.strerror or error})") from None
+        with socket:
+            shown = f"[{host}]" if ":" in host else host
+            print(f"http://{shown}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
+            hosts = [*LOCAL, shown, *(name or ())]
+            limits = Limits(upload << 20, seconds)
+            config = uvicorn.Config(
+                application(served, hosts, limits), log_level="warning", access_log=False, timeout_graceful_shutdown=2
+            )
+            try:
+                uvicorn.Server(config).run(sockets=[socket])
+            except KeyboardInterrupt:  # which is how it ends
+                return

@@ -1,0 +1,1 @@
+"""A folder of models in the browser: choose one, edit rules, run them, and see what fires."""

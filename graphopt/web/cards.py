@@ -1,0 +1,208 @@
+"""What notebooks display: a small card of HTML for a graph, a rule, a nest, a program or a report.
+
+A card has no script and no style but its own. It is built as a tree of elements, so that a model's names are text
+whatever they hold. A graph of up to ``DRAWN`` ops is drawn, where fast-sugiyama is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from xml.etree import ElementTree
+
+from graphopt.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from graphopt.compile import CompiledModel
+    from graphopt.ir.graph import Graph
+    from graphopt.lowering.loops import Nest
+    from graphopt.report import Report
+    from graphopt.rewrite.rule import Rule
+    from graphopt.runtime.interface import Interface
+    from graphopt.web.drawing import Drawing
+
+DRAWN: Final = 60
+"""Ops of a graph that is drawn."""
+LISTED: Final = 12
+"""Rows of a table that are shown."""
+_PICTURE: Final = 460
+"""How high a picture is at most."""
+
+Element: TypeAlias = ElementTree.Element
+Content: TypeAlias = "Element | str"
+
+
+def card(value: object) -> str:
+    """The card of a value, as HTML. TypeError for one that has none."""
+    for kind in type(value).__mro__:
+        made = _CARDS.get(f"{kind.__module__}.{kind.__name__}")
+        if made is not None:
+            whole = _e("div", *made(value), style="max-width: 60em; line-height: 1.4")
+            return ElementTree.tostring(whole, encoding="unicode", method="html")
+    raise TypeError(f"nothing says how a {type(value).__name__} is displayed")
+
+
+def _e(tag: str, *content: Content, **attributes: str) -> Element:
+    """An element; names of attributes have ``_`` for ``-``."""
+    made = ElementTree.Element(tag, {name.replace("_", "-"): value for name, value in attributes.items()})
+    for part in content:
+        if isinstance(part, str):
+            if len(made):
+                made[-1].tail = (made[-1].tail or "") + part
+            else:
+                made.text = (made.text or "") + part
+        else:
+            made.append(part)
+    return made
+
+
+def _title(name: str, note: str) -> Element:
+    return _e("p", _e("strong", name), f" {note}", style="margin: .3em 0")
+
+
+def _code(text: str) -> Element:
+    return _e("pre", text, style="margin: .3em 0; overflow-x: auto; max-height: 24em")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
+    """A table of text, its first column names; what is beyond LISTED rows is counted."""
+    found = list(rows)
+    shown = [
+        _e("tr", *(_e("td", c, style="text-align: left" if not k else "") for k, c in enumerate(r))) for r in found
+    ]
+    more = [_e("tr", _e("td", f"and {len(found) - LISTED} more"))] if len(found) > LISTED else []
+    head = _e("thead", _e("tr", *(_e("th", h) for h in heads)))
+    return _e("table", head, _e("tbody", *shown[:LISTED], *more), style="margin: .3em 0")
+
+
+def _of_graph(graph: Graph) -> Iterable[Element]:
+    from graphopt.ir.infer import infer
+    from graphopt.steps import count_ops
+    from graphopt.web.drawing import draw, shown
+
+    facts = infer(graph)
+    ports = [("input", graph.names.get(v, ""), shown(facts.get(v))) for v in graph.inputs]
+    outputs = zip(graph.output_names, graph.outputs, strict=True)
+    ports += [("output", name, "" if v is None else shown(facts.get(v))) for name, v in outputs]
+    counts = count_ops(graph)
+    yield _title(graph.name, f"graph of {len(graph)} ops, opset {graph.opset}")
+    yield _table(("", "name", "type"), ports)
+    if len(graph) <= DRAWN:
+        try:
+            yield _picture(draw(graph, facts))
+            return
+        except MissingDependencyError:
+            pass
+    yield _table(("op", "count"), ((op, str(n)) for op, n in counts.items()))
+
+
+def _picture(drawing: Drawing) -> Element:
+    """The graph in layers."""
+    from graphopt.web.layered import HEIGHT, WIDTH
+
+    def place(x: float, y: float) -> str:
+        return f"{x:g},{y:g}"
+
+    parts = []
+    for a, b, bends in drawing.wires:
+        ends = drawing.boxes[a], drawing.boxes[b]
+        way = [(ends[0].x, ends[0].y + HEIGHT / 2), *bends, (ends[1].x, ends[1].y - HEIGHT / 2)]
+        points = " ".join(place(x, y) for x, y in way)
+        parts.append(_e("polyline", points=points, fill="none", stroke="currentColor", stroke_opacity="0.4"))
+    for box in drawing.boxes:
+        left, top = box.x - WIDTH / 2, box.y - HEIGHT / 2
+        frame = {"x": f"{left:g}", "y": f"{top:g}", "width": str(WIDTH), "height": str(HEIGHT), "rx": "6"}
+        label = box.name if box.op == "Input" else box.op.rpartition("::")[2]
+        parts.append(
+            _e(
+                "g",
+                _e("title", f"{box.op} {box.name}\n{box.attrs}\n{box.makes[0].type if box.makes else ''}"),
+                _e("rect", **frame, fill="currentColor", fill_opacity="0.06", stroke="currentColor"),
+                _e(
+                    "text", label if len(label) < 20 else f"{label[:19]}…", x=str(box.x), y=str(box.y + 4),
+                    fill="currentColor", font_size="12", text_anchor="middle", font_family="sans-serif",
+                ),
+            )
+        )  # fmt: skip
+    width, height = drawing.width + WIDTH + 8, drawing.height + HEIGHT + 8
+    shown = min(height, _PICTURE)
+    window = f"{-WIDTH / 2 - 4:g} {-HEIGHT / 2 - 4:g} {width} {height}"
+    label = f"{len(drawing.boxes)} nodes in layers"
+    return _e(
+        "svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=window, role="img", aria_label=label,
+        width=f"{width * shown / height:.0f}", height=str(shown), style="max-width: 100%",
+    )  # fmt: skip
+
+
+def _of_rule(rule: Rule) -> Iterable[Element]:
+    from graphopt.rewrite.notation import show_rule
+
+    yield _title(rule.name, f"rule [{rule.family}] {rule.soundness.value}")
+    yield _code(show_rule(rule))
+
+
+def _of_nest(nest: Nest) -> Iterable[Element]:
+    from graphopt.lowering.script_print import show
+
+    yield _title(nest.name, "loops")
+    yield _code(show(nest))
+
+
+def _of_program(program: Interface) -> Iterable[Element]:
+    code = program.code
+    ports = [("input", p.name, _declared(program, p.buffer)) for p in code.inputs]
+    ports += [("output", p.name, _declared(program, p.buffer)) for p in code.outputs]
+    yield _title("Program", f"of {len(code.steps)} steps")
+    yield _table(("", "name", "type"), ports)
+
+
+def _declared(program: Interface, number: int) -> str:
+    from graphopt.runtime.sizes import show
+
+    buffer = program.code.buffers[number]
+    return f"{buffer.dtype}[{'…' if buffer.shape is None else ', '.join(map(show, buffer.shape))}]"
+
+
+def _of_model(model: CompiledModel) -> Iterable[Element]:
+    if not model.is_ready:
+        yield _title("Compiled model", f"a program is compiled for each rank, and for what {model.input_names} hold")
+        return
+    report = model.report
+    kernels = f"{report.kernels} kernels in {report.calls} calls"
+    yield _title("Compiled model", f"for {model.settings.target.name}, {model.settings.threads} threads: {kernels}")
+    yield from list(_of_program(model.program))[1:]
+    if report.reference:
+        yield _table(("left to the reference evaluator", "op", "why"), report.reference)
+
+
+def _of_report(report: Report) -> Iterable[Element]:
+    before, after = report.ops_before, report.ops_after
+    yield _title(report.model, f"optimized for {report.target}, policy {report.policy}")
+    rows = [("ops", str(sum(before.values())), str(sum(after.values())), "")]
+    if report.cost_before and report.cost_after:
+        ratio = f"{report.cost_before / report.cost_after:.2f}x"
+        rows.append(("modelled µs", f"{report.cost_before * 1e6:.1f}", f"{report.cost_after * 1e6:.1f}", ratio))
+    if report.bytes_before and report.bytes_after:
+        change = f"{100 * (report.bytes_after / report.bytes_before - 1):+.1f} %"
+        rows.append(("bytes", f"{report.bytes_before:,}", f"{report.bytes_after:,}", change))
+    changed = {op: after.get(op, 0) - before.get(op, 0) for op in {*before, *after}}
+    for op, change_of_op in sorted(changed.items(), key=lambda item: (item[1], item[0])):
+        if change_of_op:
+            rows.append((op, str(before.get(op, 0)), str(after.get(op, 0)), f"{change_of_op:+d}"))
+    yield _table(("", "before", "after", ""), rows)
+    if report.verification is not None:
+        found = report.verification
+        error = "" if found.error is None else f", largest difference {found.error:.2g} of the tolerance"
+        yield _e("p", f"{found.status}{error}{f': {found.reason}' if found.reason else ''}", style="margin: .3em 0")
+    yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()))
+
+
+_CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
+    "graphopt.ir.graph.Graph": _of_graph,
+    "graphopt.rewrite.rule.Rule": _of_rule,
+    "graphopt.lowering.loops.Nest": _of_nest,
+    "graphopt.runtime.interface.Interface": _of_program,
+    "graphopt.compile.CompiledModel": _of_model,
+    "graphopt.report.Report": _of_report,
+}
+"""Who makes the card of what, by the name of the class, so that none of them is imported before one is there."""

@@ -1,0 +1,190 @@
+"""What a model was compiled to, as a section of a page: each call with its loops and its kernel, where time goes beside
+what the machine does at most, and which part of the arena each value has, when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from graphopt.lowering.script_print import show
+from graphopt.runtime.arena import moments
+
+if TYPE_CHECKING:
+    from graphopt.bench import Timing
+    from graphopt.ceilings import Ceilings
+    from graphopt.lowering.link import Linked, Part
+    from graphopt.runtime.interface import Interface
+    from graphopt.runtime.profile import Row
+    from graphopt.runtime.steps import Step
+    from graphopt.web.drawing import Drawing
+
+LARGEST: Final = 1 << 16
+"""Characters of a source that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a kernel: what it computes, the numbers of its texts, its nodes as boxes of the result's picture; its
+    times in seconds, operations and bytes are those of one run, None where it was not measured."""
+
+    label: str
+    nodes: tuple[str, ...]
+    plain: int | None
+    """The loops before they were scheduled,"""
+    loops: int
+    """as they run,"""
+    source: int
+    """and the source of the kernel."""
+    boxes: tuple[int, ...] = ()
+    seconds: float | None = None
+    flops: int = 0
+    bytes: int = 0
+    runs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the machine does at most, in a second; ``near`` is how many bytes a kernel may move to be limited by caches
+    near the cores and not by memory."""
+
+    flops: float
+    bytes: float
+    near_bytes: float
+    near: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A value's part of the arena, from one moment to another, and which call writes it."""
+
+    name: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The memory that a run takes, in bytes; ``separate`` is what its values would take if none shared memory."""
+
+    arena: int
+    separate: int
+    constants: int
+    moments: tuple[str, ...]
+    """What runs at each moment."""
+    leases: tuple[Leased, ...]
+    sizes: Mapping[str, int]
+    """What open dimensions are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How long runs took in an engine, in seconds, and how far its outputs are from ours, in units of the tolerance."""
+
+    name: str
+    median: float
+    p90: float
+    runs: int
+    ratio: float
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The section."""
+
+    texts: tuple[str, ...]
+    """Loops and sources, each once."""
+    calls: tuple[Call, ...]
+    steps: tuple[tuple[str, float], ...] = ()
+    """What Python does in a run, and the seconds that it takes."""
+    limits: Limits | None = None
+    arena: Arena | None = None
+    engines: tuple[Engine, ...] = ()
+    threads: int = 1
+
+
+def kernels(
+    linked: Linked,
+    program: Interface,
+    *,
+    drawing: Drawing | None = None,
+    rows: Sequence[Row] = (),
+    ceilings: Ceilings | None = None,
+    sizes: Mapping[str, int] | None = None,
+    timings: Sequence[Timing] = (),
+    threads: int = 1,
+) -> Kernels:
+    """The section of a program. ``drawing`` is the picture of the graph that was lowered, ``rows`` are a profile,
+    ``sizes`` what the program's symbols are in it: None leaves memory out, where there are symbols."""
+    texts: dict[str, int] = {}
+    boxes = {} if drawing is None else {b.name: k for k, b in enumerate(drawing.boxes)}
+    boxes |= {} if drawing is None else {v.name: k for k, b in enumerate(drawing.boxes) for v in b.makes}
+    profiled: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if row.is_native:
+            profiled.setdefault(row.nodes, []).append(row)
+    calls = tuple(_call(linked, part, texts, boxes, profiled) for part in linked.parts)
+    return Kernels(
+        tuple(texts),
+        calls,
+        tuple((f"{r.label} {', '.join(r.nodes)}".strip(), r.seconds) for r in rows if not r.is_native),
+        None if ceilings is None else limits(ceilings),
+        None if sizes is None and program.symbols else _arena(program, sizes or {}),
+        tuple(Engine(t.engine, t.median, t.p90, t.runs, t.ratio, t.error) for t in timings),
+        threads,
+    )
+
+
+def limits(ceilings: Ceilings) -> Limits:
+    """The machine's ceilings as the page holds them."""
+    from graphopt.ceilings import NEAR
+
+    return Limits(ceilings.flops, ceilings.bytes, ceilings.near_bytes, NEAR * ceilings.threads, ceilings.threads)
+
+
+def _call(
+    linked: Linked,
+    part: Part,
+    texts: dict[str, int],
+    boxes: Mapping[str, int],
+    profiled: Mapping[tuple[str, ...], list[Row]],
+) -> Call:
+    def text(whole: str) -> int:
+        cut = whole if len(whole) <= LARGEST else f"{whole[:LARGEST]}\n# and {len(whole) - LARGEST} characters more"
+        return texts.setdefault(cut, len(texts))
+
+    plain = next((linked.nests[n] for n in part.nodes if n in linked.nests), None)
+    rows = profiled.get(part.nodes)
+    row = rows.pop(0) if rows else None
+    measured = () if row is None else (row.seconds, row.flops, row.bytes, row.runs)
+    return Call(
+        part.nest.name if row is None else row.label,
+        part.nodes,
+        None if plain is None else text(show(plain)),
+        text(show(part.nest)),
+        text(part.source),
+        tuple(dict.fromkeys(boxes[n] for n in part.nodes if n in boxes)),
+        *measured,
+    )
+
+
+def _arena(program: Interface, sizes: Mapping[str, int]) -> Arena:
+    steps = list(moments(program.code.steps))
+    memory = program.memory(sizes)
+    leases = tuple(
+        Leased(_told(steps[at.first]) if at.first < len(steps) else "outputs", at.offset, at.bytes, at.first, at.last)
+        for at in program.leases(sizes)
+    )
+    return Arena(memory.arena, memory.separate, memory.constants, tuple(map(_told, steps)), leases, dict(sizes))
+
+
+def _told(step: Step) -> str:
+    """A step in words: what it computes, or what it is."""
+    label, nodes = getattr(step, "label", ""), getattr(step, "nodes", ())
+    first = nodes[0] if nodes else ""
+    more = f" +{len(nodes) - 1}" if len(nodes) > 1 else ""
+    return f"{label or type(step).__name__.lower()} {first}{more}".strip()

@@ -1,0 +1,156 @@
+"""What the optimizer did to a model, as a section of a page: the counts, both graphs, each rewrite with its nodes, the
+rules, the search and the check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.report import Exploration, Report, RuleUse
+from graphopt.rewrite.catalogue import catalogue, ids
+from graphopt.rewrite.notation import show_rule
+from graphopt.rewrite.passes import PASSES
+from graphopt.verify import Verification
+from graphopt.web.changes import Scope, Sides, marks, scope_name, scopes, sides
+from graphopt.web.drawing import Drawing, draw
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A graph before and after, with what became of each box (``kept``, ``changed`` or ``other``). One side of a body
+    that is on the other side only is None."""
+
+    name: str
+    before: Drawing | None
+    after: Drawing | None
+    marks_before: tuple[str, ...]
+    marks_after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A rewrite as the page tells it: ``taken``, ``made`` and ``around`` are boxes of the picture number ``picture``
+    (of none, where it changed the graph as a whole)."""
+
+    id: int
+    rule: str
+    site: str
+    before: str
+    after: str
+    gain: float | None
+    nodes: tuple[int, int]
+    needs: tuple[int, ...]
+    picture: int | None = None
+    taken: tuple[int, ...] = ()
+    made: tuple[int, ...] = ()
+    around: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A rule or native pass that was tried or acted: why it holds, its text, and what came of it."""
+
+    name: str
+    family: str
+    reason: str
+    soundness: str
+    text: str
+    use: RuleUse | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The section. Costs are modelled seconds, sizes bytes."""
+
+    ops: tuple[tuple[str, int, int], ...]
+    """By op, how many there were before and after."""
+    bytes: tuple[int | None, int | None]
+    costs: tuple[float | None, float | None]
+    pictures: tuple[Picture, ...]
+    changes: tuple[Change, ...]
+    rules: tuple[Explained, ...]
+    explorations: tuple[Exploration, ...]
+    verification: Verification | None
+
+
+def rewriting(report: Report) -> Rewriting:
+    """What a report tells of the rewriting, pictures included where it holds the graphs. MissingDependencyError where
+    nothing lays graphs out."""
+    before, after = report.ops_before, report.ops_after
+    changed = sorted({*before, *after}, key=lambda op: (after.get(op, 0) - before.get(op, 0), -before.get(op, 0), op))
+    pictures, placed = _pictures(report)
+    return Rewriting(
+        tuple((op, before.get(op, 0), after.get(op, 0)) for op in changed),
+        (report.bytes_before, report.bytes_after),
+        (report.cost_before, report.cost_after),
+        pictures,
+        tuple(
+            placed.get(r.id) or Change(r.id, r.rule, r.site, r.before, r.after, r.gain, r.nodes, r.needs)
+            for r in report.rewrites
+        ),
+        _explained(report),
+        report.explorations,
+        report.verification,
+    )
+
+
+def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
+    """Both graphs, and the rewrites whose nodes are in them."""
+    if report.graphs is None:
+        return (), {}
+    found = scopes(*report.graphs)
+    acted = {} if report.derivation is None else sides(report.derivation.entries, found)
+    numbers: dict[Scope, int] = {}
+    pictures: list[Picture] = []
+    boxes: dict[Scope, tuple[dict[int, int], dict[int, int]]] = {}
+    for scope, (old, new) in found.items():
+        numbers[scope] = len(pictures)
+        drawn = [None if g is None else draw(g) for g in (old, new)]
+        known = marks(old, new), marks(new, old)
+        told = [tuple(m[b.id] for b in d.boxes) if d is not None else () for d, m in zip(drawn, known, strict=True)]
+        at = [{} if d is None else {b.id: k for k, b in enumerate(d.boxes)} for d in drawn]
+        boxes[scope] = at[0], at[1]
+        name = scope_name(report.graphs[0], scope)
+        pictures.append(Picture(name, drawn[0], drawn[1], told[0], told[1]))
+    changes = {
+        r.id: Change(
+            r.id, r.rule, r.site, r.before, r.after, r.gain, r.nodes, r.needs, numbers[acted[r.id].scope],
+            *_boxes(acted[r.id], boxes[acted[r.id].scope]),
+        )
+        for r in report.rewrites
+        if r.id in acted
+    }  # fmt: skip
+    return tuple(pictures), changes
+
+
+def _boxes(
+    found: Sides, boxes: tuple[Mapping[int, int], Mapping[int, int]]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def of(side: int, ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(boxes[side][id] for id in ids if id in boxes[side])
+
+    return of(0, found.before), of(1, found.after), of(1, found.around)
+
+
+def _explained(report: Report) -> tuple[Explained, ...]:
+    """Every rule and pass that acted or was tried."""
+    rules = {} if report.derivation is None else {rule.name: rule for rule in report.derivation.rules}
+    passes = {p.name: p for p in PASSES}
+    uses = {use.rule: use for use in report.rules}
+    families = {r.rule: r.family for r in report.rewrites} | {u.rule: u.family for u in report.rules}
+    names = catalogue()
+    found = []
+    for name in dict.fromkeys([*report.by_rule(), *uses]):
+        rule, native = rules.get(name), passes.get(name)
+        told = rule or native
+        found.append(
+            Explained(
+                name,
+                ", ".join(f"{id} {names[id].name}" if id in names else id for id in ids(families.get(name, ""))),
+                told.reason if told else "",
+                told.soundness.value if told else "",
+                show_rule(rule) if rule else "",
+                uses.get(name),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,78 @@
+"""From what a run left behind to its page: of the optimizer's report, and of a compiled model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from graphopt.web.kernels import kernels
+from graphopt.web.page import Page
+from graphopt.web.rewriting import rewriting
+
+if TYPE_CHECKING:
+    from graphopt.bench import Timing
+    from graphopt.ceilings import Ceilings
+    from graphopt.pipeline import Compiled
+    from graphopt.report import Report
+    from graphopt.runtime.profile import Row
+
+
+def page_of_report(report: Report) -> Page:
+    """The page of a run of the optimizer. MissingDependencyError where nothing lays graphs out."""
+    facts = [("model", report.model), ("target", report.target), ("policy", report.policy), ("prices", report.prices)]
+    facts += [("written to", report.output)] if report.output else []
+    if report.counted_at:
+        facts.append(("priced at", ", ".join(f"{name}={size}" for name, size in report.counted_at.items())))
+    if report.measured is not None:
+        race = report.measured.race
+        ratio = f"{race.ratio:.2f}x [{race.low:.2f}-{race.high:.2f}]"
+        facts.append(("measured", f"{ratio} beside the original, {report.measured.kept} kept"))
+    return Page(
+        PurePath(report.model).name or "model",
+        "optimize",
+        tuple(facts),
+        rewriting(report),
+        steps=tuple((s.name, s.seconds) for s in report.steps),
+        warnings=report.warnings,
+    )
+
+
+def page_of_program(
+    model: str,
+    compiled: Compiled,
+    *,
+    kind: str = "compile",
+    target: str = "cpu",
+    rows: Sequence[Row] = (),
+    ceilings: Ceilings | None = None,
+    sizes: Mapping[str, int] | None = None,
+    timings: Sequence[Timing] = (),
+    threads: int = 1,
+) -> Page:
+    """The page of a compiled model: what was rewritten, its kernels, and what is known of a run of it: a profile and
+    the machine's ceilings, the sizes of open dimensions, how long runs took here and in other engines."""
+    report = compiled.report.rewriting
+    found = None if report is None else rewriting(report)
+    drawing = found.pictures[0].after if found is not None and found.pictures else None
+    section = kernels(
+        compiled.linked,
+        compiled.program,
+        drawing=drawing,
+        rows=rows,
+        ceilings=ceilings,
+        sizes=sizes,
+        timings=timings,
+        threads=threads,
+    )
+    facts = [("model", model), ("target", target), ("threads", str(threads))]
+    facts += [("sizes", ", ".join(f"{name}={size}" for name, size in sizes.items()))] if sizes else []
+    return Page(
+        PurePath(model).name or "model",
+        kind,
+        tuple(facts),
+        found,
+        section,
+        tuple((s.name, s.seconds) for s in compiled.report.steps),
+        compiled.report.warnings,
+    )

@@ -1,0 +1,75 @@
+"use strict";
+
+/** An element of HTML. What is given as text stays text: nothing is ever parsed as markup. `on…` are listeners. */
+function h(tag, attributes, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** An element of SVG. */
+function svg(tag, attributes, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return element;
+}
+
+/** Puts children in the place of those that an element has. */
+function refill(element, ...children) {
+  element.replaceChildren();
+  return filled(element, null, children);
+}
+
+/** A section of the page with its heading. */
+function section(id, title, note, ...children) {
+  return h("section", { id, "aria-labelledby": `${id}-title` },
+    h("header", { class: "section-head" }, h("h2", { id: `${id}-title` }, title), note ? h("p", { class: "note" }, note) : null),
+    ...children);
+}
+
+/** A table from heads ("name" or ["name", "number"]) and rows of cells (text or elements). */
+function table(caption, heads, rows) {
+  const kinds = heads.map((head) => (Array.isArray(head) ? head[1] : ""));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {},
+      h("caption", { class: "unseen" }, caption),
+      h("thead", {}, h("tr", {}, heads.map((head, k) => h("th", { scope: "col", class: kinds[k] }, Array.isArray(head) ? head[0] : head)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, k) =>
+        h(k ? "td" : "th", { scope: k ? null : "row", class: kinds[k] }, cell ?? "")))))));
+}
+
+/** A note under the pointer, or beside what has the focus, for all that has `data-tip`. */
+function tips() {
+  const tip = h("div", { class: "tip", role: "tooltip", hidden: true });
+  document.body.append(tip);
+  const show = (event) => {
+    const at = event.target.closest?.("[data-tip]");
+    tip.hidden = !at;
+    if (!at) return;
+    tip.textContent = at.dataset.tip;
+    const box = at.getBoundingClientRect();
+    const x = event.clientX ?? box.left + box.width / 2;
+    const y = event.clientY ?? box.bottom;
+    tip.style.left = `${Math.max(8, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18}px`;
+  };
+  for (const kind of ["pointerover", "pointermove", "focusin"]) document.addEventListener(kind, show);
+  document.addEventListener("focusout", () => { tip.hidden = true; });
+  document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
+}
+
+/** Tells a screen reader what has just happened. */
+function announce(text) {
+  let live = document.getElementById("live");
+  if (!live) {
+    live = h("div", { id: "live", class: "unseen", "aria-live": "polite" });
+    document.body.append(live);
+  }
+  live.textContent = text;
+}

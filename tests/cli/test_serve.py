@@ -1,0 +1,47 @@
+"""``graphopt serve`` as a user starts it: it says where it is, answers there, and ends with Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli import run
+
+
+def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    (tmp_path / "a.onnx").write_bytes(b"model")
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "graphopt", "serve", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        told = server.stdout.readline()
+        found = re.match(r"(http://127\.0\.0\.1:\d+/) shows ", told)
+        assert found, told
+        with urllib.request.urlopen(found[1] + "api/models") as answer:
+            assert b"a.onnx" in answer.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["a.onnx"]
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvicorn")
+    assert run(["serve", str(tmp_path / "none")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    assert run(["serve", str(tmp_path), "--host", "203.0.113.1", "--port", "0"]) == 2
+    assert "cannot listen there" in capsys.readouterr().err
+
+
+def test_without_its_packages_they_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert run(["serve", str(tmp_path)]) == 8
+    assert "graphopt[serve]" in capsys.readouterr().err

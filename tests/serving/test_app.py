@@ -1,0 +1,172 @@
+"""The server: who may ask, what it refuses, and that strangers' input stays within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from graphopt.ir import onnx_io
+from graphopt.serving.app import REQUEST, Limits, application
+from graphopt.serving.folder import Folder
+from graphopt.web.page import SCRIPTS
+from tests.web.models import small
+
+HOST = "127.0.0.1"
+JSON = {"content-type": "application/json"}
+BYTES = {"content-type": "application/octet-stream"}
+
+
+class Client:
+    """Asks an application, as a browser would, without a network."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    def __call__(
+        self, method: str, path: str, body: bytes | Iterator[bytes] = b"", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        return asyncio.run(self.ask(method, path, body, headers))
+
+    async def ask(
+        self, method: str, path: str, body: bytes | Iterator[bytes], headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        parts = iter([body] if isinstance(body, bytes) else body)
+        sent: list[dict[str, Any]] = []
+        named = {"host": HOST, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        where, _, query = path.partition("?")
+        scope = {
+            "type": "http", "method": method, "path": where, "raw_path": where.encode(), "query_string": query.encode(),
+            "headers": [(k.encode(), v.encode()) for k, v in named.items()], "http_version": "1.1", "scheme": "http",
+            "server": (HOST, 80), "client": (HOST, 1), "root_path": "", "app": self.app,
+        }  # fmt: skip
+
+        async def receive() -> dict[str, Any]:
+            part = next(parts, None)
+            return {"type": "http.request", "body": part or b"", "more_body": part is not None}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        got = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+        return sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:])
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "scratch").mkdir()
+    onnx_io.save(small(), tmp_path / "models" / "m<img>.onnx")
+    folder = Folder(tmp_path / "models", tmp_path / "scratch")
+    return Client(application(folder, ["127.0.0.1", "localhost"], Limits(upload=1000, seconds=600, at_once=1)))
+
+
+def asked(**changes: object) -> bytes:
+    given = {"name": "m<img>.onnx", "rules": "", "with": "mine", "target": "portable", "policy": "reals"}
+    return json.dumps({**given, **changes}).encode()
+
+
+def test_the_page_and_the_models(client: Client) -> None:
+    status, headers, body = client("GET", "/")
+    assert status == 200
+    assert headers["x-frame-options"] == "DENY"
+    assert b"connect-src 'self'" in body
+    assert len(SCRIPTS) > 5
+    status, _, body = client("GET", "/api/models")
+    assert [m["name"] for m in json.loads(body)["models"]] == ["m<img>.onnx"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "169.254.169.254", ""])
+def test_other_names_of_this_machine_are_refused(client: Client, host: str) -> None:
+    assert client("GET", "/api/models", host=host)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example", "content-type": "application/json"},
+        {"origin": "null", "content-type": "application/json"},
+        {"sec-fetch-site": "cross-site", "content-type": "application/json"},
+        {"sec-fetch-site": "same-site", "content-type": "application/json"},
+        {"content-type": "text/plain"},
+        {"content-type": "multipart/form-data"},
+        {},
+    ],
+)
+def test_other_sites_change_nothing(client: Client, headers: dict[str, str]) -> None:
+    assert client("POST", "/api/run", asked(), **headers)[0] in (403, 415)
+    assert client("PUT", "/api/upload?name=x", b"x", **headers)[0] in (403, 415)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[1]", 400),
+        (b"[" * 100_000, 400),
+        (asked(name=3), 400),
+        (asked(target="cuda"), 400),
+        (asked(policy="../x"), 400),
+        (asked(name="../m.onnx"), 404),
+        (asked(name="/etc/passwd"), 404),
+        (asked(rules="x" * REQUEST), 413),
+    ],
+)
+def test_what_makes_no_sense_is_refused(client: Client, body: bytes, status: int) -> None:
+    got, _, answer = client("POST", "/api/run", body, **JSON)
+    assert got == status, answer
+    assert json.loads(answer)["error"]
+
+
+def test_a_run(client: Client) -> None:
+    rules = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
+    status, _, body = client("POST", "/api/run", asked(rules=rules), origin="http://127.0.0.1", **JSON)
+    assert status == 200
+    assert json.loads(body)["fired"][0]["kept"] == 1
+    status, _, body = client("POST", "/api/run", asked(rules="mine: Relu(("), **JSON)
+    assert json.loads(body)["line"] == 1
+
+
+def test_uploads_within_bounds_are_kept(client: Client, tmp_path: Path) -> None:
+    model = (tmp_path / "models" / "m<img>.onnx").read_bytes()
+    status, _, body = client("PUT", "/api/upload?name=../../<b>.onnx", model, **BYTES)
+    assert status == 200
+    assert json.loads(body)["name"] == "uploaded: ../../<b>.onnx"
+    assert not (tmp_path.parent / "<b>.onnx").exists()
+    for size in (0, 1001):
+        assert client("PUT", "/api/upload?name=x", bytes(size), **BYTES)[0] in (400, 413)
+    endless = (bytes(100) for _ in range(10_000))
+    assert client("PUT", "/api/upload?name=x", endless, **BYTES)[0] == 413
+    assert sum(1 for _ in endless) > 9_000  # which it did not read to the end
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+
+
+def test_only_so_many_runs_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.serving import app as module
+    from graphopt.serving.app import Runs
+
+    monkeypatch.setattr(module, "WAITING", 1)
+    statuses: list[int] = []
+
+    async def slow(self: Runs, request: object) -> tuple[int, dict[str, Any]]:
+        while statuses.count(429) < 2:
+            await asyncio.sleep(0.01)
+        return 200, {}
+
+    monkeypatch.setattr(Runs, "_run", slow)
+
+    async def one() -> None:
+        statuses.append((await client.ask("POST", "/api/run", asked(), dict(JSON)))[0])
+
+    async def all_at_once() -> None:
+        await asyncio.wait_for(asyncio.gather(*(one() for _ in range(4))), 60)
+
+    asyncio.run(all_at_once())
+    assert sorted(statuses) == [200, 200, 429, 429]

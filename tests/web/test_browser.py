@@ -1,0 +1,182 @@
+"""Reports in a real browser: ``pytest -m browser`` (it needs playwright, and Chromium)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from graphopt.web.page import write_page
+from graphopt.web.runs import page_of_report
+from tests.web.browsing import PHONE, Tab, browser
+from tests.web.models import HOSTILE, hostile, large, optimized, small
+
+pytestmark = pytest.mark.browser
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("pages")
+    made = {"small": small(), "hostile": hostile(), "large": large(2000)}
+    for name, graph in made.items():
+        report = optimized(graph)
+        title = HOSTILE if name == "hostile" else f"{name}.onnx"
+        write_page(page_of_report(replace(report, model=title)), folder / f"{name}.html")
+    return {name: (folder / f"{name}.html").as_uri() for name in made}
+
+
+def lit(page: Any, side: str) -> int:
+    """How many nodes are lit on a side."""
+    data = page.locator(f"#graph-{side}").evaluate("c => [c.dataset.lit, c.dataset.near]")
+    return sum(int(n or 0) for n in data)
+
+
+def test_choosing_a_rewrite_lights_its_nodes_on_both_sides(chromium: Any, reports: dict[str, str]) -> None:
+    tab = Tab(chromium)
+    page = tab.open(reports["large"])
+    first = page.locator("#rewrites .option").first
+    first.click()
+    assert lit(page, "before") > 0
+    assert lit(page, "after") > 0
+    assert first.locator(".rule").inner_text() in page.locator("#detail h3").inner_text()
+    assert page.locator("#detail").get_by_text("Gain, modelled").is_visible()
+    assert tab.said == []
+    assert tab.asked == [reports["large"]]
+
+
+def test_keys_find_choose_and_leave(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["large"])
+    page.keyboard.press("n")
+    chosen = page.locator("#rewrites .option[aria-selected=true]")
+    assert chosen.get_attribute("id") == "option-0"
+    page.keyboard.press("n")
+    assert chosen.get_attribute("id") == "option-1"
+    page.keyboard.press("p")
+    assert chosen.get_attribute("id") == "option-0"
+    page.keyboard.press("/")
+    page.keyboard.type("layer.19")
+    assert "node" in page.locator("#graph .side [role=status]").inner_text()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "rewrites"
+    page.keyboard.press("Escape")
+    assert chosen.count() == 0
+    assert lit(page, "before") == 0
+
+
+def test_the_graph_is_moved_and_zoomed_by_keys_wheel_and_pointer(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["large"])
+    canvas = page.locator("#graph-before")
+    canvas.scroll_into_view_if_needed()
+
+    def shot() -> bytes:
+        page.wait_for_timeout(120)
+        return bytes(canvas.screenshot())
+
+    looks = [shot()]
+    canvas.focus()
+    for key in ("ArrowDown", "+", "0"):
+        page.keyboard.press(key)
+        looks.append(shot())
+    for _ in range(4):
+        page.keyboard.press("+")
+    looks.append(shot())
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.wheel(0, -600)
+    looks.append(shot())
+    page.mouse.down()
+    page.mouse.move(box["x"] + 160, box["y"] + 180)
+    page.mouse.up()
+    looks.append(shot())
+    assert all(a != b for a, b in pairwise(looks))
+
+
+def test_a_node_tells_what_it_reads_and_leads_there(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["small"])
+    page.locator("#graph-before").focus()
+    page.keyboard.press("Enter")
+    title = page.locator("#detail h3").inner_text()
+    page.keyboard.press("]")
+    assert page.locator("#detail h3").inner_text() != title or "Relu" in title
+    page.locator("#detail ul button.link").first.click()
+    assert page.locator("#detail h3").is_visible()
+
+
+def test_the_theme_is_the_systems_until_it_is_chosen(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium, scheme="dark").open(reports["small"])
+    theme = "document.documentElement.dataset.theme"
+    assert page.evaluate(theme) == "dark"
+    page.locator("#theme").click()
+    assert page.evaluate(theme) == "light"
+    page.reload()
+    page.wait_for_function("document.documentElement.dataset.ready")
+    assert page.evaluate(theme) == "light"
+
+
+@pytest.mark.parametrize("name", ["small", "large", "hostile"])
+def test_a_phone_scrolls_one_way(chromium: Any, reports: dict[str, str], name: str) -> None:
+    tab = Tab(chromium, PHONE, has_touch=True, is_mobile=True)
+    page = tab.open(reports[name])
+    assert page.evaluate(OVERFLOW) <= 0
+    page.locator("#graph").get_by_role("button", name="After", exact=True).click()
+    assert page.locator("#graph-after").is_visible()
+    assert not page.locator("#graph-before").is_visible()
+    page.locator("#rewrites .option").first.tap()
+    assert page.evaluate(OVERFLOW) <= 0
+    assert tab.said == []
+
+
+def test_hostile_names_are_shown_and_nothing_more(chromium: Any, reports: dict[str, str]) -> None:
+    tab = Tab(chromium)
+    page = tab.open(reports["hostile"])
+    assert page.evaluate("document.images.length") == 0
+    assert "<img src=x" in page.locator("h1").inner_text()
+    page.keyboard.press("n")
+    page.locator("#graph-before").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.images.length") == 0
+    assert page.title() != "1"
+    assert tab.said == []
+    assert tab.asked == [reports["hostile"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast(chromium: Any, reports: dict[str, str], scheme: str) -> None:
+    """WCAG's ratio of 4.5 between each colour of text and what it stands on."""
+    page = Tab(chromium, scheme=scheme).open(reports["small"])
+    names = ["text", "muted", "accent", "before", "after", "changed", "good"]
+    pairs = [(name, ground) for name in names for ground in ("paper", "panel")]
+    pairs += [("muted", "strip"), ("text", "accent-soft"), ("muted", "accent-soft"), ("text", "before-soft")]
+    pairs += [(n, f"{n}-soft") for n in ("before", "after", "changed")]
+    style = "n => getComputedStyle(document.documentElement).getPropertyValue('--' + n).trim()"
+    for one, other in pairs:
+        high, low = sorted((luminance(page.evaluate(style, n)) for n in (one, other)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (one, other)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_everything_that_acts_has_a_name(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["small"])
+    page.keyboard.press("n")
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('button, a, input, select, canvas, [role=button], [tabindex=\"0\"]')]"
+        ".filter(e => !(e.getAttribute('aria-label') || e.textContent || '').trim()).map(e => e.outerHTML)"
+    )
+    assert nameless == []
+    assert page.locator("main, nav, header.banner, footer").count() >= 4

@@ -1,0 +1,35 @@
+"""The section on rewriting: counts, pictures, rewrites with their boxes, and rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphopt.web.rewriting import rewriting
+from tests.web.models import optimized, small
+
+
+def test_the_section_tells_everything_of_a_run() -> None:
+    report = optimized(small())
+    found = rewriting(report)
+    assert {op: (a, b) for op, a, b in found.ops}["Relu"] == (2, 1)
+    (picture,) = found.pictures
+    assert picture.before is not None
+    assert picture.after is not None
+    assert len(picture.marks_before) == len(picture.before.boxes)
+    assert [c.id for c in found.changes] == [r.id for r in report.rewrites]
+    for change in found.changes:
+        assert change.picture == 0
+        assert all(k < len(picture.before.boxes) for k in change.taken)
+        assert all(k < len(picture.after.boxes) for k in (*change.made, *change.around))
+    rules = {r.name: r for r in found.rules}
+    assert {c.rule for c in found.changes} <= set(rules)
+    assert all(rules[c.rule].reason for c in found.changes)
+    assert found.explorations == report.explorations
+    assert found.explorations[-1].rounds[-1].nodes >= found.explorations[-1].rounds[0].nodes
+
+
+def test_without_graphs_there_are_no_pictures() -> None:
+    found = rewriting(replace(optimized(small()), graphs=None))
+    assert found.pictures == ()
+    assert found.changes
+    assert all(c.picture is None for c in found.changes)
