@@ -10,6 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 import graphopt
 from graphopt.compilation import Settings
@@ -84,7 +85,8 @@ def test_the_same_kernels_become_code_for_arm(least: None, tmp_path: Path) -> No
     arm = machine("aarch64-unknown-linux-gnu", "generic")
     texts = []
     for kernel in kernels(model()):
-        written = str(codegen._module(kernel, tmp_path / "k.py"))
+        with global_compiler_lock:
+            written = str(codegen._module(kernel, tmp_path / "k.py"))
         written = re.sub(r'^target (triple|datalayout) = ".*"$', "", written, flags=re.MULTILINE)
         module = llvm.parse_assembly(re.sub(r'"target-(cpu|features)"="[^"]*"', "", written))
         module.triple, module.data_layout = arm.triple, str(arm.target_data)
