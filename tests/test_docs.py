@@ -107,7 +107,7 @@ def test_every_extra_is_on_the_page_of_installing() -> None:
 def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
     """Strict: a link or an anchor that leads nowhere, or a page that the navigation lacks, is an error."""
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ".ci/mkdocs.yml", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
