@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,8 @@ MADE = {"api.md", "cli.md", "schedules.md", *(f"rules/{path.name}" for path in (
 """Pages that are made from the code, and tested where that is."""
 
 PAGES = sorted({path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - MADE)
+LONG = {"modules.md", "tutorial/5-tune-and-measure.md", "tutorial/6-gpu.md"}
+"""Pages that take a quarter of a minute each, followed with ``pytest -m slow tests/test_docs.py``."""
 APART = {"cuda.md", "tensor-programs.md"}
 """Pages of which more is tested than they say."""
 
@@ -42,7 +45,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in APART])
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in PAGES if p not in APART]
+)
 def test_the_page_does_what_it_says(page: str, folder: Path) -> None:
     follow(DOCS / page, in_process)
 
@@ -75,9 +80,11 @@ def test_the_ladder_of_cuda_runs_as_kernels_too(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    from docs.generators.__main__ import made
-
-    return made()
+    """As the command makes it: in a process of its own, whose commands and environment no other test changed."""
+    code = "import json; from docs.generators.__main__ import made; print(json.dumps(made()))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
 def test_what_is_made_from_the_code_is_current(made: dict[str, str]) -> None:

@@ -61,7 +61,7 @@ def test_times_that_change_a_layout_are_asked_for_and_change_it(tmp_path: Path) 
     assert (ops(found.gone), dict(found.new)) == (LAYOUT, {PLAIN: 1})
     assert found.trials == len(executor.asked) == 4
     assert executor.drawn == []  # default schedules
-    graph, _ = prepared(pointwise(), Settings(database=tmp_path / "t.sqlite"), Steps())
+    graph = prepared(pointwise(), Settings(database=tmp_path / "t.sqlite"), Steps())[0]
     assert "Conv" in {node.op for node in graph.nodes()}
 
 

@@ -190,7 +190,7 @@ def keep(path: Path, seconds: dict[str, float], machine: str | None = None) -> N
 
 def test_a_database_chooses_the_layout(database: Path, tmp_path: Path) -> None:
     def ops(**options: object) -> set[str]:
-        graph, _ = prepared(convolution(), Settings(**options), Steps())  # type: ignore[arg-type]
+        graph = prepared(convolution(), Settings(**options), Steps())[0]  # type: ignore[arg-type]
         return {node.op for node in graph.nodes()}
 
     assert BLOCKED in ops(tuned="off")

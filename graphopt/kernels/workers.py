@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -176,6 +177,7 @@ def _one_line(error: Exception) -> str:
     """The lines of a message that say what is wrong and where, without colors."""
     if isinstance(error, CompilationError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # numba colors its messages where colorama is installed
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not set(line.strip()) <= set("-^~")]
     telling = [line for line in lines if not line.startswith(("Failed in", "During:", "There are", "- Resolution"))]
     return f"{type(error).__name__}: {'; '.join(telling[:3])}"

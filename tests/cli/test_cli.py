@@ -110,6 +110,7 @@ def test_every_option_reaches_the_optimizer(calls: Calls, model: Path, tmp_path:
         "measure": 9.0,
         "margin": 0.05,
         "journal": tmp_path / "out.journal.json",
+        "signed": True,
         "return_report": True,
     }
 

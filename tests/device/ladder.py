@@ -20,7 +20,8 @@ from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
 from tests.device.machine import Machine, Simulated, run
 from tests.device.products import direct
 from tests.device.table import Line, time_of
-from tests.test_docs import run as run_page
+from tests.pages import follow, in_process
+from tests.test_docs import DOCS
 
 SIZE = 4096
 """Rows and columns of the matrices."""
@@ -48,7 +49,7 @@ def small_step() -> dict[str, Nest]:
 def page() -> dict[str, Any]:
     """What the page defines."""
     known: dict[str, Any] = {"__name__": "cuda"}
-    run_page("cuda.md", known)
+    follow(DOCS / "cuda.md", in_process, known)
     return known
 
 

@@ -135,6 +135,7 @@ def by_numpy(w: dict[str, Array], ids: Array) -> Array:
     return (norm(x, "norm") @ w["embed_tokens.weight"].T)[:, -1]
 
 
+@pytest.mark.slow
 def test_a_decoder_runs_for_any_batch_and_length() -> None:
     net = Decoder(50, 32, 2).initialize(7)
     module = nn.export(net, {"ids": "int64[batch, length]"})
