@@ -1,8 +1,10 @@
 """ONNX's Backend interface over ``graphopt.compile``, so that ONNX's own test suite runs us.
 
-from onnx.backend.test import BackendTest
-import graphopt.backend
-globals().update(BackendTest(graphopt.backend, __name__).test_cases)
+In a file of tests::
+
+    from onnx.backend.test import BackendTest
+    import graphopt.backend
+    globals().update(BackendTest(graphopt.backend, __name__).test_cases)
 """
 
 from __future__ import annotations

@@ -69,6 +69,14 @@ def list_nodes(path: str | Path) -> Iterator[str]:
             yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {made}"
 
 
+def names_of(path: str | Path) -> set[str]:
+    """The names by which nodes of a model can be called: their own, and those of the values that they make."""
+    from graphopt.ir.onnx_io import load
+
+    graph = load(path)
+    return {name for n in graph.nodes() if n.op not in (INPUT, CONSTANT) for name in _called(graph, n)}
+
+
 def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
     """What a node of a model became part of when it was rewritten: of the names that are left, those of the nearest
     nodes that compute with what it makes.

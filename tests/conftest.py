@@ -6,8 +6,22 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers: the tests of a file share what they compile, so that one worker runs all of them, in order.
+    Pages of the documentation have nothing in common, and go to whichever is free."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith("tests/test_docs.py") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")

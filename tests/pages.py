@@ -18,7 +18,8 @@ In an output ``...`` is any text, on a line of its own any lines; how many space
 number stands before a unit of time, speed or size, or with a decimal point before ``x`` or ``%``: those are measured.
 Each page is followed in a folder of its own with ``model.onnx`` and ``x.npy``, a small model and an input for it.
 
-``python tests/pages.py PAGE...`` follows pages in the Python that is called, as whoever installed graphopt there would.
+``python tests/pages.py [PAGE...]`` follows pages, or all of them, in the Python that is called, as whoever installed
+graphopt there would: commands in a shell, and each page in a process, with data and settings, of its own.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from multiprocessing import Process
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html"}
@@ -254,28 +258,44 @@ def in_process(command: str) -> tuple[int, str]:
 
 def provide(folder: Path) -> None:
     """Put ``model.onnx`` and ``x.npy`` into a folder, as docs/first-optimization.md makes them."""
-    path = ROOT / "docs" / "first-optimization.md"
+    path = DOCS / "first-optimization.md"
     (block,) = (block for block in blocks(path) if block.title == "make_model.py")
     with chdir(folder):
         exec(compile(block.text, str(path), "exec"), {})
 
 
-def main(pages: list[str]) -> int:
-    """Follow pages; how many went wrong."""
+def pages() -> list[Path]:
+    """Every page that somebody wrote: what is made from the code has no programs of its own."""
+    made = {DOCS / name for name in ("api.md", "cli.md", "schedules.md")}
+    written = [path for path in DOCS.rglob("*.md") if path not in made and path.parent.name != "rules"]
+    return [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted(written)]
+
+
+def main(chosen: list[str]) -> int:
+    """Follow pages, each in a process of its own; how many went wrong."""
     wrong = 0
-    for page in map(Path, pages):
-        path = page.resolve()
-        with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            provide(Path(folder))
-            try:
-                left_out = follow(path, in_a_shell)
-            except Exception as error:
-                wrong += 1
-                print(f"{page}: {type(error).__name__}: {error}", flush=True)
-            else:
-                print(f"{page}: ok", *(f"(without {need})" for need in dict.fromkeys(left_out)), flush=True)
+    for page in chosen or pages():
+        process = Process(target=alone, args=(Path(page).resolve(),))
+        process.start()
+        process.join()
+        wrong += process.exitcode != 0
     return wrong
 
 
+def alone(page: Path) -> None:
+    """Follow a page in an empty folder, with data and settings of its own."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder, chdir(folder):
+        os.environ.update(XDG_DATA_HOME=home, XDG_CONFIG_HOME=home)
+        provide(Path(folder))
+        try:
+            left_out = follow(page, in_a_shell)
+        except Exception as error:
+            print(f"{page}: {type(error).__name__}: {error}", flush=True)
+            sys.exit(1)
+    without = [f"(without {need})" for need in dict.fromkeys(left_out)]
+    print(f"{page}: ok in {time.perf_counter() - begun:.0f} s", *without, flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(min(main(sys.argv[1:]), 1))

@@ -23,7 +23,14 @@ makes it anew. The primitives of a `Schedule` have [a page of their own](schedul
 [command line](cli.md).
 """
 
-MODULES = ("graphopt.runtime", "graphopt.backend", "graphopt.lowering.compute", "graphopt.tuning", "graphopt.errors")
+MODULES = (
+    "graphopt.nn",
+    "graphopt.runtime",
+    "graphopt.backend",
+    "graphopt.lowering.compute",
+    "graphopt.tuning",
+    "graphopt.errors",
+)
 """Modules of which whatever they list as public is documented beside the package's own names."""
 
 WIDTH = 100

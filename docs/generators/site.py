@@ -1,7 +1,8 @@
 """A hook of mkdocs: files of the repository that pages link to are pages of the site, so that no link leads nowhere.
 
 A page may link to any file beside ``docs/``, as in ``[the rules](../rules/noops.rules)``: it becomes a page that shows
-the file. What pages of that kind link to stays as it is, but for pages of the documentation.
+the file. What pages of that kind link to stays as it is, but for pages of the documentation. A folder that the
+navigation names stands for the pages in it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,23 @@ LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".rules": "rules"}
 SHOWN = 100_000
 """Bytes of a file that are shown; the rest is cut off."""
+
+
+def on_config(config: Any) -> None:
+    """Puts the pages of a folder in its place in the navigation."""
+    config.nav = _with_folders(config.nav)
+
+
+def _with_folders(nav: Any) -> Any:
+    match nav:
+        case list():
+            return [_with_folders(entry) for entry in nav]
+        case dict():
+            return {title: _with_folders(entry) for title, entry in nav.items()}
+        case str() if nav.endswith("/"):
+            pages = sorted((DOCS / nav).glob("*.md"), key=lambda path: (path.name != "README.md", path.name))
+            return [nav + path.name for path in pages]
+    return nav
 
 
 def on_files(files: Files, config: Any) -> Files:

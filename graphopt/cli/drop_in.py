@@ -1,6 +1,6 @@
 """The command lines of onnxsim and onnxslim: ``graphopt IN.onnx OUT.onnx`` with their options.
 
-Not in ``--help``; ``docs/onnx-tools.md`` lists what each option does here. An option that asks for what is
+Not in ``--help``; ``docs/coming-from/`` lists what each option does here. An option that asks for what is
 not done here is refused with one line.
 """
 
@@ -107,8 +107,8 @@ class _Parser(argparse.ArgumentParser):
         """Raise UsageError: unknown options are those that ask for what is not done here."""
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
-            raise UsageError(f"{unknown}: graphopt does nothing of the kind; leave it out (see docs/onnx-tools.md)")
-        raise UsageError(f"{message} (see docs/onnx-tools.md, and graphopt --help for our own commands)")
+            raise UsageError(f"{unknown}: graphopt does nothing of the kind; leave it out (see docs/coming-from)")
+        raise UsageError(f"{message} (see docs/coming-from, and graphopt --help for our own commands)")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from graphopt.cli import names
 from graphopt.cli.app import EPILOG, Model, Repeated, app
 from graphopt.errors import UsageError
 
@@ -20,6 +21,7 @@ def extract(
             metavar="NAME[,NAME]...",
             help="Values to cut at, which become inputs; default: the model's own that are needed. Repeatable.",
             show_default=False,
+            autocompletion=names.nodes,
         ),
     ] = None,
     outputs: Annotated[
@@ -28,6 +30,7 @@ def extract(
             metavar="NAME[,NAME]...",
             help="Values that become outputs; default: all outputs that the inputs lead to. Repeatable.",
             show_default=False,
+            autocompletion=names.nodes,
         ),
     ] = None,
     output: Annotated[

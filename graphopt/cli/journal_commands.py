@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import printable, values
+from graphopt.cli import names, printable, values
 from graphopt.cli.app import EPILOG, Repeated, app
 from graphopt.errors import UsageError
 
@@ -30,7 +30,12 @@ def explain(
     ],
     node: Annotated[
         str | None,
-        typer.Argument(metavar="[NODE]", help="A node, by its name or that of a value it makes.", show_default=False),
+        typer.Argument(
+            metavar="[NODE]",
+            help="A node, by its name or that of a value it makes.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
     ] = None,
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where this rule acts, and what it lacks elsewhere.")

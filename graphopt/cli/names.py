@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 
 def rules(begun: str) -> list[str]:
     """Standard rules, native passes, and families of them."""
@@ -10,6 +12,18 @@ def rules(begun: str) -> list[str]:
     found = standard()
     pairs = [*((r.name, r.family) for r in found.rules), *((p.name, p.family) for p in found.passes)]
     return sorted({name for pair in pairs for name in pair if name.startswith(begun)})
+
+
+def nodes(context: typer.Context, begun: str) -> list[str]:
+    """Nodes of the model that is named before, and values that they make; none where there is no such model."""
+    from graphopt.errors import GraphoptError
+    from graphopt.inspection import names_of
+
+    model = context.params.get("model") or next(iter(context.args), "")  # which are not assigned before an open option
+    try:
+        return sorted(name for name in names_of(model) if name.startswith(begun))
+    except GraphoptError:  # who presses a key is told nothing
+        return []
 
 
 def targets(begun: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli import values
+from graphopt.cli import names, values
 from graphopt.cli.app import EPILOG, Model, Repeated, app
 from graphopt.errors import UsageError
 
@@ -263,10 +263,22 @@ def compile_model(
 def show_model(
     model: Model,
     loops: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Print the loops that compute a node.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="NODE",
+            help="Print the loops that compute a node.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Print the source of its kernels.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="NODE",
+            help="Print the source of its kernels.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
     ] = None,
     target: On = "cpu",
     dispatch: Dispatch = "auto",
@@ -288,9 +300,9 @@ def show_model(
         show_parts(parts)
         return
     name = loops if loops is not None else source
-    names = _computed(model, name or "", {n for p in parts for n in p.nodes})
-    found = [p for p in parts if not names.isdisjoint(p.nodes)]
-    for nest in dict.fromkeys(linked.nests[n] for n in sorted(names) if n in linked.nests) if loops is not None else ():
+    meant = _computed(model, name or "", {n for p in parts for n in p.nodes})
+    found = [p for p in parts if not meant.isdisjoint(p.nodes)]
+    for nest in dict.fromkeys(linked.nests[n] for n in sorted(meant) if n in linked.nests) if loops is not None else ():
         print(f"# before it is scheduled\n{show(nest)}\n# as it runs")
     for part in found:
         print(show(part.nest) if source is None else part.source)

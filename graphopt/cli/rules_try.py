@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphopt.cli import names
 from graphopt.cli.app import EPILOG, Model, rules_app
 
 if TYPE_CHECKING:
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
 @rules_app.command("try", epilog=EPILOG)
 def try_rule(
     rule: Annotated[
-        str, typer.Argument(metavar="RULE|FILE", help="A rule or family, or a rule file.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RULE|FILE",
+            help="A rule or family, or a rule file.",
+            show_default=False,
+            autocompletion=names.rules,
+        ),
     ],
     model: Model,
     node: Annotated[
         str,
-        typer.Argument(metavar="NODE", help="A node by its name, or that of a value it makes.", show_default=False),
+        typer.Argument(
+            metavar="NODE",
+            help="A node by its name, or that of a value it makes.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
     ],
 ) -> None:
     """Try a rule at one node of a model as it is read: operands that do not fit, and every guard with its values."""

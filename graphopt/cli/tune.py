@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import values
+from graphopt.cli import names, values
 from graphopt.cli.app import EPILOG, Model, Repeated, app
 from graphopt.cli.programs import Dims, Inputs, On, Quiet, Shapes, Threads
 from graphopt.errors import StoppedError, UsageError
@@ -34,7 +34,13 @@ def tune_model(
         str, typer.Option(metavar="evolution|random", help="Guided by a model that learns, or not at all.")
     ] = "evolution",
     node: Annotated[
-        Repeated | None, typer.Option(metavar="NAME", help="Tune what computes a node; repeatable.", show_default=False)
+        Repeated | None,
+        typer.Option(
+            metavar="NAME",
+            help="Tune what computes a node; repeatable.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
     ] = None,
     choices: Annotated[
         bool, typer.Option("--choices", help="Measure only what would change which ops and layouts there are.")

@@ -1,17 +1,19 @@
 """Models written in Python, as modules with parameters: ``export`` writes their graph, without ONNX or training.
 
-from graphopt import nn
+A model of images, compiled::
 
-class Net(nn.Module):
-    def __init__(self):
-        self.conv = nn.Conv2d(3, 16, 3, padding=1)
-        self.head = nn.Linear(16, 10)
+    from graphopt import nn
 
-    def forward(self, x):
-        return self.head(nn.relu(self.conv(x)).mean((2, 3)))
+    class Net(nn.Module):
+        def __init__(self):
+            self.conv = nn.Conv2d(3, 16, 3, padding=1)
+            self.head = nn.Linear(16, 10)
 
-net = Net().initialize(seed=0)  # or net.load_state_dict("net.safetensors")
-model = graphopt.compile(nn.export(net, {"x": "float32[n, 3, 32, 32]"}))
+        def forward(self, x):
+            return self.head(nn.relu(self.conv(x)).mean((2, 3)))
+
+    net = Net().initialize(seed=0)  # or net.load_state_dict("net.safetensors")
+    model = graphopt.compile(nn.export(net, {"x": "float32[n, 3, 32, 32]"}))
 """
 
 from graphopt.nn.activations import (

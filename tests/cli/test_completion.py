@@ -6,36 +6,69 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from graphopt.cli import COMPLETE, names, run
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
 
 GRAPHOPT = "import sys; from graphopt.cli import main; main(sys.argv[1:])"
 
 
-def completed(line: str) -> list[str]:
-    """What bash is given for a line whose last word is being typed."""
-    asked = {**os.environ, COMPLETE: "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    done = subprocess.run([sys.executable, "-c", GRAPHOPT], env=asked, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.stdout.split()
+def asked(line: str) -> dict[str, str]:
+    """The environment in which bash asks what may come next, where the last word of a line is being typed."""
+    return {COMPLETE: "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+
+
+def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What bash is given for a line."""
+    for name, value in asked(line).items():
+        monkeypatch.setenv(name, value)
+    with suppress(SystemExit):
+        run([])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.split()
 
 
 @pytest.mark.parametrize(
     ("line", "among"),
     [
-        ("graphopt opti", {"optimize"}),
         ("graphopt rules pr", {"prove"}),
         ("graphopt optimize --pol", {"--policy"}),
         ("graphopt rules show hard-sw", {"hard-swish"}),
         ("graphopt completion f", {"fish"}),
     ],
 )
-def test_what_may_come_next(line: str, among: set[str]) -> None:
-    found = completed(line)
+def test_what_may_come_next(
+    line: str, among: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = completed(line, monkeypatch, capsys)
     assert among <= set(found)
     assert all(word.startswith(line.rsplit(" ", 1)[1]) for word in found)
+
+
+def test_a_process_of_its_own_answers() -> None:
+    env = {**os.environ, **asked("graphopt opti")}
+    done = subprocess.run([sys.executable, "-c", GRAPHOPT], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["optimize"], "")
+
+
+@pytest.mark.parametrize(
+    "command", ["explain {} ", "rules try hard-swish {} ", "show {} --loops ", "extract {} --inputs "]
+)
+def test_nodes_of_the_model_at_hand(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx_io.save(
+        parse("x: float32[4]\nhidden = Relu(x)\nhigh = Neg(hidden)\nlow = Exp(high)\nreturn low"), tmp_path / "m.onnx"
+    )
+    line = "graphopt " + command.format(tmp_path / "m.onnx")
+    assert completed(line + "h", monkeypatch, capsys) == ["hidden", "high"]
+    assert completed(line.replace("m.onnx", "none.onnx") + "h", monkeypatch, capsys) == []
 
 
 @pytest.mark.parametrize("shell", names.SHELLS)

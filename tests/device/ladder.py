@@ -20,8 +20,7 @@ from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
 from tests.device.machine import Machine, Simulated, run
 from tests.device.products import direct
 from tests.device.table import Line, time_of
-from tests.pages import follow, in_process
-from tests.test_docs import DOCS
+from tests.pages import DOCS, follow, in_process
 
 SIZE = 4096
 """Rows and columns of the matrices."""
