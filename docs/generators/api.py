@@ -114,8 +114,8 @@ def _signature(thing: Callable[..., Any], name: str) -> str:
     """How a function is called, or a class made, as it is written, in a fence."""
     definition = _definition(thing)
     if isinstance(definition, ast.ClassDef):
-        made = next((d for d in definition.body if isinstance(d, ast.FunctionDef) and d.name == "__init__"), None)
-        if made is None:
+        made = _definition(thing.__init__) if getattr(thing.__init__, "__module__", "").startswith("graphopt.") else None
+        if not isinstance(made, ast.FunctionDef):
             return ""
         call, returns = _parameters(made, is_method=True), ""
     elif isinstance(definition, ast.FunctionDef):
