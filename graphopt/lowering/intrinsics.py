@@ -136,8 +136,7 @@ def library_product(a: str, b: str, dtype: str) -> TensorIntrin:
 @lru_cache(maxsize=16)
 def own_product(a: str, b: str, dtype: str) -> TensorIntrin:
     """``C = op(A) @ op(B)`` by a kernel of our own; an operand marked ``t`` is given transposed, one marked ``p`` in
-    panels of neighbouring columns. It is given the sizes of its
-    ``BLOCKS``, too."""
+    panels of neighbouring columns. It is given the sizes of its ``BLOCKS``, too."""
     return _by_function(_product(f"product_{a}{b}_{dtype}", a, b, dtype, BLOCKS), f"products.product_{a}{b}")
 
 

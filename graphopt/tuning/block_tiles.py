@@ -14,7 +14,7 @@ from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.schedule_rules import CARDS
 from graphopt.lowering.sites import BlockRef, LoopRef
-from graphopt.tuning.register_tiles import after, followers_of, only_reduction
+from graphopt.tuning.reductions import after, followers_of, only_reduction
 
 THREADS: Final = (2, 4, 8, 16, 32)
 """How many threads a block may have along an axis."""

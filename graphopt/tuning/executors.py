@@ -53,13 +53,13 @@ def executor_named(text: str | None = None) -> Executor:
 class Here(ThreadPoolExecutor):
     """Builds in several processes of this machine at once, and measures in one."""
 
+    workers: Final = 1
+    """How many measure at once."""
+
     def __init__(self, jobs: int | None = None) -> None:
         """``jobs`` candidates are built at once (None: one for each core)."""
         super().__init__(jobs or cpu.cores(), "measure")
         self._futures: set[Future[Any]] = set()
-
-    workers: Final = 1
-    """How many measure at once."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have the function called."""

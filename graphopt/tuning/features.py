@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.lowering.addresses import Polynomial, polynomial
@@ -25,13 +25,18 @@ LEVELS: Final = 5
 ARGUMENTS: Final = 3
 """Arguments of a call that are described."""
 NAMES: Final = (
-    "flops", "steps", "other steps", "statements", "calls", "blocks' waste", "vector", "unrolled", "parallel",
-    "serial loops", *(f"extent {k}" for k in range(LEVELS)), "loads", "loads side by side", "loads of one element",
-    "loads far apart", "loads per step", "local bytes", *(f"bytes within {k}" for k in range(LEVELS)), "bytes",
-    "intensity", "library",
+    "flops", "steps", "other steps", "statements", "calls", "blocks' waste", "vector", "unrolled", "parallel", "blocks",
+    "threads", "serial loops", *(f"extent {k}" for k in range(LEVELS)), "loads", "loads side by side",
+    "loads of one element", "loads far apart", "loads per step", "local bytes",
+    *(f"bytes within {k}" for k in range(LEVELS)), "bytes", "intensity", "library",
     *(f"{what} of argument {k}" for k in range(ARGUMENTS) for what in ("rows", "columns", "bytes")),
 )  # fmt: skip
 """What each of the numbers is."""
+
+
+_Running: TypeAlias = LoopKind | Literal["blocks", "threads"]
+"""How a loop runs; one that is bound, over blocks of threads or over the threads of one."""
+_Loop: TypeAlias = tuple[Var, int, _Running]
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class _Leaf:
     """A statement within no other that does something, and the loops around it, from the outermost in."""
 
     stmt: Store | Invoke
-    loops: tuple[tuple[Var, int, LoopKind], ...]
+    loops: tuple[_Loop, ...]
     values: Mapping[Var, Expr]
 
     @property
@@ -70,14 +75,14 @@ def features(nest: Nest, sizes: Mapping[str, int]) -> tuple[float, ...]:
 
 
 def _leaves(
-    stmt: Stmt, loops: tuple[tuple[Var, int, LoopKind], ...], values: Mapping[Var, Expr], known: Mapping[Var, Expr]
+    stmt: Stmt, loops: tuple[_Loop, ...], values: Mapping[Var, Expr], known: Mapping[Var, Expr]
 ) -> Iterator[_Leaf]:
     match stmt:
         case Store() | Invoke():
             yield _Leaf(stmt, loops, values)
         case For():
             extent = _most(stmt.extent, loops, values, known)
-            yield from _leaves(stmt.body, (*loops, (stmt.var, extent, stmt.kind)), values, known)
+            yield from _leaves(stmt.body, (*loops, (stmt.var, extent, _running(stmt))), values, known)
         case Block():
             bound = {a.var: substitute(e, dict(values)) for a, e in zip(stmt.axes, stmt.values, strict=True)}
             for child in inner(stmt):
@@ -87,9 +92,13 @@ def _leaves(
                 yield from _leaves(child, loops, values, known)
 
 
-def _most(
-    extent: Expr, loops: Sequence[tuple[Var, int, LoopKind]], values: Mapping[Var, Expr], known: Mapping[Var, Expr]
-) -> int:
+def _running(loop: For) -> _Running:
+    if loop.thread is None:
+        return loop.kind
+    return "blocks" if loop.thread.startswith("blockIdx") else "threads"
+
+
+def _most(extent: Expr, loops: Sequence[_Loop], values: Mapping[Var, Expr], known: Mapping[Var, Expr]) -> int:
     """How long a loop may be; 1 where elements say that."""
     most = longest(substitute(extent, {**values, **known}), {v: Const(n) for v, n, _ in loops})
     return 1 if most is None else _number(most, known)
@@ -128,7 +137,8 @@ def _bytes(buffer: Buffer, known: Mapping[Var, Expr]) -> int:
 
 def _loops(leaf: _Leaf) -> list[float]:
     """How the loops around a statement run, and the extents of the innermost serial ones."""
-    of = {kind: prod(n for _, n, k in leaf.loops if k == kind) for kind in ("vectorized", "unrolled", "parallel")}
+    kinds = ("vectorized", "unrolled", "parallel", "blocks", "threads")
+    of = {kind: prod(n for _, n, k in leaf.loops if k == kind) for kind in kinds}
     serial = [n for _, n, k in leaf.loops if k == "serial"][::-1]
     extents = (serial + [0] * LEVELS)[:LEVELS]
     return [*of.values(), len(serial), *extents]
@@ -155,7 +165,7 @@ def _loads(leaf: _Leaf) -> list[float]:
     lane = next((v for v, _, k in leaf.loops if k == "vectorized"), None)
     tile = [(v, n) for v, n, k in leaf.loops if k == "unrolled"]
     kinds, taken = [0, 0, 0], 0.0
-    read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope == "global"]
+    read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope != "local"]
     for _, at in read:
         parts = at.split(lane) if lane is not None else None
         stride = 0 if lane is None else None if parts is None else parts[0].number
@@ -171,7 +181,7 @@ def _varies(at: Polynomial, var: Var) -> bool:
 def _reached(leaf: _Leaf, known: Mapping[Var, Expr]) -> list[float]:
     """How many bytes are read within each of the innermost serial loops."""
     places = [k for k, (_, _, kind) in enumerate(leaf.loops) if kind == "serial"][::-1][:LEVELS]
-    read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope == "global"]
+    read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope != "local"]
     found: list[float] = []
     for place in places:
         within = leaf.loops[place:]

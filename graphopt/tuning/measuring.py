@@ -73,9 +73,10 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
     with ExitStack() as kept:
         with turns.building():  # an interpreter that starts disturbs who measures, too
             runner = kept.enter_context(child(RUNNER, once=True))
-            code = _code(candidate, limit)
-            with _once:
+            # first, for it has more time than a candidate: what all share is made with it
+            with _once(candidate.workload, candidate.target):
                 beside = _default(candidate.workload, candidate.target, limit)
+            code = _code(candidate, limit)
             runner.start()
         wanted = oracle(candidate.workload, limit)
         results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
@@ -99,8 +100,10 @@ def _code(candidate: Candidate, limit: float) -> Code:
     return built(Order(candidate.workload, candidate.target, "trace", candidate.trace), limit)
 
 
-_once = Lock()
-"""So that of several threads that want the same default schedule one has it built."""
+@lru_cache(64)
+def _once(workload: Workload, target: str) -> Lock:
+    """So that of several threads that want the same default schedule one has it built."""
+    return Lock()
 
 
 @lru_cache(64)

@@ -12,11 +12,12 @@ from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.kernels.product_form import near
 from graphopt.lowering.chain_facts import REGISTERS, known_size
-from graphopt.lowering.chains import Access, Chain, chains
+from graphopt.lowering.chains import Access
 from graphopt.lowering.expressions import Const, Var
 from graphopt.lowering.loops import Axis
 from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.sites import BlockRef, LoopRef
+from graphopt.tuning.reductions import after, followers_of, only_reduction
 
 TILES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 """How many results along an axis a tile may have."""
@@ -172,25 +173,6 @@ class _Contraction:
         s.compute_at(copy, place)
         loops = after(s.get_loops(copy), place)
         return s.split(loops[-1], [None, *width])[-1:] if loops else ()
-
-
-def only_reduction(s: Schedule) -> Chain:
-    """The reduction of a nest that has no other; else ScheduleError."""
-    found = [c for c in chains(s.nest) or () if c.block.init is not None]
-    if len(found) != 1 or not found[0].reduced or len(found[0].stores) != 1:
-        raise ScheduleError(f"tiles: {s.nest.name} is not one reduction, with what is done to its elements")
-    return found[0]
-
-
-def followers_of(s: Schedule, name: str) -> list[BlockRef]:
-    """The blocks behind the one of that name, which stand in loops of their own."""
-    names = [c.block.name for c in chains(s.nest) or ()]
-    return [BlockRef(other) for other in names[names.index(name) + 1 :]]
-
-
-def after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
-    """The loops within one of them."""
-    return loops[loops.index(place) + 1 :]
 
 
 def _is_one(stride: object) -> bool:

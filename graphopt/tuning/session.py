@@ -2,8 +2,8 @@
 
 Each round goes to the workload in which most is expected of another trial, much as Ansor's task scheduler has it (Zheng
 et al., OSDI 2020): what each of the last round's saved, or a share of what a run spends in it, the less the more were
-made. What is measured is in the database before
-the next is looked at, so that whatever ends a session, nothing is lost and the next goes on from it.
+made. What is measured is in the database before the next is looked at, so that whatever ends a session, nothing is lost
+and the next goes on from it.
 """
 
 from __future__ import annotations

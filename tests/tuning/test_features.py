@@ -61,6 +61,21 @@ def test_a_call_of_a_function() -> None:
     check(numbers(s.nest), library=1)
 
 
+def test_blocks_of_threads() -> None:
+    s = graphopt.Schedule(product(64, 48, 20))
+    block = s.get_block("c")
+    i, j, _ = s.get_loops(block)
+    by, ty = s.split(i, [None, 16])
+    bx, tx = s.split(j, [None, 8])
+    s.reorder(by, bx, ty, tx)
+    s.compute_at(s.cache_read(block, "a", "shared"), bx)
+    for loop, axis in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"), (tx, "threadIdx.x")):
+        s.bind(loop, axis)
+    found = numbers(s.nest)
+    check(found, blocks=4 * 6, threads=16 * 8, parallel=1, serial_loops=1)
+    check(found, loads=3)  # what threads share is read like what lies in memory
+
+
 def test_open_sizes_are_those_of_the_workload() -> None:
     few, many = (numbers(dense("n"), n=n) for n in (4, 400))
     assert many["flops"] == pytest.approx(100 * few["flops"], rel=1e-2)

@@ -1,0 +1,29 @@
+"""The one reduction of a nest, and what stands around and behind it: what spaces of tiles begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.sites import BlockRef, LoopRef
+
+
+def only_reduction(s: Schedule) -> Chain:
+    """The reduction of a nest that has no other; else ScheduleError."""
+    found = [c for c in chains(s.nest) or () if c.block.init is not None]
+    if len(found) != 1 or not found[0].reduced or len(found[0].stores) != 1:
+        raise ScheduleError(f"tiles: {s.nest.name} is not one reduction, with what is done to its elements")
+    return found[0]
+
+
+def followers_of(s: Schedule, name: str) -> list[BlockRef]:
+    """The blocks behind the one of that name, which stand in loops of their own."""
+    names = [c.block.name for c in chains(s.nest) or ()]
+    return [BlockRef(other) for other in names[names.index(name) + 1 :]]
+
+
+def after(loops: Sequence[LoopRef], place: LoopRef) -> Sequence[LoopRef]:
+    """The loops within one of them."""
+    return loops[loops.index(place) + 1 :]
