@@ -12,7 +12,21 @@ from functools import cached_property
 from graphopt.lowering.addresses import Bounds, Polynomial, address_of, polynomial
 from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loop_nests import peeled
-from graphopt.lowering.loops import Axis, Block, Buffer, For, Nest, Seq, Stmt, Store, expressions, inner, statements
+from graphopt.lowering.loops import (
+    Axis,
+    Block,
+    Buffer,
+    For,
+    Nest,
+    Seq,
+    Stmt,
+    Store,
+    expressions,
+    inner,
+    map_expressions,
+    mutate,
+    statements,
+)
 
 
 @dataclass(frozen=True)
@@ -129,7 +143,6 @@ def chain_of(stmt: Stmt) -> Chain | None:
 
 def exchange(stmt: Stmt, targets: Mapping[Buffer, tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
     """The statement with every access to a buffer replaced by one element of another."""
-    from graphopt.lowering.loops import map_expressions, mutate
 
     def load(e: Expr) -> Expr | None:
         return Load(*targets[e.buffer]) if isinstance(e, Load) and e.buffer in targets else None

@@ -19,7 +19,7 @@ from graphopt.lowering.operators.elements import (
     wide,
     widened,
 )
-from graphopt.lowering.operators.operation import Operation, Table
+from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
 def product(
@@ -96,8 +96,6 @@ def _gemm(op: Operation) -> Tensor:
 def _fused_matmul(op: Operation) -> Tensor:
     a, b, dtype = op.input(0), op.input(1), op.dtype()
     if integer(op, "transBatchA") or integer(op, "transBatchB"):
-        from graphopt.lowering.operators.operation import NotLowered
-
         raise NotLowered("FusedMatMul with transposed batches")
     transpose = bool(integer(op, "transA")), bool(integer(op, "transB"))
     total, alpha = product(a, b, op.shape(), dtype, "matmul", transpose), number(op, "alpha")
