@@ -17,6 +17,8 @@ DEPTH = 384
 HEIGHT = 168
 LEFT = 70000
 RIGHT = 13000
+FEW = 4  # rows at most for which panels are read from end to end, once
+AHEAD = 8  # steps of such a panel, of which memory is fetched meanwhile
 
 
 @njit(error_model="numpy")
@@ -55,14 +57,16 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form, most_depth, most_height)
     """``c[i, j]``, at ``i * ldc + j``, is the sum over ``p`` of ``a[i, p]``, at ``i * row + p * step``, by ``b[p, j]``.
 
     That lies, by its ``form``, in panels as far apart as ``ldb`` (0), or at ``p * ldb + j`` (1), or at ``j * ldb + p``.
-    At most so many steps of the sums, and rows, make a block, and as many as fit the caches where that is 0.
+    At most so many steps of the sums, and rows, make a block, and as many as fit the caches where that is 0; of few
+    rows, all steps.
     """
     left = stack(LEFT, DTYPE)
     right = stack(RIGHT, DTYPE)
     tallest = max(min(most_height, HEIGHT) // ROWS, 1) * ROWS if most_height > 0 else HEIGHT
     deepest = min(most_depth, DEPTH) if most_depth > 0 else DEPTH
     most = -(-m // (-(-m // tallest) * ROWS)) * ROWS if m > 0 else 1
-    deep = -(-k // -(-k // deepest)) if k > 0 else 1
+    is_thin = form == 0 and step == 1 and m <= FEW and most_depth == 0
+    deep = -(-k // (1 if is_thin else -(-k // deepest))) if k > 0 else 1
     for top in range(0, m, most):
         height = min(most, m - top)
         tiles = (height + (ROWS - 1)) // ROWS
@@ -71,7 +75,7 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form, most_depth, most_height)
         full = tiles if last == tall else tiles - 1
         # what is not read often enough is not moved: rows by few panels of columns, columns by few tiles of rows
         is_near = form == 1 and tiles < 3
-        lays = n > 2 * PANEL and not is_near
+        lays = n > 2 * PANEL and not is_near and not is_thin
         for begin in range(0, max(k, 1), deep):
             depth = min(deep, k - begin)
             near = offset(a, top * row + begin * step)
@@ -83,7 +87,9 @@ def kernel(c, a, b, ldc, row, step, ldb, m, n, k, form, most_depth, most_height)
                 soon, pace = right, int64(0)
                 if form == 0:
                     side = offset(b, j // PANEL * ldb + begin * PANEL)
-                    if j + PANEL < n:  # what comes next is fetched meanwhile
+                    if is_thin:  # nothing of it is read again
+                        soon, pace = offset(side, AHEAD * PANEL), int64(PANEL)
+                    elif j + PANEL < n:  # what comes next is fetched meanwhile
                         soon, pace = offset(side, ldb), -(-PANEL // tiles)
                 elif is_near:
                     side, far = offset(b, begin * ldb + j), ldb

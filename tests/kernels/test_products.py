@@ -14,7 +14,7 @@ from graphopt.runtime.objects import Image
 
 SIZES = [
     (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1, 1), (1, 100, 70), (4, 33, 17), (12, 32, 16), (13, 31, 400), (40, 65, 9),
-    (200, 40, 30), (90, 70, 800),
+    (200, 40, 30), (90, 70, 800), (1, 70, 1000), (4, 100, 800),
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 
