@@ -8,7 +8,6 @@ import typer
 
 from graphopt.cli.app import EPILOG, Repeated, rules_app
 from graphopt.errors import RuleError
-from graphopt.rewrite.rule import Rule
 
 
 @rules_app.command("prove", epilog=EPILOG)
@@ -41,6 +40,7 @@ def prove_rules(
     from graphopt.proof import evidence, prove
     from graphopt.rewrite.check import check_rule, chosen
     from graphopt.rewrite.content import content
+    from graphopt.rewrite.rule import Rule
     from graphopt.rewrite.ruleset import standard, standard_folder
     from graphopt.rewrite.verdicts import Verdicts
 
