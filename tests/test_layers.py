@@ -129,7 +129,7 @@ PARTS = {
         "steps",
         "verify",
     },
-    "serving": {"explanation", "ir", "optimize", "rewrite", "target", "web"},
+    "serving": {"explanation", "ir", "optimize", "report", "rewrite", "target", "web"},
     "batch": {"report"},
     "rule_uses": {"report", "rewrite"},
     "convert": {"delivery", "engines", "inputs", "ir", "progress", "rewrite", "steps", "target"},
@@ -281,7 +281,7 @@ DOORS = {
     "rich": {"cli"},
     "safetensors": {"nn.state"},
     # integer programs; least squares and rank correlation
-    "starlette": {"serving.app"},
+    "starlette": {"serving.app", "serving.guard"},
     "uvicorn": {"cli.serve"},
     "scipy": {"rewrite.extract", "calibration.fit", "measure"},
     "torch": {"frontends.torch"},

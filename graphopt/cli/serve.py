@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +13,20 @@ from graphopt.cli.app import EPILOG, app
 from graphopt.errors import MissingDependencyError, UsageError
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
+OPEN = (
+    "warning: there is no password: who reaches this address can read the models of the folder and run rules on them; "
+    "other machines are answered under names that --name gives"
+)
 
 
 @app.command("serve", epilog=EPILOG)
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of ONNX files.", show_default=False)],
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; others than this machine's can reach other ones.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="The address to listen at; at others than this, other machines can reach it."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 is any that is free.")] = 8722,
     name: Annotated[
@@ -32,13 +40,14 @@ def serve(
     try:
         import uvicorn
 
-        from graphopt.serving.app import Limits, application
+        from graphopt.serving.app import application
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
         raise MissingDependencyError("serve needs starlette and uvicorn: pip install 'graphopt[serve]'") from None
     from graphopt.serving.folder import Folder
     from graphopt.serving.listening import listening
+    from graphopt.serving.runs import Limits
     from graphopt.web.layered import check as check_pages
 
     check_pages()
@@ -51,6 +60,8 @@ def serve(
         with socket:
             shown = f"[{host}]" if ":" in host else host
             print(f"http://{shown}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
+            if host not in LOCAL:
+                print(OPEN, file=sys.stderr)
             hosts = [*LOCAL, shown, *(name or ())]
             limits = Limits(upload << 20, seconds)
             config = uvicorn.Config(

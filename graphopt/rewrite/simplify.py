@@ -109,13 +109,22 @@ class _Simplifier:
         for node in reversed(self.graph.order()):
             site, text = name_of(self.graph, node), self.shown(node)
             if remove_unused(self.space, node):
-                self.note(UNUSED.name, site, text, node.id)
+                self.note(UNUSED.name, site, text, (node.id,), (node.id,))
 
     def sweep(self, name: str, act: Callable[[Workspace], bool]) -> None:
         """Let a pass go over the whole graph."""
         before, first = self.space.edits, self.graph.next_id
+        there = self.calls()
         if act(self.space):
-            self.note(name, self.graph.name, f"{self.space.edits - before} places", None, first)
+            gone = self.space.unread()
+            taken = [id for id in there if id in gone or id not in self.graph]
+            self.note(name, self.graph.name, f"{self.space.edits - before} places", (), taken, first)
+
+    def calls(self) -> list[int]:
+        """The nodes that apply an op, where somebody keeps a journal."""
+        if self.journal is None:
+            return []
+        return [node.id for node in self.graph.nodes() if node.op not in (INPUT, CONSTANT)]
 
     def settle(self) -> None:
         """Look at nodes until none is pending."""
@@ -144,7 +153,7 @@ class _Simplifier:
         first = self.graph.next_id
         for native in self.passes:
             if native.visit is not None and native.visit(self.space, node):
-                self.note(native.name, name_of(self.graph, node), self.shown(node), node.id, first)
+                self.note(native.name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
                 return True
         rules = self.rules_at(node.op)
         if not rules:
@@ -241,13 +250,15 @@ class _Simplifier:
         _Simplifier(space, self.rules, self.passes, self.journal, self.limit, self.statistics).run()
         return space.graph if space.edits else body
 
-    def note(self, name: str, site: str, text: str, node: int | None, first: int | None = None) -> None:
-        """A pass acted, at the node or on the whole graph; what it left unread goes with it."""
+    def note(
+        self, name: str, site: str, text: str, at: Sequence[int], taken: Sequence[int], first: int | None = None
+    ) -> None:
+        """A pass acted, at a node or (at none) on the whole graph; ``taken`` is what it replaced. What it left unread
+        goes with it."""
         self.applied[name] += 1
         if self.journal is not None:
-            at = () if node is None else (node,)
             entry = self.journal.note(
-                self.space, Action.PASS, name, at=at, site=site, before=text, first=first, footprint=at, changed=at
+                self.space, Action.PASS, name, at=at, site=site, before=text, first=first, footprint=taken, changed=at
             )
             sign(self.graph, entry.made, entry)
         if UNUSED in self.passes:

@@ -165,6 +165,21 @@ class Workspace:
             if id in self.graph and self.graph.node(id).op != INPUT and not self.graph.is_used(id):
                 self.remove(id)
 
+    def unread(self) -> set[int]:
+        """The nodes that ``drop_orphans`` would delete."""
+        found: set[int] = set()
+        waiting = list(self._orphans)
+        while waiting:
+            id = waiting.pop()
+            if id in found or id not in self.graph or any(r not in found for r in self.graph.readers(id)):
+                continue
+            node = self.graph.node(id)
+            if node.op == INPUT or self.graph.has_effects(node) or any(map(self.graph.is_output, node.outputs)):
+                continue
+            found.add(id)
+            waiting.extend(v.node for v in node.inputs if v is not None)
+        return found
+
     def undo(self, first: int) -> None:
         """Take back all nodes from id ``first`` on, which a right side was to be; their ids are free again."""
         for node in reversed(list(self.graph.since(first))):

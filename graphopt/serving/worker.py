@@ -18,6 +18,7 @@ from graphopt.errors import GraphoptError
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
+    from graphopt.report import Report
     from graphopt.rewrite.rule import Rule
 
 FILE: Final = "your.rules"
@@ -51,7 +52,7 @@ def main() -> None:
     try:
         answer = run(request)
     except GraphoptError as error:
-        answer = complaint(str(error))
+        answer = complaint(str(error).replace(request["model"], request["name"]))
     except MemoryError:
         answer = {"error": "the model, or what was made of it, does not fit the memory that a run may take"}
     with os.fdopen(out, "w") as file:
@@ -86,7 +87,7 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"page": data(page_of_report(report)), "fired": [asdict(f) for f in fired(mine, report, graph)]}
 
 
-def fired(rules: Sequence[Rule], report: Any, graph: Graph) -> list[Fired]:
+def fired(rules: Sequence[Rule], report: Report, graph: Graph) -> list[Fired]:
     """What became of each rule."""
     from graphopt.explanation import near_misses
 
@@ -114,13 +115,14 @@ def fired(rules: Sequence[Rule], report: Any, graph: Graph) -> list[Fired]:
 
 
 def _limit(seconds: int) -> None:
-    """Let a run that wants more time or memory than it may have fail."""
+    """Let a run fail that wants more memory than there is, or outlives the server, which ends it after ``seconds``."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+        cores = os.cpu_count() or 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds * cores, seconds * cores + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

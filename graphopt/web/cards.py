@@ -25,8 +25,8 @@ DRAWN: Final = 60
 """Ops of a graph that is drawn."""
 LISTED: Final = 12
 """Rows of a table that are shown."""
-_PICTURE: Final = 460
-"""How high a picture is at most."""
+_PICTURE: Final = "overflow: auto; max-height: 460px; margin: .3em 0"
+"""How a picture stands in a card: as large as it can be read, and scrolled where that is too large."""
 
 Element: TypeAlias = ElementTree.Element
 Content: TypeAlias = "Element | str"
@@ -125,13 +125,13 @@ def _picture(drawing: Drawing) -> Element:
             )
         )  # fmt: skip
     width, height = drawing.width + WIDTH + 8, drawing.height + HEIGHT + 8
-    shown = min(height, _PICTURE)
     window = f"{-WIDTH / 2 - 4:g} {-HEIGHT / 2 - 4:g} {width} {height}"
     label = f"{len(drawing.boxes)} nodes in layers"
-    return _e(
+    picture = _e(
         "svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=window, role="img", aria_label=label,
-        width=f"{width * shown / height:.0f}", height=str(shown), style="max-width: 100%",
+        width=str(width), height=str(height), style="display: block",
     )  # fmt: skip
+    return _e("div", picture, style=_PICTURE)
 
 
 def _of_rule(rule: Rule) -> Iterable[Element]:

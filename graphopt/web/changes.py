@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
-from graphopt.rewrite.journal import SIGNATURE, Action, Entry
+from graphopt.rewrite.journal import SIGNATURE, Action, Entry, Respelled, places
 
 Scope: TypeAlias = tuple[int | str, ...]
 """A graph of a model: nothing for the main graph, node and attribute after node and attribute for a body."""
@@ -104,7 +104,7 @@ class _Traced:
         for number, entry in enumerate(entries):
             for id in entry.made:
                 self.makers.setdefault(id, []).append(number)
-            for id in entry.matched:
+            for id in _matched(entry):
                 self.takers.setdefault(id, []).append(number)
         self.signed = self._signed()
 
@@ -121,7 +121,7 @@ class _Traced:
     def sides(self) -> dict[int, Sides]:
         taken: list[tuple[int, ...]] = []
         for number, entry in enumerate(self.entries):
-            taken.append(_several(self._origins(id, number, taken) for id in entry.matched))
+            taken.append(_several(self._origins(id, number, taken) for id in _matched(entry)))
         made: list[tuple[int, ...]] = [()] * len(self.entries)
         for number in range(len(self.entries) - 1, -1, -1):
             made[number] = self._results(number, made)
@@ -168,6 +168,12 @@ class _Traced:
 
 _FAR = 200
 """How many nodes are looked at for those nearest to what a rewrite took."""
+
+
+def _matched(entry: Entry) -> tuple[int, ...]:
+    """The nodes that a rewrite matched, those too in whose place it spelled equal ones anew."""
+    respelled = (v.node for place in entry.at if isinstance(place, Respelled) for v in places(place))
+    return tuple(dict.fromkeys([*entry.matched, *respelled]))
 
 
 def _several(parts: Iterable[Iterable[int]]) -> tuple[int, ...]:

@@ -87,7 +87,6 @@ class Engine:
     name: str
     median: float
     p90: float
-    runs: int
     ratio: float
     error: float | None
 
@@ -104,7 +103,6 @@ class Kernels:
     limits: Limits | None = None
     arena: Arena | None = None
     engines: tuple[Engine, ...] = ()
-    threads: int = 1
 
 
 def kernels(
@@ -116,7 +114,6 @@ def kernels(
     ceilings: Ceilings | None = None,
     sizes: Mapping[str, int] | None = None,
     timings: Sequence[Timing] = (),
-    threads: int = 1,
 ) -> Kernels:
     """The section of a program. ``drawing`` is the picture of the graph that was lowered, ``rows`` are a profile,
     ``sizes`` what the program's symbols are in it: None leaves memory out, where there are symbols."""
@@ -134,8 +131,7 @@ def kernels(
         tuple((f"{r.label} {', '.join(r.nodes)}".strip(), r.seconds) for r in rows if not r.is_native),
         None if ceilings is None else limits(ceilings),
         None if sizes is None and program.symbols else _arena(program, sizes or {}),
-        tuple(Engine(t.engine, t.median, t.p90, t.runs, t.ratio, t.error) for t in timings),
-        threads,
+        tuple(Engine(t.engine, t.median, t.p90, t.ratio, t.error) for t in timings),
     )
 
 

@@ -63,7 +63,6 @@ def page_of_program(
         ceilings=ceilings,
         sizes=sizes,
         timings=timings,
-        threads=threads,
     )
     facts = [("model", model), ("target", target), ("threads", str(threads))]
     facts += [("sizes", ", ".join(f"{name}={size}" for name, size in sizes.items()))] if sizes else []

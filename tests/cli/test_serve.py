@@ -14,20 +14,24 @@ import pytest
 from graphopt.cli import run
 
 
-def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_it_serves_until_ctrl_c(tmp_path: Path, host: str) -> None:
     pytest.importorskip("uvicorn")
     (tmp_path / "a.onnx").write_bytes(b"model")
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "graphopt", "serve", str(tmp_path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+    command = [sys.executable, "-m", "graphopt", "serve", str(tmp_path), "--host", host, "--port", "0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as server:
         assert server.stdout is not None
+        assert server.stderr is not None
         told = server.stdout.readline()
-        found = re.match(r"(http://127\.0\.0\.1:\d+/) shows ", told)
+        found = re.match(rf"http://{re.escape(host)}(:\d+/) shows ", told)
         assert found, told
-        with urllib.request.urlopen(found[1] + "api/models") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1{found[1]}api/files") as answer:
             assert b"a.onnx" in answer.read()
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0
+        assert ("no password" in server.stderr.read()) is (host == "0.0.0.0")
     assert [p.name for p in tmp_path.iterdir()] == ["a.onnx"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,22 @@ import pytest
 pytest.importorskip("starlette")
 
 from graphopt.ir import onnx_io
-from graphopt.serving.app import REQUEST, Limits, application
+from graphopt.serving.app import REQUEST, application
 from graphopt.serving.folder import Folder
-from graphopt.web.page import SCRIPTS
+from graphopt.serving.runs import Limits, Runs
 from tests.web.models import small
 
 HOST = "127.0.0.1"
+RULES = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
 JSON = {"content-type": "application/json"}
 BYTES = {"content-type": "application/octet-stream"}
 
 
 class Client:
-    """Asks an application, as a browser would, without a network."""
+    """Asks an application, as a browser would, without a network; one that `leaves` does so when all is said."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, app: Any, leaves: bool = False) -> None:
+        self.app, self.leaves = app, leaves
 
     def __call__(
         self, method: str, path: str, body: bytes | Iterator[bytes] = b"", **headers: str
@@ -37,7 +39,10 @@ class Client:
     async def ask(
         self, method: str, path: str, body: bytes | Iterator[bytes], headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        parts = iter([body] if isinstance(body, bytes) else body)
+        parts = [body] if isinstance(body, bytes) else body
+        said = chain(
+            ({"type": "http.request", "body": p, "more_body": True} for p in parts), [{"type": "http.request"}]
+        )
         sent: list[dict[str, Any]] = []
         named = {"host": HOST, **{k.replace("_", "-"): v for k, v in headers.items()}}
         where, _, query = path.partition("?")
@@ -48,8 +53,10 @@ class Client:
         }  # fmt: skip
 
         async def receive() -> dict[str, Any]:
-            part = next(parts, None)
-            return {"type": "http.request", "body": part or b"", "more_body": part is not None}
+            message = next(said, None)
+            if message is None and not self.leaves:
+                await asyncio.Event().wait()
+            return message or {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
@@ -64,6 +71,7 @@ def client(tmp_path: Path) -> Client:
     (tmp_path / "models").mkdir()
     (tmp_path / "scratch").mkdir()
     onnx_io.save(small(), tmp_path / "models" / "m<img>.onnx")
+    (tmp_path / "models" / "mine.rules").write_text(RULES)
     folder = Folder(tmp_path / "models", tmp_path / "scratch")
     return Client(application(folder, ["127.0.0.1", "localhost"], Limits(upload=1000, seconds=600, at_once=1)))
 
@@ -78,14 +86,25 @@ def test_the_page_and_the_models(client: Client) -> None:
     assert status == 200
     assert headers["x-frame-options"] == "DENY"
     assert b"connect-src 'self'" in body
-    assert len(SCRIPTS) > 5
-    status, _, body = client("GET", "/api/models")
-    assert [m["name"] for m in json.loads(body)["models"]] == ["m<img>.onnx"]
+    status, _, body = client("GET", "/api/files")
+    found = json.loads(body)
+    assert [m["name"] for m in found["models"]] == ["m<img>.onnx"]
+    assert (found["rules"], found["upload"]) == (["mine.rules"], 1000)
+    assert "portable" in found["targets"]
+
+
+def test_files_of_rules_are_read(client: Client) -> None:
+    status, _, body = client("GET", "/api/rules?name=mine.rules")
+    assert (status, json.loads(body)) == (200, {"rules": RULES})
+    for name in ("../mine.rules", "m<img>.onnx", "/etc/passwd", "big.rules"):
+        status, _, body = client("GET", f"/api/rules?name={name}")
+        assert status == 404
+        assert json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "169.254.169.254", ""])
 def test_other_names_of_this_machine_are_refused(client: Client, host: str) -> None:
-    assert client("GET", "/api/models", host=host)[0] == 400
+    assert client("GET", "/api/files", host=host)[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -126,8 +145,7 @@ def test_what_makes_no_sense_is_refused(client: Client, body: bytes, status: int
 
 
 def test_a_run(client: Client) -> None:
-    rules = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
-    status, _, body = client("POST", "/api/run", asked(rules=rules), origin="http://127.0.0.1", **JSON)
+    status, _, body = client("POST", "/api/run", asked(rules=RULES), origin="http://127.0.0.1", **JSON)
     assert status == 200
     assert json.loads(body)["fired"][0]["kept"] == 1
     status, _, body = client("POST", "/api/run", asked(rules="mine: Relu(("), **JSON)
@@ -149,16 +167,13 @@ def test_uploads_within_bounds_are_kept(client: Client, tmp_path: Path) -> None:
 
 
 def test_only_so_many_runs_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.serving import app as module
-    from graphopt.serving.app import Runs
-
-    monkeypatch.setattr(module, "WAITING", 1)
+    monkeypatch.setattr("graphopt.serving.runs.WAITING", 1)
     statuses: list[int] = []
 
-    async def slow(self: Runs, request: object) -> tuple[int, dict[str, Any]]:
+    async def slow(self: Runs, request: object) -> dict[str, Any]:
         while statuses.count(429) < 2:
             await asyncio.sleep(0.01)
-        return 200, {}
+        return {}
 
     monkeypatch.setattr(Runs, "_run", slow)
 
@@ -170,3 +185,18 @@ def test_only_so_many_runs_wait(client: Client, monkeypatch: pytest.MonkeyPatch)
 
     asyncio.run(all_at_once())
     assert sorted(statuses) == [200, 200, 429, 429]
+
+
+def test_a_run_that_nobody_waits_for_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+
+    async def endless(self: Runs, request: object) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+        return {}
+
+    monkeypatch.setattr(Runs, "_run", endless)
+    Client(client.app, leaves=True)("POST", "/api/run", asked(), **JSON)
+    assert ended == [True]

@@ -41,15 +41,15 @@ def chromium() -> Iterator[Any]:
 def test_rules_are_edited_run_and_told_of(chromium: Any, address: str) -> None:
     tab = Tab(chromium)
     page = tab.open(address)
-    page.locator("#rules").fill("# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n")
-    page.get_by_label("Which rules run").select_option("mine")
+    page.locator("#editor").fill("# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n")
+    page.get_by_label("Rules that run").select_option("mine")
     page.locator("#run").click()
     fired = page.locator(".fired[data-rule=mine]")
     fired.wait_for(timeout=120_000)
     assert "acts at 1 place" in fired.inner_text()
     fired.get_by_role("button", name="Show").click()
     assert page.locator("#graph-before").get_attribute("data-lit") == "2"
-    page.locator("#rules").fill("mine: Relu(Relu(x) => Relu(x)")
+    page.locator("#editor").fill("mine: Relu(Relu(x) => Relu(x)")
     page.keyboard.press("Control+Enter")
     page.locator(".complaint:not(:empty)").wait_for(timeout=120_000)
     assert page.locator("#complaint").inner_text().startswith("line 1, column 20")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,20 @@ def test_mistakes_in_rules_have_a_place(request_: dict[str, object]) -> None:
     assert complaint("something else") == {"error": "something else"}
 
 
-def test_the_process_answers_on_stdout_alone(request_: dict[str, object]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "graphopt.serving.worker"], input=json.dumps(request_).encode(), capture_output=True
-    )
+def answer(request: dict[str, object]) -> dict[str, Any]:
+    """What the process says to a request."""
+    command = [sys.executable, "-m", "graphopt.serving.worker"]
+    done = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["fired"][0]["kept"] == 1
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def test_the_process_answers_on_stdout_alone(request_: dict[str, object]) -> None:
+    assert answer(request_)["fired"][0]["kept"] == 1
+
+
+def test_errors_call_a_model_what_it_is_called(request_: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\xff no model")
+    error = answer({**request_, "name": "uploaded: <b>"})["error"]
+    assert "uploaded: <b>" in error
+    assert str(tmp_path) not in error

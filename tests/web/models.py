@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from graphopt.ir.graph import Graph, Value
+import numpy as np
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
+from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
 from graphopt.report import Report
 
@@ -44,8 +48,6 @@ def hostile() -> Graph:
 def large(count: int, seed: int = 0) -> Graph:
     """A graph of so many ops: chains that fork and join, with pairs that a rule makes one."""
     random, graph = Random(seed), Graph("large")
-    from graphopt.ir.types import TensorType
-
     kind = TensorType("float32", (8, 16))
     recent: list[Value] = [graph.add_input("x", kind)]
     for n in range(count):
@@ -56,4 +58,56 @@ def large(count: int, seed: int = 0) -> Graph:
         recent.append(value)
     for n, value in enumerate(v for v in recent if not graph.users(v)):
         graph.add_output(f"y{n}", value)
+    return graph
+
+
+def network(blocks: int = 4, width: int = 16, seed: int = 0) -> Graph:
+    """A small network for images as exporters write it: convolutions with their batch norms and hard swishes in
+    pieces, squeeze and excitation, residuals, and transposes around a head that wants channels last."""
+    random, graph = np.random.default_rng(seed), Graph("network")
+
+    def call(name: str, op: str, *inputs: Value, **attrs: object) -> Value:
+        value = Value(graph.add(op, inputs, Attrs(**attrs)).id)
+        graph.names[value] = f"/{name}/{op}_output_0"
+        return value
+
+    def weights(name: str, *shape: int) -> Value:
+        kept = random.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
+        return graph.add_constant(Constant.of(np.abs(kept) + np.float32(0.1) if name.endswith("var") else kept), name)
+
+    def number(value: float) -> Value:
+        return graph.add_constant(Constant.of(np.float32(value)))
+
+    def conv(name: str, x: Value, ins: int, outs: int, size: int, group: int = 1) -> Value:
+        around = (size // 2,) * 4
+        found = call(
+            name, "Conv", x, weights(f"{name}.weight", outs, ins // group, size, size), group=group, pads=around
+        )
+        parts = [weights(f"{name}.bn.{part}", outs) for part in ("weight", "bias", "mean", "var")]
+        return call(f"{name}/bn", "BatchNormalization", found, *parts)
+
+    def hard_swish(name: str, x: Value) -> Value:
+        inner = call(name, "Clip", call(name, "Add", x, number(3)), number(0), number(6))
+        return call(name, "Div", call(name, "Mul", x, inner), number(6))
+
+    x = hard_swish(
+        "stem/act", conv("stem", graph.add_input("image", TensorType("float32", (1, 3, 56, 56))), 3, width, 3)
+    )
+    for n in range(blocks):
+        name = f"blocks.{n}"
+        y = hard_swish(f"{name}/act", conv(f"{name}/expand", x, width, 4 * width, 1))
+        y = hard_swish(f"{name}/act2", conv(f"{name}/depthwise", y, 4 * width, 4 * width, 3, group=4 * width))
+        squeezed = call(f"{name}/se", "GlobalAveragePool", y)
+        squeezed = call(f"{name}/se", "Relu", conv(f"{name}/se/reduce", squeezed, 4 * width, width, 1))
+        gate = call(f"{name}/se", "Sigmoid", conv(f"{name}/se/expand", squeezed, width, 4 * width, 1))
+        y = conv(f"{name}/project", call(f"{name}/se", "Mul", y, gate), 4 * width, width, 1)
+        x = call(name, "Add", x, y)
+    last = call(
+        "head", "Transpose", call("head", "Relu", call("head", "Transpose", x, perm=(0, 2, 3, 1))), perm=(0, 3, 1, 2)
+    )
+    flat = call("head", "Flatten", call("head", "GlobalAveragePool", last))
+    logits = call(
+        "head", "Add", call("head", "MatMul", flat, weights("head.weight", width, 10)), weights("head.bias", 10)
+    )
+    graph.add_output("scores", call("head", "Softmax", logits, axis=-1))
     return graph

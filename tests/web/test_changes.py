@@ -5,12 +5,13 @@ from __future__ import annotations
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.optimize import optimize_graph
+from graphopt.target import CPU, PORTABLE, Target
 from graphopt.web.changes import Sides, marks, scope_name, scopes, sides
-from tests.web.models import small
+from tests.web.models import network, small
 
 
-def traced(graph: Graph) -> tuple[Graph, Graph, dict[str, Sides]]:
-    _, report = optimize_graph(graph)
+def traced(graph: Graph, target: Target = PORTABLE) -> tuple[Graph, Graph, dict[str, Sides]]:
+    _, report = optimize_graph(graph, target=target)
     assert report.graphs is not None
     assert report.derivation is not None
     found = sides(report.derivation.entries, scopes(*report.graphs))
@@ -34,9 +35,16 @@ def test_a_rewrite_is_found_on_both_sides() -> None:
     assert list(marks(after, before).values()) == ["kept", "other"]
 
 
-def test_a_pass_over_the_whole_graph_is_found_by_what_it_made() -> None:
+def test_a_rewrite_is_followed_where_another_spells_what_it_made_anew() -> None:
+    before, after, found = traced(network(blocks=1), CPU)  # HardSwish(Unblock(x)), for the one that was made
+    assert ops_of(before, found["hard-swish-div"].before) == ["Div", "Mul", "Clip", "Add"]
+    assert "HardSwish" in ops_of(after, found["hard-swish-div"].after)
+
+
+def test_a_pass_over_the_whole_graph_is_found_on_both_sides() -> None:
     text = "x: float32[2, 3, 4] a = Transpose(x, perm=[1, 2, 0]) b = Transpose(a, perm=[1, 0, 2]) return b"
-    _, after, found = traced(parse(text))
+    before, after, found = traced(parse(text))
+    assert ops_of(before, found["axis-orders"].before) == ["Transpose", "Transpose"]
     assert ops_of(after, found["axis-orders"].after) == ["Transpose"]
 
 

@@ -57,7 +57,9 @@ class View {
     c.setTransform(s, 0, 0, s, this.ratio * (this.width / 2) - s * this.x, this.ratio * (this.height / 2) - s * this.y);
   }
 
-  leave(c) { c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0); }
+  leave(c) {
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+  }
 
   at(event) {
     const box = this.canvas.getBoundingClientRect();
@@ -84,7 +86,10 @@ class View {
     this.draw();
   }
 
-  stop() { cancelAnimationFrame(this.gliding); this.gliding = 0; }
+  stop() {
+    cancelAnimationFrame(this.gliding);
+    this.gliding = 0;
+  }
 
   /** Goes to a place, gliding where the user likes motion. */
   go(x, y, scale = this.scale) {
@@ -123,7 +128,10 @@ class View {
       if (!old) return;
       const now = this.at(event);
       this.pointers.set(event.pointerId, now);
-      if (this.steers) { this.onstrip(now, true); return; }
+      if (this.steers) {
+        this.onstrip(now, true);
+        return;
+      }
       if (this.pointers.size === 2) {
         const other = [...this.pointers].find(([id]) => id !== event.pointerId)[1];
         const apart = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]) || 1;
@@ -141,22 +149,33 @@ class View {
     };
     canvas.addEventListener("pointerup", end);
     canvas.addEventListener("pointercancel", end);
-    canvas.addEventListener("wheel", (event) => {
-      const unit = event.deltaMode === 1 ? 16 : 1;
-      const [right, down] = [event.deltaX * unit, event.deltaY * unit];
-      if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-Math.max(-60, Math.min(60, down)) * 0.01), this.at(event));
-      else {
-        const [top, bottom] = this.limits();
-        if (!right && ((down < 0 && this.y <= top) || (down > 0 && this.y >= bottom))) return;
-        this.pan(-right, -down);
-      }
-      event.preventDefault();
-    }, { passive: false });
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        const unit = event.deltaMode === 1 ? 16 : 1;
+        const [right, down] = [event.deltaX * unit, event.deltaY * unit];
+        if (event.ctrlKey || event.metaKey)
+          this.zoom(Math.exp(-Math.max(-60, Math.min(60, down)) * 0.01), this.at(event));
+        else {
+          const [top, bottom] = this.limits();
+          if (!right && ((down < 0 && this.y <= top) || (down > 0 && this.y >= bottom))) return;
+          this.pan(-right, -down);
+        }
+        event.preventDefault();
+      },
+      { passive: false },
+    );
     canvas.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const far = event.shiftKey ? 240 : 60;
-      const moves = { ArrowLeft: [far, 0], ArrowRight: [-far, 0], ArrowUp: [0, far], ArrowDown: [0, -far],
-        PageUp: [0, 0.8 * this.height], PageDown: [0, -0.8 * this.height] };
+      const moves = {
+        ArrowLeft: [far, 0],
+        ArrowRight: [-far, 0],
+        ArrowUp: [0, far],
+        ArrowDown: [0, -far],
+        PageUp: [0, 0.8 * this.height],
+        PageDown: [0, -0.8 * this.height],
+      };
       if (moves[event.key]) this.pan(...moves[event.key]);
       else if (event.key === "+" || event.key === "=") this.zoom(1.25);
       else if (event.key === "-" || event.key === "_") this.zoom(0.8);

@@ -16,11 +16,24 @@ function chart(label, x, y, height, paint) {
     lines.push(svg("text", { x: left - 8, y: at.y(v) + 4, class: "tick", "text-anchor": "end" }, y.show(v)));
     lines.push(svg("line", { x1: left, x2: width - right, y1: at.y(v), y2: at.y(v), class: "grid" }));
   }
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "chart" }, lines,
+  return svg(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "chart" },
+    lines,
     svg("text", { x: (left + width - right) / 2, y: height - 6, class: "axis", "text-anchor": "middle" }, x.name),
-    svg("text", { x: 14, y: top + (height - bottom - top) / 2, class: "axis", "text-anchor": "middle",
-      transform: `rotate(-90 14 ${top + (height - bottom - top) / 2})` }, y.name),
-    paint(at, { left, right: width - right, top, bottom: height - bottom }));
+    svg(
+      "text",
+      {
+        x: 14,
+        y: top + (height - bottom - top) / 2,
+        class: "axis",
+        "text-anchor": "middle",
+        transform: `rotate(-90 14 ${top + (height - bottom - top) / 2})`,
+      },
+      y.name,
+    ),
+    paint(at, { left, right: width - right, top, bottom: height - bottom }),
+  );
 }
 
 function ticks(scale) {
@@ -45,7 +58,11 @@ function ticks(scale) {
 function saturationSection(explorations) {
   const told = explorations.filter((e) => e.rounds.length > 1);
   if (!told.length) return null;
-  const kinds = [["e-nodes", 0], ["e-classes", 1], ["matches applied", 2]];
+  const kinds = [
+    ["e-nodes", 0],
+    ["e-classes", 1],
+    ["matches applied", 2],
+  ];
   const place = h("div", {});
   const draw = (k) => {
     const { rounds, stop } = told[k];
@@ -55,68 +72,186 @@ function saturationSection(explorations) {
     const end = stop === "saturated" ? "nothing new was left to find" : `stopped by the limit on ${stop}`;
     const label = `E-graph by round: ${kinds.map(([name, i]) => `${name} from ${rounds[0][i]} to ${rounds.at(-1)[i]}`).join(", ")}; ${end}.`;
     place.replaceChildren(
-      chart(label, x, y, 280, (at) => kinds.map(([name, i]) => [
-        svg("polyline", { class: `line series-${i}`, points: rounds.map((r, n) => `${at.x(n)},${at.y(r[i])}`).join(" ") }),
-        rounds.map((r, n) => svg("circle", { class: `dot series-${i}`, cx: at.x(n), cy: at.y(r[i]), r: 4, "data-tip": `round ${n}: ${COUNT.format(r[i])} ${name}` })),
-      ])),
-      h("p", { class: "legend" }, kinds.map(([name, i]) => h("span", { class: `key series-${i}` }, `${name} ${COUNT.format(rounds.at(-1)[i])}`)), h("span", { class: "note" }, end)));
+      chart(label, x, y, 280, (at) =>
+        kinds.map(([name, i]) => [
+          svg("polyline", {
+            class: `line series-${i}`,
+            points: rounds.map((r, n) => `${at.x(n)},${at.y(r[i])}`).join(" "),
+          }),
+          rounds.map((r, n) =>
+            svg("circle", {
+              class: `dot series-${i}`,
+              cx: at.x(n),
+              cy: at.y(r[i]),
+              r: 4,
+              "data-tip": `round ${n}: ${COUNT.format(r[i])} ${name}`,
+            }),
+          ),
+        ]),
+      ),
+      h(
+        "p",
+        { class: "legend" },
+        kinds.map(([name, i]) => h("span", { class: `key series-${i}` }, `${name} ${COUNT.format(rounds.at(-1)[i])}`)),
+        h("span", { class: "note" }, end),
+      ),
+    );
   };
   const names = told.map((e, k) => `search ${k + 1} of ${told.length}: ${COUNT.format(e.nodes)} e-nodes`);
   const largest = told.reduce((best, e, k) => (e.nodes > told[best].nodes ? k : best), 0);
-  const choice = told.length > 1 ? h("label", { class: "choice" }, "Shown: ",
-    h("select", { onchange: (event) => draw(Number(event.target.value)) }, names.map((name, k) => h("option", { value: k, selected: k === largest }, name)))) : null;
+  const choice =
+    told.length > 1
+      ? h(
+          "label",
+          { class: "choice" },
+          "Shown: ",
+          h(
+            "select",
+            { onchange: (event) => draw(Number(event.target.value)) },
+            names.map((name, k) => h("option", { value: k, selected: k === largest }, name)),
+          ),
+        )
+      : null;
   draw(largest);
-  return section("search", "The search", "Equal graphs side by side, grown round by round by the rules; the cheapest of all was taken.", choice, place);
+  return section(
+    "search",
+    "The search",
+    "Equal graphs side by side, grown round by round by the rules; the cheapest of all was taken.",
+    choice,
+    place,
+  );
 }
 
 /** How far the result's outputs are from the original's. */
 function checkSection(found) {
   if (!found || found.status === "off") return null;
-  const head = found.status === "verified"
-    ? `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.reason ? `, ${found.reason}` : ""}.`
-    : `Not verified: ${found.reason}`;
+  const head =
+    found.status === "verified"
+      ? `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.reason ? `, ${found.reason}` : ""}.`
+      : `Not verified: ${found.reason}`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),
     error === null ? "no size" : error === 0 ? "0" : short(error),
-    svg("svg", { class: "bar", viewBox: "0 0 200 10", role: "img", "aria-label": `${error ?? "no"} of the tolerance` },
+    svg(
+      "svg",
+      { class: "bar", viewBox: "0 0 200 10", role: "img", "aria-label": `${error ?? "no"} of the tolerance` },
       svg("rect", { class: "track", x: 0, y: 3, width: 200, height: 4, rx: 2 }),
-      svg("rect", { class: error > 1 ? "part warn" : "part", x: 0, y: 2, width: error ? Math.max(2, (200 * error) / most) : 0, height: 6, rx: 3 }),
-      svg("line", { class: "limit", x1: 200 / most, x2: 200 / most, y1: 0, y2: 10 })),
+      svg("rect", {
+        class: error > 1 ? "part warn" : "part",
+        x: 0,
+        y: 2,
+        width: error ? Math.max(2, (200 * error) / most) : 0,
+        height: 6,
+        rx: 3,
+      }),
+      svg("line", { class: "limit", x1: 200 / most, x2: 200 / most, y1: 0, y2: 10 }),
+    ),
   ]);
-  const sizes = found.sizes.filter((s) => Object.keys(s).length).map((s) => Object.entries(s).map(([k, n]) => `${k}=${n}`).join(", ")).join("; ");
-  return section("checks", "Errors by output", `${head}${sizes ? ` Sizes: ${sizes}.` : ""}`,
-    rows.length ? table("Largest difference of each output", ["output", ["largest error, in tolerances", "number"], "beside the tolerance (the line)"], rows) : null);
+  const sizes = found.sizes
+    .filter((s) => Object.keys(s).length)
+    .map((s) =>
+      Object.entries(s)
+        .map(([k, n]) => `${k}=${n}`)
+        .join(", "),
+    )
+    .join("; ");
+  return section(
+    "checks",
+    "Errors by output",
+    `${head}${sizes ? ` Sizes: ${sizes}.` : ""}`,
+    rows.length
+      ? table(
+          "Largest difference of each output",
+          ["output", ["largest error, in tolerances", "number"], "beside the tolerance (the line)"],
+          rows,
+        )
+      : null,
+  );
 }
 
 /** Each kernel's intensity and rate beside what the machine does at most. */
 function rooflineSection(kernels, choose) {
   const { limits } = kernels;
-  const shown = kernels.calls.map((call, k) => ({ ...call, k })).filter((c) => c.seconds && c.flops && c.bytes).sort((a, b) => b.seconds - a.seconds);
+  const shown = kernels.calls
+    .map((call, k) => ({ ...call, k }))
+    .filter((c) => c.seconds && c.flops && c.bytes)
+    .sort((a, b) => b.seconds - a.seconds);
   if (!limits || !shown.length) return null;
   const total = kernels.calls.reduce((sum, c) => sum + (c.seconds || 0), 0);
   const where = shown.map((c) => c.flops / c.bytes);
   const heights = shown.map((c) => c.flops / c.seconds);
-  const x = { low: Math.min(...where, limits.flops / limits.near_bytes) / 3, high: Math.max(...where, limits.flops / limits.bytes) * 3, log: true, show: short, name: "operations for each byte" };
-  const y = { low: Math.min(...heights) / 3, high: limits.flops * 2.2, log: true, show: (v) => short(v / 1e9), name: "GFLOP/s" };
+  const x = {
+    low: Math.min(...where, limits.flops / limits.near_bytes) / 3,
+    high: Math.max(...where, limits.flops / limits.bytes) * 3,
+    log: true,
+    show: short,
+    name: "operations for each byte",
+  };
+  const y = {
+    low: Math.min(...heights) / 3,
+    high: limits.flops * 2.2,
+    log: true,
+    show: (v) => short(v / 1e9),
+    name: "GFLOP/s",
+  };
   const label = `Roofline of ${shown.length} kernels: at most ${short(limits.flops / 1e9)} GFLOP/s and ${short(limits.bytes / 1e9)} GB/s from memory.`;
   const picture = chart(label, x, y, 400, (at, frame) => {
     const roof = (bandwidth, name, kind) => {
       const start = Math.max(x.low, y.low / bandwidth);
       const corner = limits.flops / bandwidth;
       return [
-        svg("polyline", { class: `roof ${kind}`, points: `${at.x(start)},${at.y(start * bandwidth)} ${at.x(corner)},${at.y(limits.flops)} ${frame.right},${at.y(limits.flops)}` }),
-        svg("text", { class: "tick", x: at.x(start) + 8, y: at.y(start * bandwidth) - 10, transform: `rotate(${(Math.atan2(at.y(corner * bandwidth) - at.y(start * bandwidth), at.x(corner) - at.x(start)) * 180) / Math.PI} ${at.x(start) + 8} ${at.y(start * bandwidth) - 10})` }, `${name}, ${short(bandwidth / 1e9)} GB/s`),
+        svg("polyline", {
+          class: `roof ${kind}`,
+          points: `${at.x(start)},${at.y(start * bandwidth)} ${at.x(corner)},${at.y(limits.flops)} ${frame.right},${at.y(limits.flops)}`,
+        }),
+        svg(
+          "text",
+          {
+            class: "tick",
+            x: at.x(start) + 8,
+            y: at.y(start * bandwidth) - 10,
+            transform: `rotate(${(Math.atan2(at.y(corner * bandwidth) - at.y(start * bandwidth), at.x(corner) - at.x(start)) * 180) / Math.PI} ${at.x(start) + 8} ${at.y(start * bandwidth) - 10})`,
+          },
+          `${name}, ${short(bandwidth / 1e9)} GB/s`,
+        ),
       ];
     };
-    return [roof(limits.bytes, "memory", ""), roof(limits.near_bytes, "near cache", "near"),
-      svg("text", { class: "tick", x: frame.right - 4, y: at.y(limits.flops) - 8, "text-anchor": "end" }, `${short(limits.flops / 1e9)} GFLOP/s, ${limits.threads} thread${limits.threads > 1 ? "s" : ""}`),
-      shown.map((c) => svg("circle", { class: "kernel", cx: at.x(c.flops / c.bytes), cy: at.y(c.flops / c.seconds), r: 4 + 26 * Math.sqrt(c.seconds / total), tabindex: "0", role: "button",
-        "aria-label": `${c.label}: ${seconds(c.seconds)}, ${rate(c.flops / c.seconds, "FLOP/s")}`,
-        "data-tip": `${c.label}\n${c.nodes[0] || ""}\n${seconds(c.seconds)}, ${percent(c.seconds / total).replace("+", "")} of the time\n${rate(c.flops / c.seconds, "FLOP/s")}, ${rate(c.bytes / c.seconds, "B/s")}`,
-        onclick: () => choose(c.k), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(c.k); } } }))];
+    return [
+      roof(limits.bytes, "memory", ""),
+      roof(limits.near_bytes, "near cache", "near"),
+      svg(
+        "text",
+        { class: "tick", x: frame.right - 4, y: at.y(limits.flops) - 8, "text-anchor": "end" },
+        `${short(limits.flops / 1e9)} GFLOP/s, ${limits.threads} thread${limits.threads > 1 ? "s" : ""}`,
+      ),
+      shown.map((c) =>
+        svg("circle", {
+          class: "kernel",
+          cx: at.x(c.flops / c.bytes),
+          cy: at.y(c.flops / c.seconds),
+          r: 4 + 26 * Math.sqrt(c.seconds / total),
+          tabindex: "0",
+          role: "button",
+          "aria-label": `${c.label}: ${seconds(c.seconds)}, ${rate(c.flops / c.seconds, "FLOP/s")}`,
+          "data-tip": `${c.label}\n${c.nodes[0] || ""}\n${seconds(c.seconds)}, ${percent(c.seconds / total).replace("+", "")} of the time\n${rate(c.flops / c.seconds, "FLOP/s")}, ${rate(c.bytes / c.seconds, "B/s")}`,
+          onclick: () => choose(c.k),
+          onkeydown: (event) => {
+            if (event.key === "Enter" || event.key === " ") {
+              event.preventDefault();
+              choose(c.k);
+            }
+          },
+        }),
+      ),
+    ];
   });
-  return section("roofline", "Roofline", "A dot is a kernel, as large as its share of the time. Under the roof, the machine could do more.", picture);
+  return section(
+    "roofline",
+    "Roofline",
+    "A dot is a kernel, as large as its share of the time. Under the roof, the machine could do more.",
+    picture,
+  );
 }
 
 /** Which part of the arena each value has, when. */
@@ -125,13 +260,29 @@ function memorySection(arena) {
   const last = Math.max(1, arena.moments.length);
   const x = { low: 0, high: last, whole: true, show: String, name: "step" };
   const y = { low: 0, high: arena.arena * 1.02, show: bytes, name: "arena" };
-  const sizes = Object.entries(arena.sizes).map(([k, n]) => `${k}=${n}`).join(", ");
+  const sizes = Object.entries(arena.sizes)
+    .map(([k, n]) => `${k}=${n}`)
+    .join(", ");
   const label = `The arena of ${bytes(arena.arena)} over ${last} steps: ${arena.leases.length} values share it; apart they would take ${bytes(arena.separate)}.`;
-  const picture = chart(label, x, y, 360, (at) => arena.leases.map((l) => svg("rect", {
-    class: `lease series-${l.first % 4}`, x: at.x(l.first), width: Math.max(1, at.x(l.last + 1) - at.x(l.first) - 0.5), y: at.y(l.offset + l.bytes), height: Math.max(0.8, at.y(l.offset) - at.y(l.offset + l.bytes)),
-    "data-tip": `${l.name}\n${bytes(l.bytes)} at ${bytes(l.offset)}, steps ${l.first} to ${l.last}` })));
+  const picture = chart(label, x, y, 360, (at) =>
+    arena.leases.map((l) =>
+      svg("rect", {
+        class: `lease series-${l.first % 4}`,
+        x: at.x(l.first),
+        width: Math.max(1, at.x(l.last + 1) - at.x(l.first) - 0.5),
+        y: at.y(l.offset + l.bytes),
+        height: Math.max(0.8, at.y(l.offset) - at.y(l.offset + l.bytes)),
+        "data-tip": `${l.name}\n${bytes(l.bytes)} at ${bytes(l.offset)}, steps ${l.first} to ${l.last}`,
+      }),
+    ),
+  );
   const saved = arena.separate ? 1 - arena.arena / arena.separate : 0;
-  return section("memory", "Memory", `${bytes(arena.arena)} of arena, ${percent(-saved)} beside ${bytes(arena.separate)} apart, and ${bytes(arena.constants)} of constants${sizes ? `; with ${sizes}` : ""}. A block is a value: as high as its bytes, as long as it is needed.`, picture);
+  return section(
+    "memory",
+    "Memory",
+    `${bytes(arena.arena)} of arena, ${percent(-saved)} beside ${bytes(arena.separate)} apart, and ${bytes(arena.constants)} of constants${sizes ? `; with ${sizes}` : ""}. A block is a value: as high as its bytes, as long as it is needed.`,
+    picture,
+  );
 }
 
 /** What was done, each as long as it took. */
@@ -140,7 +291,28 @@ function stepsSection(steps) {
   const total = told.reduce((sum, [, s]) => sum + s, 0);
   if (!total) return null;
   const order = [...told].sort((a, b) => b[1] - a[1]);
-  return section("steps", "Where the run's time went", `${seconds(total)} in all.`,
-    h("dl", { class: "bars" }, order.slice(0, 14).map(([name, s]) => [h("dt", {}, name), h("dd", {},
-      svg("svg", { class: "bar", viewBox: "0 0 200 10", "aria-hidden": "true", preserveAspectRatio: "none" }, svg("rect", { class: "part", x: 0, y: 2, width: Math.max(1, (200 * s) / order[0][1]), height: 6, rx: 3 })), h("span", {}, seconds(s)))])));
+  return section(
+    "steps",
+    "Where the run's time went",
+    `${seconds(total)} in all.`,
+    h(
+      "dl",
+      { class: "bars" },
+      order
+        .slice(0, 14)
+        .map(([name, s]) => [
+          h("dt", {}, name),
+          h(
+            "dd",
+            {},
+            svg(
+              "svg",
+              { class: "bar", viewBox: "0 0 200 10", "aria-hidden": "true", preserveAspectRatio: "none" },
+              svg("rect", { class: "part", x: 0, y: 2, width: Math.max(1, (200 * s) / order[0][1]), height: 6, rx: 3 }),
+            ),
+            h("span", {}, seconds(s)),
+          ),
+        ]),
+    ),
+  );
 }

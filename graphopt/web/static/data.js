@@ -17,12 +17,20 @@ function short(number) {
 function inUnit(number, step, units) {
   let k = 0;
   let rest = Math.abs(number);
-  while (rest >= step && k < units.length - 1) { rest /= step; k += 1; }
+  while (rest >= step && k < units.length - 1) {
+    rest /= step;
+    k += 1;
+  }
   return `${number < 0 ? "−" : ""}${short(rest)} ${units[k]}`;
 }
 
 const bytes = (n) => inUnit(n, 1000, ["B", "kB", "MB", "GB", "TB"]);
-const rate = (n, unit) => inUnit(n, 1000, ["", "k", "M", "G", "T"].map((p) => p + unit));
+const rate = (n, unit) =>
+  inUnit(
+    n,
+    1000,
+    ["", "k", "M", "G", "T"].map((p) => p + unit),
+  );
 
 function seconds(n) {
   const size = Math.abs(n);
@@ -35,5 +43,5 @@ function seconds(n) {
 
 const percent = (part) => `${part > 0 ? "+" : part < 0 ? "−" : ""}${short(Math.abs(100 * part))} %`;
 
-/** An op without the domain that graphopt's own have. */
-const opName = (op) => op.replace(/^.*::/, "");
+/** An op, or ops that are one kernel, without the domains of those that ONNX does not have. */
+const opName = (op) => op.replace(/[\w.]+::/g, "");

@@ -28,20 +28,51 @@ function refill(element, ...children) {
 
 /** A section of the page with its heading. */
 function section(id, title, note, ...children) {
-  return h("section", { id, "aria-labelledby": `${id}-title` },
-    h("header", { class: "section-head" }, h("h2", { id: `${id}-title` }, title), note ? h("p", { class: "note" }, note) : null),
-    ...children);
+  return h(
+    "section",
+    { id, "aria-labelledby": `${id}-title` },
+    h(
+      "header",
+      { class: "section-head" },
+      h("h2", { id: `${id}-title` }, title),
+      note ? h("p", { class: "note" }, note) : null,
+    ),
+    ...children,
+  );
 }
 
 /** A table from heads ("name" or ["name", "number"]) and rows of cells (text or elements). */
 function table(caption, heads, rows) {
   const kinds = heads.map((head) => (Array.isArray(head) ? head[1] : ""));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {},
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      {},
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, heads.map((head, k) => h("th", { scope: "col", class: kinds[k] }, Array.isArray(head) ? head[0] : head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, k) =>
-        h(k ? "td" : "th", { scope: k ? null : "row", class: kinds[k] }, cell ?? "")))))));
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head, k) => h("th", { scope: "col", class: kinds[k] }, Array.isArray(head) ? head[0] : head)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((cell, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: kinds[k] }, cell ?? "")),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A note under the pointer, or beside what has the focus, for all that has `data-tip`. */
@@ -60,8 +91,16 @@ function tips() {
     tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18}px`;
   };
   for (const kind of ["pointerover", "pointermove", "focusin"]) document.addEventListener(kind, show);
-  document.addEventListener("focusout", () => { tip.hidden = true; });
-  document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
+  document.addEventListener("focusout", () => {
+    tip.hidden = true;
+  });
+  document.addEventListener(
+    "scroll",
+    () => {
+      tip.hidden = true;
+    },
+    { passive: true, capture: true },
+  );
 }
 
 /** Tells a screen reader what has just happened. */

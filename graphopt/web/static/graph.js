@@ -17,26 +17,50 @@ class Pane {
     this.near = new Set();
     this.chosen = -1;
     this.onchoose = () => {};
-    this.canvas = h("canvas", { tabindex: "0", role: "application", id: `graph-${side}`,
-      "aria-label": `${title}. Arrow keys move, plus and minus zoom, 0 shows all, Enter chooses the node in the middle, ` +
-        "brackets go to what it reads and what reads it." });
+    this.canvas = h("canvas", {
+      tabindex: "0",
+      role: "application",
+      id: `graph-${side}`,
+      "aria-label":
+        `${title}. Arrow keys move, plus and minus zoom, 0 shows all, Enter chooses the node in the middle, ` +
+        "brackets go to what it reads and what reads it.",
+    });
     this.count = h("span", { class: "note" });
-    this.element = h("figure", { class: "pane", "data-side": side },
-      h("figcaption", {}, h("strong", {}, title), " ", this.count,
-        h("span", { class: "tools" },
-          this.tool("−", "Zoom out", () => this.view.zoom(0.7)), this.tool("+", "Zoom in", () => this.view.zoom(1.4)),
-          this.tool("⤢", "Show all", () => this.fit()))),
-      this.canvas);
+    this.element = h(
+      "figure",
+      { class: "pane", "data-side": side },
+      h(
+        "figcaption",
+        {},
+        h("strong", {}, title),
+        " ",
+        this.count,
+        h(
+          "span",
+          { class: "tools" },
+          this.tool("−", "Zoom out", () => this.view.zoom(0.7)),
+          this.tool("+", "Zoom in", () => this.view.zoom(1.4)),
+          this.tool("⤢", "Show all", () => this.fit()),
+        ),
+      ),
+      this.canvas,
+    );
     this.view = new View(this.canvas, (c, view) => this.paint(c, view));
     this.view.onpick = (at) => this.choose(this.boxAt(at));
     this.view.onstrip = (at, isDragged) => this.steer(at, isDragged);
-    this.view.onresize = (isFirst) => { if (isFirst) this.enter(); };
+    this.view.onresize = (isFirst) => {
+      if (isFirst) this.enter();
+    };
     this.view.limits = () => this.limits();
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
   tool(sign, label, act) {
-    return h("button", { type: "button", class: "quiet icon", "aria-label": `${label}, ${this.side}`, "data-tip": label, onclick: act }, sign);
+    return h(
+      "button",
+      { type: "button", class: "quiet icon", "aria-label": `${label}, ${this.side}`, "data-tip": label, onclick: act },
+      sign,
+    );
   }
 
   /** Shows another graph: a drawing, or nothing. */
@@ -60,7 +84,9 @@ class Pane {
     }
     const ops = this.drawing.boxes.filter((b) => b.op !== "Input").length;
     const moved = marks.filter((m) => m === "other").length;
-    this.count.textContent = drawing ? `${COUNT.format(ops)} ops, ${COUNT.format(moved)} ${this.side === "before" ? "rewritten" : "new"}` : "not on this side";
+    this.count.textContent = drawing
+      ? `${COUNT.format(ops)} ops, ${COUNT.format(moved)} ${this.side === "before" ? "rewritten" : "new"}`
+      : "not on this side";
     this.start();
   }
 
@@ -112,10 +138,16 @@ class Pane {
     if (!all.length || !this.view.width) return;
     let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
     for (const { x, y } of all) {
-      left = Math.min(left, x); right = Math.max(right, x); top = Math.min(top, y); bottom = Math.max(bottom, y);
+      left = Math.min(left, x);
+      right = Math.max(right, x);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y);
     }
     const view = this.view;
-    const scale = Math.min((view.width - STRIP - 40) / (right - left + BOX_WIDTH), (view.height - 48) / (bottom - top + BOX_HEIGHT + (which ? LAYER : 0)));
+    const scale = Math.min(
+      (view.width - STRIP - 40) / (right - left + BOX_WIDTH),
+      (view.height - 48) / (bottom - top + BOX_HEIGHT + (which ? LAYER : 0)),
+    );
     view.go((left + right) / 2, (top + bottom) / 2, which ? Math.max(0.25, Math.min(1, scale)) : Math.min(1, scale));
   }
 
@@ -134,7 +166,11 @@ class Pane {
   /** Of boxes that lie far apart, those near the first: all of them would be too small to be seen. */
   compact(boxes) {
     const first = this.drawing.boxes[boxes[0]];
-    return boxes.filter((k) => Math.abs(this.drawing.boxes[k].y - first.y) < 14 * LAYER && Math.abs(this.drawing.boxes[k].x - first.x) < 10 * BOX_WIDTH);
+    return boxes.filter(
+      (k) =>
+        Math.abs(this.drawing.boxes[k].y - first.y) < 14 * LAYER &&
+        Math.abs(this.drawing.boxes[k].x - first.x) < 10 * BOX_WIDTH,
+    );
   }
 
   choose(k, isQuiet = false) {
@@ -152,12 +188,18 @@ class Pane {
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const v = this.view;
-    const next = { "[": () => this.drawing.boxes[this.chosen]?.reads.find((r) => r && r.box !== null)?.box, "]": () => this.readers[this.chosen]?.[0] }[event.key];
+    const next = {
+      "[": () => this.drawing.boxes[this.chosen]?.reads.find((r) => r && r.box !== null)?.box,
+      "]": () => this.readers[this.chosen]?.[0],
+    }[event.key];
     if (event.key === "0") this.fit();
     else if (event.key === "Enter") this.choose(this.nearest(v.x, v.y));
     else if (next) {
       const k = next();
-      if (k !== undefined) { this.choose(k); this.go(k); }
+      if (k !== undefined) {
+        this.choose(k);
+        this.go(k);
+      }
     } else return;
     event.preventDefault();
   }
@@ -188,7 +230,12 @@ class Pane {
 
   colours(k, p, dims) {
     const mark = this.marks[k];
-    const names = mark === "other" ? [`${this.side}-soft`, this.side] : mark === "changed" ? ["changed-soft", "changed"] : ["node", "node-line"];
+    const names =
+      mark === "other"
+        ? [`${this.side}-soft`, this.side]
+        : mark === "changed"
+          ? ["changed-soft", "changed"]
+          : ["node", "node-line"];
     return { fill: p[names[0]], line: p[names[1]], alpha: dims && !this.lit.has(k) && !this.near.has(k) ? 0.38 : 1 };
   }
 
@@ -203,7 +250,8 @@ class Pane {
     c.lineWidth = Math.max(1.1, 0.6 / view.scale);
     c.strokeStyle = colours.wire;
     c.globalAlpha = dims ? 0.45 : 0.9;
-    for (let band = Math.floor(top / BAND) - 2; band <= Math.floor(bottom / BAND); band += 1) if (this.bands[band]) c.stroke(this.bands[band]);
+    for (let band = Math.floor(top / BAND) - 2; band <= Math.floor(bottom / BAND); band += 1)
+      if (this.bands[band]) c.stroke(this.bands[band]);
     c.stroke(this.long);
     c.globalAlpha = 1;
     const isPlain = view.scale < 0.28;
@@ -276,7 +324,12 @@ class Pane {
       this.drawing.boxes.forEach((box, k) => {
         const isLit = this.lit.has(k) || this.near.has(k) || k === this.chosen;
         if (wanted === "lit" ? isLit : this.marks[k] === wanted) {
-          c.fillRect(x + (wanted === "lit" ? 0 : 3), 4 + step * box.y, STRIP - (wanted === "lit" ? 0 : 6), wanted === "lit" ? Math.max(3, size) : size);
+          c.fillRect(
+            x + (wanted === "lit" ? 0 : 3),
+            4 + step * box.y,
+            STRIP - (wanted === "lit" ? 0 : 6),
+            wanted === "lit" ? Math.max(3, size) : size,
+          );
         }
       });
     }

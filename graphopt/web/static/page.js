@@ -16,9 +16,21 @@ function build(page, place) {
       explorer.panes.after.light(boxes);
       document.getElementById("graph").scrollIntoView();
     });
-    parts.push(browser.element, rooflineSection(kernels, (k) => { browser.choose(k); document.getElementById("kernel").scrollIntoView({ block: "center" }); }), memorySection(kernels.arena));
+    parts.push(
+      browser.element,
+      rooflineSection(kernels, (k) => {
+        browser.choose(k);
+        document.getElementById("kernel").scrollIntoView({ block: "center" });
+      }),
+      memorySection(kernels.arena),
+    );
   }
-  if (rewriting) parts.push(checkSection(rewriting.verification), saturationSection(rewriting.explorations), rulesSection(rewriting));
+  if (rewriting)
+    parts.push(
+      checkSection(rewriting.verification),
+      saturationSection(rewriting.explorations),
+      rulesSection(rewriting),
+    );
   parts.push(stepsSection(page.steps));
   place.replaceChildren(...parts.filter(Boolean));
   return explorer;
@@ -26,16 +38,38 @@ function build(page, place) {
 
 /** The links to the sections. */
 function contents(place) {
-  return h("nav", { "aria-label": "Sections", class: "contents" }, [...place.querySelectorAll(":scope > section")].map((s) => h("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
+  return h(
+    "nav",
+    { "aria-label": "Sections", class: "contents" },
+    [...place.querySelectorAll(":scope > section")].map((s) =>
+      h("a", { href: `#${s.id}` }, s.querySelector("h2").textContent),
+    ),
+  );
 }
 
-const KEYS = [["/", "find a rewrite or a node"], ["n, p", "next and previous rewrite"], ["arrows", "move the graph that has the focus"], ["+, −, 0", "zoom in and out, show all; so does the wheel with Ctrl"],
-  ["Enter", "choose the node in the middle"], ["[ and ]", "to what the node reads, to what reads it"], ["Esc", "choose nothing"], ["?", "this list"]];
+const KEYS = [
+  ["/", "find a rewrite or a node"],
+  ["n, p", "next and previous rewrite"],
+  ["arrows", "move the graph that has the focus"],
+  ["+, −, 0", "zoom in and out, show all; so does the wheel with Ctrl"],
+  ["Enter", "choose the node in the middle"],
+  ["[ and ]", "to what the node reads, to what reads it"],
+  ["Esc", "choose nothing"],
+  ["?", "this list"],
+];
 
 function help() {
-  const dialog = h("dialog", { "aria-labelledby": "keys-title" }, h("h2", { id: "keys-title" }, "Keys"),
-    h("dl", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)))),
-    h("form", { method: "dialog" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")));
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "keys-title" },
+    h("h2", { id: "keys-title" }, "Keys"),
+    h(
+      "dl",
+      { class: "keys" },
+      KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
+    ),
+    h("form", { method: "dialog" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
+  );
   document.body.append(dialog);
   return dialog;
 }
@@ -43,10 +77,33 @@ function help() {
 /** The bar at the top. */
 function banner(title, kind) {
   const dialog = help();
-  return [h("header", { class: "banner" },
-    h("a", { class: "skip", href: "#main" }, "To the content"),
-    h("div", { class: "names" }, h("span", { class: "product" }, "graphopt"), h("h1", {}, title), kind ? h("span", { class: "chip" }, kind) : null),
-    h("button", { type: "button", class: "quiet icon", "aria-label": "Keys", "data-tip": "Keys", onclick: () => dialog.showModal() }, "?"), themeButton()), dialog];
+  return [
+    h(
+      "header",
+      { class: "banner" },
+      h("a", { class: "skip", href: "#main" }, "To the content"),
+      h(
+        "div",
+        { class: "names" },
+        h("span", { class: "product" }, "graphopt"),
+        h("h1", {}, title),
+        kind ? h("span", { class: "chip" }, kind) : null,
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet icon",
+          "aria-label": "Keys",
+          "data-tip": "Keys",
+          onclick: () => dialog.showModal(),
+        },
+        "?",
+      ),
+      themeButton(),
+    ),
+    dialog,
+  ];
 }
 
 function steer(current, dialog) {
@@ -55,8 +112,15 @@ function steer(current, dialog) {
     const explorer = current();
     const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     if (event.key === "Escape" && !isTyping) explorer?.clear();
-    if (isTyping) { if (event.key === "Escape") event.target.blur(); return; }
-    if (event.key === "/" && explorer) { event.preventDefault(); explorer.search.focus(); explorer.search.select(); }
+    if (isTyping) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (event.key === "/" && explorer) {
+      event.preventDefault();
+      explorer.search.focus();
+      explorer.search.select();
+    }
     if (event.key === "n") explorer?.step(1);
     if (event.key === "p") explorer?.step(-1);
     if (event.key === "?") dialog.showModal();
@@ -71,7 +135,12 @@ async function start() {
   const [top, dialog] = banner(page.title, page.kind);
   const main = h("main", { id: "main", tabindex: "-1" });
   const explorer = build(page, main);
-  document.body.append(top, contents(main), main, h("footer", {}, "One file, nothing from the network. Made by graphopt."));
+  document.body.append(
+    top,
+    contents(main),
+    main,
+    h("footer", {}, "One file, nothing from the network. Made by graphopt."),
+  );
   tips();
   steer(() => explorer, dialog);
   document.documentElement.dataset.ready = Math.round(performance.now());

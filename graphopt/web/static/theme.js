@@ -2,7 +2,11 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 /** Dark, light, or as the system has it: what the user chose last, where the browser keeps it. */
 function theme() {
-  try { return localStorage.getItem("graphopt-theme") || "auto"; } catch { return "auto"; }
+  try {
+    return localStorage.getItem("graphopt-theme") || "auto";
+  } catch {
+    return "auto";
+  }
 }
 
 function applyTheme(name) {
@@ -23,7 +27,11 @@ function themeButton() {
   };
   button.addEventListener("click", () => {
     const next = names[(names.indexOf(theme()) + 1) % names.length];
-    try { localStorage.setItem("graphopt-theme", next); } catch { /* it lasts as long as the page */ }
+    try {
+      localStorage.setItem("graphopt-theme", next);
+    } catch {
+      /* it lasts as long as the page */
+    }
     applyTheme(next);
     show();
   });

@@ -1,0 +1,413 @@
+const SOUND = {
+  exact: "bit for bit",
+  finite: "exact for finite inputs",
+  reals: "equal over the reals",
+  approx: "approximate",
+};
+
+/** Both graphs, the rewrites beside them, and what is told of what is chosen. */
+class Explorer {
+  constructor(rewriting) {
+    this.data = rewriting;
+    this.rules = new Map(rewriting.rules.map((r) => [r.name, r]));
+    this.picture = 0;
+    this.chosen = -1;
+    this.panes = { before: new Pane("before", "Before"), after: new Pane("after", "After") };
+    for (const [side, pane] of Object.entries(this.panes)) pane.onchoose = (k) => this.chooseNode(side, k);
+    this.detail = h(
+      "div",
+      { class: "detail", id: "detail", tabindex: "-1", "aria-label": "What is chosen", role: "region" },
+      this.hint(),
+    );
+    this.list = h("div", { class: "list", role: "listbox", id: "rewrites", tabindex: "0", "aria-label": "Rewrites" });
+    this.search = h("input", {
+      type: "search",
+      id: "find",
+      placeholder: "Find a rule, op or name",
+      autocomplete: "off",
+      spellcheck: "false",
+      "aria-label": "Find a rewrite or a node",
+      "aria-controls": "rewrites",
+    });
+    this.sort = h(
+      "select",
+      { "aria-label": "Order of the rewrites" },
+      [
+        ["gain", "by gain"],
+        ["id", "in order"],
+        ["rule", "by rule"],
+      ].map(([v, t]) => h("option", { value: v }, t)),
+    );
+    this.count = h("p", { class: "note", role: "status" });
+    this.search.addEventListener("input", () => this.fill());
+    this.sort.addEventListener("change", () => this.fill());
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "Enter") {
+        event.preventDefault();
+        this.list.focus();
+        if (this.at < 0) this.step(1);
+      }
+      if (event.key === "Escape" && this.search.value) {
+        event.stopPropagation();
+        this.search.value = "";
+        this.fill();
+      }
+    });
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    const pictures = rewriting.pictures;
+    const scope =
+      pictures.length > 1
+        ? h(
+            "label",
+            { class: "choice" },
+            "Graph: ",
+            (this.scope = h(
+              "select",
+              { onchange: () => this.show(Number(this.scope.value)) },
+              pictures.map((p, k) => h("option", { value: k }, p.name)),
+            )),
+          )
+        : null;
+    this.sides = h(
+      "div",
+      { class: "segments", role: "group", "aria-label": "Which side is shown" },
+      ["before", "after"].map((side) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(side === "before"),
+            "data-side": side,
+            onclick: () => this.turn(side),
+          },
+          side === "before" ? "Before" : "After",
+        ),
+      ),
+    );
+    const legend = h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "key before" }, "rewritten"),
+      h("span", { class: "key after" }, "made by rewrites"),
+      h("span", { class: "key changed" }, "other inputs or attributes"),
+      h("span", { class: "key lit" }, "chosen"),
+    );
+    this.stage = h(
+      "div",
+      { class: "stage", "data-side": "before" },
+      this.panes.before.element,
+      this.panes.after.element,
+    );
+    this.element = section(
+      "graph",
+      "The graph",
+      null,
+      h("div", { class: "bar-of-tools" }, this.sides, scope, legend),
+      h(
+        "div",
+        { class: "explorer" },
+        h("div", { class: "side" }, h("div", { class: "finder" }, this.search, this.sort), this.count, this.list),
+        this.stage,
+        this.detail,
+      ),
+    );
+    if (pictures.length) this.show(0);
+    this.fill();
+  }
+
+  hint() {
+    return h(
+      "p",
+      { class: "note" },
+      "Choose a rewrite to light its nodes on both sides, or a node to see what it reads and makes.",
+    );
+  }
+
+  turn(side) {
+    this.stage.dataset.side = side;
+    for (const b of this.sides.children) b.setAttribute("aria-pressed", String(b.dataset.side === side));
+  }
+
+  show(number) {
+    this.picture = number;
+    const p = this.data.pictures[number];
+    this.panes.before.show(p.before, p.marks_before);
+    this.panes.after.show(p.after, p.marks_after);
+    this.twins = new Map((p.after?.boxes || []).map((b, k) => [b.id, k]));
+    this.twinsBefore = new Map((p.before?.boxes || []).map((b, k) => [b.id, k]));
+    if (this.scope) this.scope.value = String(number);
+  }
+
+  /** The rewrites that the words in the field are in, and the nodes. */
+  fill() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (...texts) => {
+      const all = texts.join(" ").toLowerCase();
+      return words.every((w) => all.includes(w));
+    };
+    let found = this.data.changes
+      .map((c, k) => [c, k])
+      .filter(
+        ([c]) =>
+          !words.length || fits(c.rule, c.site, c.before, c.after, `#${c.id}`, this.rules.get(c.rule)?.family || ""),
+      );
+    if (this.sort.value === "gain") found.sort((a, b) => (b[0].gain ?? -Infinity) - (a[0].gain ?? -Infinity) || a[1] - b[1]);
+    if (this.sort.value === "rule") found.sort((a, b) => a[0].rule.localeCompare(b[0].rule) || a[1] - b[1]);
+    this.options = found.map(([c, k]) => this.option(c, k));
+    const nodes = [];
+    if (words.length && this.data.pictures.length)
+      for (const side of ["before", "after"]) {
+        this.panes[side].drawing.boxes.forEach((box, k) => {
+          if (nodes.length < 60 && fits(box.op, box.name, ...box.makes.map((m) => m.name)))
+            nodes.push(this.nodeOption(side, box, k));
+        });
+      }
+    this.options.push(...nodes);
+    this.options.forEach((o, k) => {
+      o.id = `option-${k}`;
+    });
+    const rewrites = found.length;
+    this.count.textContent = `${COUNT.format(rewrites)} rewrite${rewrites === 1 ? "" : "s"}${words.length ? `, ${nodes.length}${nodes.length === 60 ? " or more" : ""} node${nodes.length === 1 ? "" : "s"}` : ""}`;
+    this.list.replaceChildren(
+      ...this.options.slice(0, rewrites),
+      ...(nodes.length ? [h("p", { class: "list-head", role: "presentation" }, "Nodes"), ...nodes] : []),
+    );
+    if (!this.options.length) this.list.append(h("p", { class: "note" }, "Nothing fits."));
+    this.at = this.options.findIndex((o) => o.dataset.change === String(this.chosen));
+    this.mark();
+  }
+
+  option(c, k) {
+    const gain =
+      c.gain === null || Math.abs(c.gain) < 1e-12 ? "" : `${c.gain > 0 ? "−" : "+"}${seconds(Math.abs(c.gain))}`;
+    return h(
+      "div",
+      { role: "option", class: "option", "aria-selected": "false", "data-change": k, onclick: () => this.choose(k) },
+      h("span", { class: "rule" }, c.rule),
+      h("span", { class: "gain" }, gain),
+      h("span", { class: "site" }, c.site || "the graph"),
+    );
+  }
+
+  nodeOption(side, box, k) {
+    return h(
+      "div",
+      {
+        role: "option",
+        class: "option node",
+        "aria-selected": "false",
+        onclick: () => {
+          this.turn(side);
+          this.panes[side].choose(k);
+          this.panes[side].go(k);
+        },
+      },
+      h("span", { class: "rule" }, opName(box.op)),
+      h("span", { class: "gain" }, side),
+      h("span", { class: "site" }, box.name),
+    );
+  }
+
+  key(event) {
+    const far = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 }[event.key];
+    if (far) {
+      event.preventDefault();
+      this.step(far);
+    }
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.options[this.at]?.click();
+    }
+  }
+
+  /** Goes to another rewrite of the list, and chooses it. */
+  step(far) {
+    if (!this.options.length) return;
+    this.at = Math.max(0, Math.min(this.options.length - 1, (this.at < 0 ? (far > 0 ? -1 : 0) : this.at) + far));
+    this.options[this.at].click();
+  }
+
+  mark() {
+    this.options.forEach((o, k) => o.setAttribute("aria-selected", String(k === this.at)));
+    if (this.at >= 0) {
+      this.list.setAttribute("aria-activedescendant", `option-${this.at}`);
+      const [row, list] = [this.options[this.at], this.list];
+      if (row.offsetTop < list.scrollTop) list.scrollTop = row.offsetTop - 4;
+      else if (row.offsetTop + row.offsetHeight > list.scrollTop + list.clientHeight)
+        list.scrollTop = row.offsetTop + row.offsetHeight - list.clientHeight + 4;
+    } else this.list.removeAttribute("aria-activedescendant");
+  }
+
+  choose(k) {
+    const c = this.data.changes[k];
+    this.chosen = k;
+    this.at = this.options.findIndex((o) => o.dataset.change === String(k));
+    this.mark();
+    if (c.picture !== null) {
+      if (c.picture !== this.picture) this.show(c.picture);
+      this.panes.before.light(c.taken);
+      this.panes.after.light(c.made, c.around);
+    } else this.clear(true);
+    refill(this.detail, this.told(c));
+    announce(`Rewrite ${c.id}, ${c.rule}: ${c.taken.length} nodes before, ${c.made.length} after.`);
+  }
+
+  chooseNode(side, k) {
+    const other = side === "before" ? "after" : "before";
+    this.panes[other].choose(-1, true);
+    if (k < 0) {
+      this.clear();
+      return;
+    }
+    for (const pane of Object.values(this.panes)) {
+      pane.lit = new Set();
+      pane.near = new Set();
+    }
+    this.chosen = -1;
+    this.at = -1;
+    this.mark();
+    const box = this.panes[side].drawing.boxes[k];
+    const twin = (side === "before" ? this.twins : this.twinsBefore).get(box.id);
+    if (twin !== undefined) {
+      this.panes[other].choose(twin, true);
+      this.panes[other].go(twin);
+    }
+    this.panes[other].view.draw();
+    refill(this.detail, this.toldOfNode(side, box, k));
+    announce(`${box.op} ${box.name}, ${MEANINGS[side][this.panes[side].marks[k]]}`);
+  }
+
+  clear(isKept = false) {
+    for (const pane of Object.values(this.panes)) {
+      pane.lit = new Set();
+      pane.near = new Set();
+      pane.choose(-1, true);
+      pane.canvas.dataset.lit = 0;
+    }
+    if (isKept) return;
+    this.chosen = -1;
+    this.at = -1;
+    this.mark();
+    this.detail.replaceChildren(this.hint());
+  }
+
+  told(c) {
+    const rule = this.rules.get(c.rule);
+    const gain =
+      c.gain === null
+        ? "not priced"
+        : c.gain >= 0
+          ? `${seconds(c.gain)} less`
+          : `${seconds(-c.gain)} more, which others gain from`;
+    const needs = c.needs.map((id) => this.data.changes.findIndex((o) => o.id === id)).filter((k) => k >= 0);
+    return [
+      h(
+        "h3",
+        {},
+        c.rule,
+        h("span", { class: "chip" }, `#${c.id}`),
+        rule?.soundness ? h("span", { class: "chip", "data-tip": SOUND[rule.soundness] }, rule.soundness) : null,
+      ),
+      rule?.reason ? h("p", { class: "reason" }, rule.reason) : null,
+      h(
+        "dl",
+        { class: "told" },
+        h("dt", {}, "Where"),
+        h("dd", {}, h("code", {}, c.site || "the graph")),
+        rule?.family ? [h("dt", {}, "Family"), h("dd", {}, rule.family)] : null,
+        h("dt", {}, "Gain, modelled"),
+        h("dd", {}, gain),
+        c.nodes[0] + c.nodes[1] ? [h("dt", {}, "Ops"), h("dd", {}, `${c.nodes[0]} → ${c.nodes[1]}`)] : null,
+      ),
+      h(
+        "div",
+        { class: "terms" },
+        c.before ? h("code", { class: "was" }, c.before) : null,
+        c.after ? h("code", { class: "is" }, c.after) : null,
+      ),
+      rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, rule.text)) : null,
+      needs.length
+        ? h(
+            "p",
+            { class: "links" },
+            "Rests on ",
+            needs
+              .slice(0, 12)
+              .map((k) =>
+                h(
+                  "button",
+                  { type: "button", class: "link", onclick: () => this.choose(k) },
+                  `#${this.data.changes[k].id} ${this.data.changes[k].rule}`,
+                ),
+              ),
+            needs.length > 12 ? ` and ${needs.length - 12} more` : null,
+          )
+        : null,
+    ];
+  }
+
+  toldOfNode(side, box, k) {
+    const pane = this.panes[side];
+    const go = (n) => {
+      pane.choose(n);
+      pane.go(n);
+    };
+    const value = (v) =>
+      v === null
+        ? h("li", { class: "note" }, "left out")
+        : h(
+            "li",
+            {},
+            v.box !== null && v.box !== undefined && v.box !== k
+              ? h("button", { type: "button", class: "link", onclick: () => go(v.box) }, v.name)
+              : h("code", {}, v.name),
+            h("span", { class: "type" }, v.type),
+          );
+    const acted = this.data.changes
+      .map((c, n) => [c, n])
+      .filter(([c]) => c.picture === this.picture && (side === "before" ? c.taken : c.made).includes(k))
+      .slice(0, 20);
+    const readers = pane.readers[k].slice(0, 20);
+    return [
+      h(
+        "h3",
+        {},
+        box.op,
+        h("span", { class: `chip ${pane.marks[k] === "other" ? side : pane.marks[k]}` }, MEANINGS[side][pane.marks[k]]),
+      ),
+      h("p", {}, h("code", {}, box.name)),
+      box.attrs ? h("p", { class: "attrs" }, h("code", {}, box.attrs)) : null,
+      box.reads.length ? [h("h4", {}, "Reads"), h("ul", {}, box.reads.map(value))] : null,
+      h("h4", {}, "Makes"),
+      h("ul", {}, box.makes.map(value)),
+      readers.length
+        ? [
+            h("h4", {}, "Read by"),
+            h(
+              "p",
+              { class: "links" },
+              readers.map((n) =>
+                h(
+                  "button",
+                  { type: "button", class: "link", onclick: () => go(n) },
+                  `${opName(pane.drawing.boxes[n].op)} ${pane.drawing.boxes[n].name}`,
+                ),
+              ),
+            ),
+          ]
+        : null,
+      acted.length
+        ? [
+            h("h4", {}, side === "before" ? "Rewritten by" : "Made by"),
+            h(
+              "p",
+              { class: "links" },
+              acted.map(([c, n]) =>
+                h("button", { type: "button", class: "link", onclick: () => this.choose(n) }, `#${c.id} ${c.rule}`),
+              ),
+            ),
+          ]
+        : null,
+    ];
+  }
+}
