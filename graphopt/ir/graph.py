@@ -11,9 +11,9 @@ of If, Loop and Scan are closed graphs, and what they capture from outside is li
 from __future__ import annotations
 
 import heapq
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import networkx as nx
 
@@ -21,6 +21,8 @@ from graphopt.display import Displayed
 from graphopt.ir import added
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
+
+T = TypeVar("T")
 
 INPUT = "Input"
 CONSTANT = "Constant"
@@ -105,6 +107,14 @@ class Attrs(Mapping[str, Attr]):
 NO_ATTRS = Attrs()
 
 
+def trimmed(inputs: Sequence[T | None], captures: int = 0) -> tuple[T | None, ...]:
+    """The inputs of an op without the places of missing ones at the end, in front of the captures."""
+    own = count = len(inputs) - captures
+    while count and inputs[count - 1] is None:
+        count -= 1
+    return tuple(inputs) if count == own else (*inputs[:count], *inputs[own:])
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a model says of a node beyond its meaning, kept so that saving loses nothing."""
@@ -125,8 +135,9 @@ NOWHERE = Origin()
 @dataclass(frozen=True, slots=True)
 class Node:
     """An op applied to values. ``op`` is ONNX's name, with its domain where that is not ONNX's own
-    (``com.microsoft::Gelu``). A missing optional input is None. Nodes are values: to change one, put
-    another in its place (``Graph.update``)."""
+    (``com.microsoft::Gelu``). A missing optional input is None, and there is none
+    behind the last that is given, so that a call has one form. Nodes are values: to change one, put another in its
+    place (``Graph.update``)."""
 
     id: int
     op: str
@@ -355,7 +366,7 @@ class Graph(Displayed):
         origin: Origin = NOWHERE,
     ) -> Node:
         """Make a node. Its inputs must exist already."""
-        node = Node(self._next, op, tuple(inputs), attrs, n_outputs, captures, origin)
+        node = Node(self._next, op, trimmed(inputs, captures), attrs, n_outputs, captures, origin)
         self._next += 1
         self._nx.add_node(node.id, node=node)
         self._link(node)
@@ -389,6 +400,7 @@ class Graph(Displayed):
         old = self.node(id)
         new = replace(old, **changes)  # type: ignore[arg-type]
         if new.inputs != old.inputs:
+            new = replace(new, inputs=trimmed(new.inputs, new.captures))
             self._unlink(old)
             self._link(new)
         self._nodes[id]["node"] = new

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value, trimmed
 from graphopt.rewrite.build import Refused, replacements
 from graphopt.rewrite.journal import Place
 from graphopt.rewrite.match import Match, matches
@@ -154,12 +154,9 @@ class Alternatives:
 
     def call(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[Value, ...]:
         """The outputs of an op applied to inputs."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        key = op, ops.canonical(op, attrs), len(facts), tuple(given)
+        key = op, ops.canonical(op, attrs), len(facts), trimmed(inputs)
         if key not in self._calls or not ops.is_pure(op, attrs):
-            self._calls[key] = self.space.call(op, given, attrs, facts)[0].node
+            self._calls[key] = self.space.call(op, inputs, attrs, facts)[0].node
         return self.graph.node(self._calls[key]).outputs
 
     def apply(

@@ -19,7 +19,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Attr, Attrs, Graph
+from graphopt.ir.graph import Attr, Attrs, Graph, trimmed
 from graphopt.ir.types import TensorType
 from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import Bindings, Builder, is_several
@@ -260,7 +260,7 @@ class _Site(Generic[H]):
 
     def inputs(
         self, call: Call, op: str, bindings: Bindings[H], index: int | None, dtype: str | None
-    ) -> list[H | None]:
+    ) -> tuple[H | None, ...]:
         """The inputs in order; numbers last, since their neighbours give them their dtype."""
         parts: list[Any] = [None] * len(call.inputs)
         numbers: list[int] = []
@@ -281,9 +281,7 @@ class _Site(Generic[H]):
         found: list[H | None] = []
         for part in parts:
             found.extend(part) if is_several(part) else found.append(part)
-        while found and found[-1] is None:
-            found.pop()
-        return found
+        return trimmed(found)
 
 
 def _lacking(op: str, inputs: Sequence[Fact | None]) -> str | None:

@@ -17,7 +17,7 @@ from graphopt.ir import infer, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, Attrs, Graph, Node, Value, trimmed
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.build import Inferred
 from graphopt.rewrite.provenance import Congruent, Provenance, Reason, Spelled, Spelling, Symbol
@@ -138,9 +138,7 @@ class Classes:
         index, own = self.terms[term]
         symbol = self.symbols[index]
         children = [None if c == ABSENT else self.find(c) for c in own]
-        while children and children[-1] is None:
-            children.pop()
-        return ENode(term, symbol.op, symbol.attrs, tuple(children), symbol.n_outputs, self.nodes.get(term))
+        return ENode(term, symbol.op, symbol.attrs, trimmed(children), symbol.n_outputs, self.nodes.get(term))
 
     def members(self, name: int) -> list[int]:
         """The distinct terms of a class, in ascending order."""
@@ -348,9 +346,7 @@ class Classes:
             symbol = self.symbols[index]
             if term in self._duplicates or symbol.op == PROJECTION:
                 continue
-            inputs = [None if c == ABSENT else self.fact(c) for c in children]
-            while inputs and inputs[-1] is None:
-                inputs.pop()
+            inputs = trimmed([None if c == ABSENT else self.fact(c) for c in children])
             try:
                 facts = infer.infer_node(symbol.op, symbol.attrs, inputs, symbol.n_outputs, self.opset)
             except GraphoptError:
@@ -397,10 +393,8 @@ class Classes:
         inputs = [None if c == ABSENT else self._evaluated(self.find(c), depth - 1) for c in children]
         if symbol.only is not None or any(i is None and c != ABSENT for i, c in zip(inputs, children, strict=True)):
             return None
-        while inputs and inputs[-1] is None:
-            inputs.pop()
         try:
-            found = evaluate(symbol.op, symbol.attrs, inputs, symbol.n_outputs, self.opset)
+            found = evaluate(symbol.op, symbol.attrs, trimmed(inputs), symbol.n_outputs, self.opset)
         except EvaluationError:
             return None
         return found[port] if isinstance(port, int) else None

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
-from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.ir.graph import CONSTANT, Graph, Value, trimmed
 from graphopt.rewrite.alternatives import Alternatives, Made
 from graphopt.rewrite.build import Refused
 from graphopt.rewrite.describe import describe, leaves_of, name_of
@@ -304,10 +304,11 @@ class _Derivation:
         if inner.order is not None:
             for position, child in zip(inner.order, inner.children, strict=True):
                 children[position] = child
-        inputs = [None if c == ABSENT else self._place(c, levels - 1) for c in children]
-        while inputs and inputs[-1] is None:
-            inputs.pop()
-        return Respelled(value, tuple(inputs))
+        return Respelled(value, trimmed(self._places(children, levels - 1)))
+
+    def _places(self, spellings: Sequence[Spelling], levels: int) -> list[Place | None]:
+        """Where a left side's operands are to be matched."""
+        return [None if s == ABSENT else self._place(s, levels) for s in spellings]
 
     def _in_full(self, term: int, value: Value, levels: int) -> Place:
         """A term's value as it stands, or reading the values of the term's own operands."""
@@ -317,10 +318,8 @@ class _Derivation:
             return value
         if any(c not in self.values for c in apart):
             return value
-        inputs = [None if c == ABSENT else self._place(c, levels - 1) for c in children]
-        while inputs and inputs[-1] is None:
-            inputs.pop()
-        return value if tuple(inputs) == node.inputs else Respelled(value, tuple(inputs))
+        inputs: tuple[Place | None, ...] = trimmed(self._places(children, levels - 1))
+        return value if inputs == node.inputs else Respelled(value, inputs)
 
     def _value(self, term: int) -> Value:
         return self.values[term]

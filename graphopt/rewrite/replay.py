@@ -17,7 +17,6 @@ from graphopt.rewrite.build import Refused, replacements
 from graphopt.rewrite.journal import Action, Entry, Place, Respelled, sign
 from graphopt.rewrite.match import matches
 from graphopt.rewrite.passes import Pass, fold_within
-from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.simplify import replace_roots
 from graphopt.rewrite.workspace import Workspace, captured_facts
@@ -171,7 +170,7 @@ class _Replay:
             frame.names.ids.update(zip(entry.made, made, strict=False))
         if entry.is_rewrite:
             sign(frame.space.graph, made, entry)
-        if entry.action in (Action.REWRITE, Action.PASS) and UNUSED.name in self.passes:
+        if entry.action in (Action.REWRITE, Action.PASS):
             frame.space.drop_orphans()
 
     def leave_out(self, entry: Entry, frame: _Frame) -> None:

@@ -204,8 +204,7 @@ class _Simplifier:
             replace_roots(self.space, found, made, first)
         else:
             self.journalled(self.journal, found, way, made, first)
-        if UNUSED in self.passes:
-            self.space.drop_orphans()
+        self.space.drop_orphans()
         return True
 
     def journalled(self, journal: Journal, found: Match, way: int, made: Sequence[Value], first: int) -> None:
@@ -261,5 +260,4 @@ class _Simplifier:
                 self.space, Action.PASS, name, at=at, site=site, before=text, first=first, footprint=taken, changed=at
             )
             sign(self.graph, entry.made, entry)
-        if UNUSED in self.passes:
-            self.space.drop_orphans()
+        self.space.drop_orphans()

@@ -75,10 +75,7 @@ class Workspace:
 
     def call(self, op: str, inputs: Sequence[Value | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[Value, ...]:
         """The outputs of a new node."""
-        kept = list(inputs)
-        while kept and kept[-1] is None:
-            kept.pop()
-        node = self.graph.add(op, tuple(kept), attrs, len(facts))
+        node = self.graph.add(op, tuple(inputs), attrs, len(facts))
         for value, fact in zip(node.outputs, facts, strict=True):
             self.facts[value] = fact
         self._orphans.append(node.id)

@@ -96,3 +96,17 @@ def test_attributes_are_equal_bit_by_bit() -> None:
     assert Attrs(b=1, a=2) == Attrs(a=2, b=1)
     assert hash(Attrs(b=1, a=2)) == hash(Attrs(a=2, b=1))
     assert Attrs(a=2).with_(a=None, b=3) == Attrs(b=3)
+
+
+def test_a_call_has_one_form_whatever_is_missing_at_its_end() -> None:
+    graph, (x, a) = chain("Relu")
+    clip = graph.add("Clip", (a, None, None))
+    assert clip.inputs == (a,)
+    assert graph.add("Clip", (a, None, x)).inputs == (a, None, x)
+    assert graph.add("Loop", (None, x, None, a), captures=1).inputs == (None, x, a)
+    assert graph.add("Loop", (None, None, a), captures=1).inputs == (a,)
+    graph.update(clip.id, inputs=(x, a, None))
+    assert graph.node(clip.id).inputs == (x, a)
+    graph.update(clip.id, inputs=(None, None))
+    assert graph.node(clip.id).inputs == ()
+    assert clip.id not in {user for user, _ in graph.users(a)}

@@ -14,6 +14,7 @@ from graphopt.rewrite.build import constant_of
 from graphopt.rewrite.describe import describe
 from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.replay import replay
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.simplify import simplify
 from graphopt.rewrite.workspace import Workspace
@@ -93,6 +94,16 @@ def test_the_journal() -> None:
         ("unused-node", "d", "Abs(x)", ""),
         ("r0", "b", "Neg(Neg(x))", "x"),
     ]
+
+
+def test_what_a_rule_leaves_unread_goes_with_it_whatever_else_runs() -> None:
+    text = "x: float32[2] a = Neg(x) b = Neg(a) y = Relu(b) d = Abs(x) return y"
+    journal = Journal()
+    result = simplify(parse(text), rules(NEG), (), journal=journal)
+    assert [n.op for n in result.order() if n.op != "Input"] == ["Relu", "Abs"]
+    assert [e.rule for e in journal.rewrites] == ["r0"]
+    again = replay(parse(text), list(journal), {r.name: r for r in rules(NEG)}, {})
+    assert show(again.graph) == show(result)
 
 
 def test_rules_that_undo_each_other_are_an_error() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact
-from graphopt.ir.graph import Attr, Attrs
+from graphopt.ir.graph import Attr, Attrs, trimmed
 from graphopt.ir.types import Size
 
 H = TypeVar("H")
@@ -73,8 +73,7 @@ class Draft:
 
     def _trim(self) -> None:
         """Remove the places of inputs that are absent behind the last one that is given."""
-        while self.inputs and self.inputs[-1] is None:
-            self.inputs.pop()
+        self.inputs = list(trimmed(self.inputs))
 
     def attr(self, name: str, default: Attr | None = None) -> Attr | None:
         """Remove an attribute; its value comes back."""

@@ -14,7 +14,20 @@ from graphopt.errors import InvalidModelError
 from graphopt.ir import forms
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact, meet
-from graphopt.ir.graph import INPUT, NO_ATTRS, Attr, AttrRef, Attrs, Function, Graph, Header, Node, Origin, Value
+from graphopt.ir.graph import (
+    INPUT,
+    NO_ATTRS,
+    Attr,
+    AttrRef,
+    Attrs,
+    Function,
+    Graph,
+    Header,
+    Node,
+    Origin,
+    Value,
+    trimmed,
+)
 from graphopt.ir.infer import infer_node
 from graphopt.ir.onnx_io.attributes import declared, kind_name
 from graphopt.ir.onnx_io.order import label, ordered, reads
@@ -201,10 +214,7 @@ class GraphReader:
             return
         if not is_local and op == "ConstantOfShape" and self._read_splat(proto, attrs, named, what):
             return
-        inputs = named
-        while inputs and inputs[-1] is None:
-            inputs = inputs[:-1]
-        form = forms.Call(op, inputs, Attrs(attrs), self._n_used(proto))
+        form = forms.Call(op, trimmed(named), Attrs(attrs), self._n_used(proto))
         if not is_local:
             form = forms.read(form, self.graph.opset, self._make, self.fact)
         places = self._places(form.inputs, named)

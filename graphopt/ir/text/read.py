@@ -296,8 +296,6 @@ class _Scope:
                 inputs.append(self.operand(part))
         op, overload = _op(name)
         captures = 0 if own is None else len(inputs) - own
-        while inputs and inputs[-1] is None and not captures:
-            inputs.pop()
         origin = Origin(overload=overload) if overload else NOWHERE
         node = self.graph.add(op, tuple(inputs), Attrs(attrs), n_outputs, captures=captures, origin=origin)
         return Value(node.id)

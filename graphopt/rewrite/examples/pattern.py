@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from graphopt.ir import ops
-from graphopt.ir.graph import Attr, Graph, Value
+from graphopt.ir.graph import Attr, Graph, Value, trimmed
 from graphopt.rewrite.build import family
 from graphopt.rewrite.examples.hints import Hints
 from graphopt.rewrite.examples.sample import Misfit, Want
@@ -36,7 +37,7 @@ class Step:
 
     call: Call
     op: str
-    inputs: list[Leaf | Number | Step | None]
+    inputs: Sequence[Leaf | Number | Step | None]
     attrs: dict[str, Attr] = field(default_factory=dict)
     n_outputs: int = 1
     drawn: bool = False
@@ -109,11 +110,9 @@ class Pattern:
                 inputs += [self._tree(term, k) for k in range(n)]
             else:
                 inputs.append(self._tree(term, index))
-        while inputs and inputs[-1] is None:
-            inputs.pop()
         several = ops.max_outputs(op) is None
         n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
-        step = Step(call, op, inputs, n_outputs=n_outputs)
+        step = Step(call, op, trimmed(inputs), n_outputs=n_outputs)
         self.steps.append(step)
         if call.name is not None:
             return self._named.setdefault(call.name, step)

@@ -35,8 +35,6 @@ def splice(
             copies[Value(node.id)] = space.make_constant(constant)
             continue
         inputs = [None if v is None else copies[v] for v in node.inputs]
-        while inputs and inputs[-1] is None and not node.captures:
-            inputs.pop()
         name = node.origin.name if named and node.origin.name not in taken else ""
         origin = replace(node.origin, extra=None, name=name)
         made = space.add(node.op, inputs, attrs, node.n_outputs, node.captures, origin)
