@@ -24,10 +24,11 @@ from graphopt.errors import (
     MissingDependencyError,
     UsageError,
 )
-from graphopt.inputs import Given, draw, given, ranges, sizes
+from graphopt.inputs import Given, check_inputs, draw, given, ranges, sizes
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
+from graphopt.nearest import nearest_or_some
 from graphopt.progress import Event, Listener
 from graphopt.runtime.profile import Row, best_rows
 from graphopt.tolerance import error
@@ -160,22 +161,14 @@ def random_feeds(
     open_sizes = {n for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple) for n in _named(t.shape)}
     for name in dims:
         if name not in open_sizes:
-            there = ", ".join(sorted(open_sizes)) or "none"
-            raise UsageError(f"no dimension of an input is called {name!r}: there are {there}")
+            hint = nearest_or_some(name, sorted(open_sizes))
+            raise UsageError(f"no dimension of an input is called {name!r}{hint}")
     known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
     for found in sizes(graph, {**_bound(graph, known), **dims}):
         try:
             yield draw(graph, found, ranges(graph), known, seed=0, kind=0)
         except ValueError as problem:
             raise UsageError(str(problem)) from None
-
-
-def check_inputs(graph: Graph, inputs: Iterable[str]) -> None:
-    """Raise UsageError, with its name, for an input that the graph does not have."""
-    names = [graph.names[v] for v in graph.inputs]
-    for name in inputs:
-        if name not in names:
-            raise UsageError(f"there is no input {name!r}: the inputs are {', '.join(map(repr, names)) or 'none'}")
 
 
 def accepted_feeds(candidates: Iterable[dict[str, Any]], run: Callable[[Feeds], Any]) -> dict[str, Any]:

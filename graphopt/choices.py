@@ -25,11 +25,12 @@ from graphopt.lowering.link import needed
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.nests import write
 from graphopt.lowering.weights import laid_out
-from graphopt.optimize import optimize_graph, soundness
+from graphopt.optimize import optimize_graph
 from graphopt.platforms import card_of, equipped
 from graphopt.rewrite.cost import CostModel, stated_sizes
 from graphopt.rewrite.describe import name_of
 from graphopt.rewrite.extract import Extraction
+from graphopt.rewrite.rule import soundness
 from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.terms import Terms
 from graphopt.target import CPU, Target, ops

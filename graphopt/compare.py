@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt.engines import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
 from graphopt.errors import GraphoptError, LimitError, UsageError
-from graphopt.inputs import DISTRIBUTIONS, draw, ranges, sizes
+from graphopt.inputs import DISTRIBUTIONS, check_inputs, draw, ranges, sizes
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import TensorType, symbol, symbols
 from graphopt.tolerance import RELATIVE, error, is_inexact
@@ -294,10 +294,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 def _told(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The user's inputs, arrays read."""
-    names = [graph.names[value] for value in graph.inputs]
-    for name in inputs:
-        if name not in names:
-            raise UsageError(f"--input {name}: the model has no such input; its inputs are {', '.join(names)}")
+    check_inputs(graph, inputs)
     return {k: np.load(v, allow_pickle=False) if isinstance(v, str) else tuple(v) for k, v in inputs.items()}
 
 

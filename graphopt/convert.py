@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.delivery import deliver
 from graphopt.engines import EngineError, Feeds, open_model
 from graphopt.errors import GraphoptError, UsageError, VerificationError
-from graphopt.inputs import DISTRIBUTIONS, draw, given, ranges, sizes
+from graphopt.inputs import DISTRIBUTIONS, check_inputs, draw, given, ranges, sizes
 from graphopt.ir import onnx_io, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
@@ -30,6 +30,7 @@ from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
 from graphopt.ir.types import TensorType
+from graphopt.nearest import nearest
 from graphopt.rewrite.passes.functions import INLINE
 from graphopt.rewrite.rule import Soundness
 from graphopt.rewrite.ruleset import standard
@@ -140,7 +141,7 @@ def _check_names(graph: Graph, keep: Sequence[str]) -> None:
     known = {n.op for n in graph.nodes()} | set(graph.names.values()) | {n.origin.name for n in graph.nodes()}
     for name in keep:
         if name not in known and ops.schema(name) is None:
-            raise UsageError(f"--keep {name}: the model has no such op, node or value")
+            raise UsageError(f"--keep {name}: the model has no such op, node or value{nearest(name, known - {''})}")
 
 
 def converted(
@@ -446,10 +447,8 @@ def _indices(graph: Graph) -> set[int]:
 
 def _feeds(graph: Graph, samples: int, inputs: Mapping[str, Given]) -> list[dict[str, Any]]:
     """Inputs on which the model runs; none where there are none."""
+    check_inputs(graph, inputs)
     told = {name: given(value) for name, value in inputs.items()}
-    names = [graph.names[v] for v in graph.inputs]
-    if unknown := sorted(set(told) - set(names)):
-        raise UsageError(f"--input {unknown[0]}: the model has no such input; its inputs are {', '.join(names)}")
     found: list[dict[str, Any]] = []
     if not samples:
         return found

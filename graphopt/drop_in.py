@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError, VerificationError
+from graphopt.nearest import nearest_or_some
 from graphopt.spellings import checked_inputs, names_of, opset_of, shapes_by_input, shapes_of, skipped, step
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _IDLE = frozenset(
 )
 """Arguments of onnxsim that change nothing here: types are always inferred, open dimensions kept, bodies and functions
 looked into, and what folding may add to a model is limited anyway."""
+DTYPES = {"fp16": "float16", "fp32": "float32"}
+"""onnxslim's words for dtypes to convert to, and ours."""
 _ROUNDS = 8
 """How often a rewriter of the caller's and the rules take turns at most."""
 
@@ -153,8 +156,7 @@ def slim(
     except VerificationError:
         return None
     if dtype is not None:
-        to = {"fp16": "float16", "fp32": "float32"}.get(dtype, dtype)
-        result, _ = convert(result, to=to, io=True)
+        result, _ = convert(result, to=DTYPES.get(dtype, dtype), io=True)
     if output_model is None:
         return result
     save(load(result), output_model, external=save_as_external_data)
@@ -256,7 +258,7 @@ def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -
 def _without_outputs(graph: Graph, names: Sequence[str]) -> Graph:
     for name in names:
         if name not in graph.output_names:
-            raise UsageError(f"unused_output: the model has no output {name!r}; it has {', '.join(graph.output_names)}")
+            raise UsageError(f"unused_output: there is no output {name!r}{nearest_or_some(name, graph.output_names)}")
     graph = graph.copy()
     kept = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if n not in names]
     graph.output_names, graph.outputs = [n for n, _ in kept], [v for _, v in kept]

@@ -18,17 +18,18 @@ from graphopt.derivation import (
 )
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import onnx_io
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node
+from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer
 from graphopt.judge import failing
-from graphopt.optimize import optimize_graph, ruleset, soundness
+from graphopt.optimize import optimize_graph, ruleset
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.describe import name_of
 from graphopt.rewrite.journal import SIGNATURE, Entry
 from graphopt.rewrite.match import root_ops, why_not
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.rule import Rule, soundness
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.rewrite.simplify import simplify
+from graphopt.rewrite.trial import find_node, unknown_node
 from graphopt.steps import Steps
 from graphopt.target import PORTABLE, Target
 from graphopt.verify import Verification
@@ -49,7 +50,9 @@ def explain_node(output: str | Path, name: str, journal: str | Path | None = Non
     Raises UsageError where the model has no such node.
     """
     graph = onnx_io.load(output)
-    node = _find(graph, name, output)
+    node = find_node(graph, name)
+    if node is None:
+        raise UsageError(f"{output}: {unknown_node(graph, name)}")
     made_by = dict(node.origin.metadata).get(SIGNATURE)
     if made_by is None:
         return Origins(name, node.op, ())
@@ -59,14 +62,6 @@ def explain_node(output: str | Path, name: str, journal: str | Path | None = Non
     if not chain or chain[-1].signature != made_by:
         raise InvalidModelError(f"{output}: {name} was made by {made_by}, which the journal {derivation.model} lacks")
     return Origins(name, node.op, tuple(chain))
-
-
-def _find(graph: Graph, name: str, path: str | Path) -> Node:
-    for node in graph.nodes():
-        called = [node.origin.name, *(name_of(graph, node, value.port) for value in node.outputs)]
-        if node.op != CONSTANT and name in called:
-            return node
-    raise UsageError(f"{path}: no node is called {name}, and none makes a value of that name")
 
 
 @dataclass(frozen=True, slots=True)

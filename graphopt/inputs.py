@@ -7,7 +7,7 @@ to the ops that give it a meaning; sizes are tried from a list until the model r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -21,6 +21,7 @@ from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
+from graphopt.nearest import nearest_or_some
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 """What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
@@ -77,6 +78,14 @@ def given(value: Given) -> Array | tuple[float, float]:
     if not text.endswith(SUFFIX):
         raise UsageError(f"input value {text!r}: expected a {SUFFIX} file, or LOW..HIGH")
     return read_array(text)
+
+
+def check_inputs(graph: Graph, inputs: Iterable[str]) -> None:
+    """Raise UsageError, with its name, for an input that the graph does not have."""
+    names = [graph.names[v] for v in graph.inputs]
+    for name in inputs:
+        if name not in names:
+            raise UsageError(f"there is no input {name!r}{nearest_or_some(name, names)}")
 
 
 # -- ranges

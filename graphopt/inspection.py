@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
 from graphopt.ir.types import TensorType, is_anonymous
-from graphopt.rewrite.describe import name_of
+from graphopt.rewrite.describe import name_of, names_of
 from graphopt.steps import count_ops
 
 
@@ -69,12 +69,12 @@ def list_nodes(path: str | Path) -> Iterator[str]:
             yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {made}"
 
 
-def names_of(path: str | Path) -> set[str]:
+def node_names(path: str | Path) -> set[str]:
     """The names by which nodes of a model can be called: their own, and those of the values that they make."""
     from graphopt.ir.onnx_io import load
 
     graph = load(path)
-    return {name for n in graph.nodes() if n.op not in (INPUT, CONSTANT) for name in _called(graph, n)}
+    return {name for n in graph.nodes() if n.op not in (INPUT, CONSTANT) for name in names_of(graph, n)}
 
 
 def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
@@ -83,21 +83,16 @@ def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
 
     Empty where the model has no node of that name, or of a value of that name.
     """
-    waiting = [n for n in graph.nodes() if n.op not in (INPUT, CONSTANT) and name in _called(graph, n)]
+    waiting = [n for n in graph.nodes() if n.op not in (INPUT, CONSTANT) and name in names_of(graph, n)]
     seen = {node.id for node in waiting}
     while waiting:
-        found = dict.fromkeys(called for node in waiting for called in _called(graph, node) if called in left)
+        found = dict.fromkeys(called for node in waiting for called in names_of(graph, node) if called in left)
         if found:
             return tuple(found)
         users = {user for node in waiting for value in node.outputs for user, _ in graph.users(value)} - seen
         seen |= users
         waiting = [graph.node(user) for user in sorted(users)]
     return ()
-
-
-def _called(graph: Graph, node: Node) -> list[str]:
-    """The names by which a node can be called."""
-    return [name for name in (node.origin.name, *(graph.names.get(v) for v in node.outputs)) if name]
 
 
 def _constants(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -27,7 +27,7 @@ from graphopt.rewrite.families import families
 from graphopt.rewrite.journal import Journal, unsigned
 from graphopt.rewrite.passes import fold_within
 from graphopt.rewrite.repeats import Repeats, find_repeats
-from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.rule import Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
 from graphopt.rewrite.saturate import Budget, saturate
 from graphopt.rewrite.saturated import ENode, Saturated
@@ -400,13 +400,3 @@ def ruleset(rules: Ruleset | str | Path | Sequence[str | Path] | None) -> Rulese
 def _several(names: str | Sequence[T]) -> Sequence[str | T]:
     """The names, where one alone may stand for a list of one."""
     return [names] if isinstance(names, str) else names
-
-
-def soundness(policy: str | Soundness) -> Soundness:
-    """The weakest class of rules that a policy admits. UsageError where there is no such policy."""
-    if isinstance(policy, Soundness):
-        return policy
-    names = [kind.value for kind in Soundness]
-    if policy not in names:
-        raise UsageError(f"no policy is called {policy!r}: there are {', '.join(names)}")
-    return Soundness(policy)

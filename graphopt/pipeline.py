@@ -26,9 +26,10 @@ from graphopt.lowering.link import Linked, link
 from graphopt.lowering.lower import NeedsValues, lower
 from graphopt.lowering.module import Module
 from graphopt.lowering.options import Options
-from graphopt.optimize import optimize_graph, soundness
+from graphopt.optimize import optimize_graph
 from graphopt.platforms import Platform, equipped, platform_of
 from graphopt.report import Report
+from graphopt.rewrite.rule import soundness
 from graphopt.rewrite.simplify import simplify
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.program import Program

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.functions import bodies_of, calls
 from graphopt.ir.graph import INPUT, Attrs, Graph, Value
 from graphopt.ir.types import OpaqueType, TensorType
+from graphopt.nearest import nearest
 
 
 @names_its_model
@@ -91,9 +91,8 @@ def _find(graph: Graph, values: Mapping[str, Value], name: str) -> Value:
                 raise UsageError(
                     f"{name!r} is in a body of {called!r} ({node.op}); only the graph around it can be cut"
                 )
-    near = get_close_matches(name, sorted(values), 3, 0.6)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`graphopt inspect MODEL --nodes` lists them"
-    raise UsageError(f"the model has no value {name!r}; {hint}")
+    hint = nearest(name, values) or "; `graphopt inspect MODEL --nodes` lists them"
+    raise UsageError(f"the model has no value {name!r}{hint}")
 
 
 def _reached(graph: Graph, sources: Iterable[Value]) -> dict[Value, str]:

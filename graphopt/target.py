@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from math import inf
 from typing import Literal
 
 from graphopt.errors import UsageError
+from graphopt.nearest import nearest_or_some
 
 
 @dataclass(frozen=True)
@@ -502,7 +502,5 @@ def target(name: str, makes_models: bool | None = None) -> Target:
     found = TARGETS.get(name)
     if found is None:
         there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
-        near = get_close_matches(name, there, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(there)}"
-        raise UsageError(f"no target is called {name!r}: {hint}")
+        raise UsageError(f"no target is called {name!r}{nearest_or_some(name, there)}")
     return found

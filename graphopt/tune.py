@@ -17,6 +17,7 @@ from graphopt.errors import UsageError
 from graphopt.inputs import Given
 from graphopt.ir import onnx_io
 from graphopt.lowering.link import Linked, Work
+from graphopt.nearest import nearest_or_some
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
 from graphopt.tuning.database import Records
@@ -175,7 +176,7 @@ def tasks_of(compiled: CompiledModel, feeds: Mapping[str, Any], nodes: Sequence[
     there = {name for work in linked.work for name in work.nodes}
     for name in nodes:
         if name not in there:
-            raise UsageError(f"no nest computes a node {name!r}: there are nests for {', '.join(sorted(there))}")
+            raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(there))}")
     found: dict[Workload, list[Work]] = {}
     for work in linked.work:
         if nodes and not set(nodes) & set(work.nodes):

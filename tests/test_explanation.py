@@ -63,7 +63,7 @@ def test_a_node_is_traced_back_to_the_original(result: Path) -> None:
 
 
 def test_what_is_not_there_is_said(result: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no node is called nowhere"):
+    with pytest.raises(UsageError, match="no node is called 'nowhere'"):
         explain_node(result, "nowhere")
     other = tmp_path / "other.onnx"
     onnx_io.save(parse("x: float32[4] y = Neg(Neg(x)) z = Relu(x) return y, z"), other)

@@ -156,7 +156,7 @@ def test_functions_that_are_not_called_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
-        (["cc"], ["y"], "no value 'cc'; did you mean 'c'"),
+        (["cc"], ["y"], r"no value 'cc'; did you mean c\?"),
         (["nonsense"], ["y"], "no value 'nonsense'; `graphopt inspect MODEL --nodes`"),
         (["s"], ["y"], "'s': not needed to compute 'y'"),
         (["both"], ["s"], "the node 'both' makes several values: name one of 'p', 'q'"),

@@ -17,12 +17,12 @@ def test_targets_have_names() -> None:
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(UsageError, match="'portabel': did you mean portable"):
+    with pytest.raises(UsageError, match="'portabel'; did you mean portable"):
         target("portabel")
     with pytest.raises(UsageError, match="there are portable, ort"):
         target("xyzzy")
     for makes_models, said in ((True, "there are portable, ort, t4$"), (False, "did you mean cpu")):
-        with pytest.raises(UsageError, match=f"'gpu': {said}"):
+        with pytest.raises(UsageError, match=f"'gpu'; {said}"):
             target("gpu", makes_models)
 
 

@@ -145,7 +145,7 @@ def test_the_nests_are_those_of_what_times_choose(tmp_path: Path) -> None:
 
 
 def test_nodes_are_chosen_by_name(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no nest computes a node 'nothing': there are nests for "):
+    with pytest.raises(UsageError, match="no nest computes a node 'nothing'; there are "):
         graphopt.tune_model(str(model), tmp_path / "t.sqlite", nodes=["nothing"], executor=MadeUp(), way="random")
 
 

@@ -162,7 +162,7 @@ def test_given_inputs_are_used(in_a_process: None, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", -np.ones((7, 3), "f4"))
     with pytest.raises(VerificationError):
         verify(a, b, inputs={"x": tmp_path / "x.npy"})
-    with pytest.raises(UsageError, match="the model has no such input; its inputs are x"):
+    with pytest.raises(UsageError, match="there is no input 'z'; there is x"):
         verify(a, b, inputs={"z": (0, 1)})
     with pytest.raises(ReadError, match="cannot read"):
         verify(a, b, inputs={"x": str(tmp_path / "missing.npy")})

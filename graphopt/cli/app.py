@@ -1,9 +1,6 @@
-"""The application that commands are registered on, and what their arguments share."""
+"""The application that commands are registered on."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -22,6 +19,3 @@ app = typer.Typer(
 )
 rules_app = typer.Typer(help="List, show, check and try rules.", rich_markup_mode=None, epilog=EPILOG)
 app.add_typer(rules_app, name="rules")
-
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
-Repeated = list[str]

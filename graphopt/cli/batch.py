@@ -82,13 +82,11 @@ def optimize_several(
     changes = batch.compare(summary, earlier)
     if fail_if_slower is not None:
         summary = batch.judged(summary, changes, fail_if_slower)
-    if json is not None and str(json) != "-":
-        files.write_text(json, summary.to_json())
-    elif json is not None:
-        print(summary.to_json(), end="")
+    if json is not None:
+        files.write_or_print(json, summary.to_json())
     _complain(summary)
     if not quiet:
-        _show(summary, changes if earlier is not None else (), on_stderr=str(json) == "-")
+        _show(summary, changes if earlier is not None else (), on_stderr=files.is_stdout(json))
     return summary.exit_code
 
 

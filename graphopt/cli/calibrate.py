@@ -10,6 +10,7 @@ import typer
 
 from graphopt.cli import values
 from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import Models, Quiet
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 
 @app.command("calibrate", epilog=EPILOG)
 def calibrate(
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
-    ] = None,
+    models: Models = None,
     target: Annotated[str, typer.Option(metavar="ort|cpu", help="Whose prices to measure.")] = "ort",
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="How many threads an op may use.")] = 1,
     seconds: Annotated[
@@ -32,7 +30,7 @@ def calibrate(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show what is there, and measure nothing.")] = False,
     clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure what ops of models (default: a corpus) take here, for ``optimize`` and ``compile`` to go by."""
     from graphopt.calibrate import calibrate as run

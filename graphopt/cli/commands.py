@@ -8,7 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, Model, Repeated, app, rules_app
+from graphopt.cli.app import EPILOG, app, rules_app
+from graphopt.cli.options import (
+    Check,
+    Dims,
+    Fed,
+    Model,
+    PageFile,
+    Policy,
+    Quiet,
+    Repeated,
+    RuleFiles,
+    Runtime,
+    Shapes,
+    Verify,
+    written,
+)
 from graphopt.errors import UsageError, naming
 
 
@@ -40,26 +55,11 @@ def optimize(
         ),
     ],
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="OUT.onnx|FOLDER",
-            help="Where to write; default: MODEL.opt.onnx beside it. Several models need a folder.",
-        ),
+        Path | None, written("OUT.onnx|FOLDER", "MODEL.opt.onnx beside it; several models need a folder")
     ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="portable|ort",
-            help="Who will run it: any runtime, or ONNX Runtime on CPU.",
-            autocompletion=names.targets,
-        ),
-    ] = "portable",
+    target: Runtime = "portable",
     opset: Annotated[int | None, typer.Option(metavar="N", help="Convert to this opset first.")] = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)
-    ] = None,
+    rules: RuleFiles = None,
     only: Annotated[
         Repeated | None,
         typer.Option(
@@ -75,39 +75,15 @@ def optimize(
             metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False, autocompletion=names.rules
         ),
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="exact|finite|reals|approx",
-            help="How equal: bit by bit; if inputs are finite; over the reals; nearly.",
-        ),
-    ] = "reals",
+    policy: Policy = "reals",
     freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False,
-    shape: Annotated[
-        Repeated | None,
-        typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False),
-    ] = None,
-    dim: Annotated[
-        Repeated | None, typer.Option(metavar="NAME=N", help="Fix a named dimension; repeatable.", show_default=False)
-    ] = None,
+    shape: Shapes = None,
+    dim: Dims = None,
     budget: Annotated[
         str | None, typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of exploration.", show_default=False)
     ] = None,
-    verify: Annotated[
-        str,
-        typer.Option(
-            metavar="N|off|require",
-            help="Compare on N random inputs, for 2 minutes at most; require: not being able to is an error.",
-        ),
-    ] = "1",
-    input: Annotated[
-        Repeated | None,
-        typer.Option(
-            metavar="NAME=FILE.npy|NAME=LOW..HIGH",
-            help="What verification feeds to an input; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    verify: Verify = "1",
+    input: Fed = None,
     costs: Annotated[
         str,
         typer.Option(
@@ -142,10 +118,7 @@ def optimize(
             metavar="FILE", help="Write the report, or the summary, as JSON (- is stdout).", show_default=False
         ),
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
-    ] = None,
+    report: PageFile = None,
     baseline: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
@@ -162,29 +135,21 @@ def optimize(
     stats: Annotated[
         bool, typer.Option("--stats", help="List each rule: matches tried, fired, kept, and the time that it took.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    quiet: Quiet = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
     ] = False,
 ) -> int:
     """Write an equivalent model that runs faster, and a table of what changed."""
-    import tempfile
-
-    from graphopt.cli import batch, files, progress, tables
-    from graphopt.derivation import journal_path
-    from graphopt.optimize import optimize as run
+    from graphopt.cli import batch, single
     from graphopt.rewrite.saturate import Budget
-    from graphopt.web.layered import check as check_pages
-    from graphopt.web.page import write_page
-    from graphopt.web.runs import page_of_report
 
     values.number("--fail-if-slower", fail_if_slower)
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
     if journal and no_journal:
         raise UsageError("--journal and --no-journal exclude each other")
-    arrays = [Path(value) for value in values.inputs(input or ()).values()]
-    options: dict[str, Any] = {
+    how: dict[str, Any] = {
         "rules": rules or None,
         "only": only or (),
         "without": without or (),
@@ -204,11 +169,11 @@ def optimize(
     }
     if batch.is_asked(models, baseline, fail_if_slower):
         given = {"--explain": explain, "--stats": stats, "--journal": journal, "--report": report}
-        if single := [name for name, is_on in given.items() if is_on]:
-            raise UsageError(f"{single[0]} takes one model")
+        if alone := [name for name, is_on in given.items() if is_on]:
+            raise UsageError(f"{alone[0]} takes one model")
         return batch.optimize_several(
             batch.jobs(models, output, in_place),
-            options,
+            how,
             json=json,
             baseline=baseline,
             fail_if_slower=fail_if_slower,
@@ -217,44 +182,16 @@ def optimize(
             quiet=quiet,
             verbose=verbose,
         )
-    (model,) = models
-    written = output or (model if in_place else model.with_name(f"{model.stem}.opt.onnx"))
-    if not in_place and _is_model(written, model):
-        raise UsageError(f"{written} is the input itself: give another -o, or --in-place to write over it")
-    is_replaced = in_place and _is_model(written, model)
-    read = [*([] if is_replaced else [model]), *(rules or ()), *arrays]
-    files.check_written({"-o": written}, read)
-    kept = None if no_journal or dry_run else journal or journal_path(written)
-    files.check_written({"-o": written, "--json": json, "--journal": kept, "--report": report}, read)
-    if report is not None:
-        check_pages()
-    with (
-        tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
-        progress.shown(quiet, verbose) as listener,
-        naming(model),
-    ):
-        place = Path(scratch) / written.name if dry_run else written
-        _, done = run(model, output=place, journal=kept, return_report=True, listener=listener, **options)
-    to_stdout = json is not None and str(json) == "-"
-    if to_stdout:
-        print(done.to_json(), end="")
-    elif json is not None:
-        files.write_text(json, done.to_json())
-    if report is not None:
-        write_page(page_of_report(done), report)
-    if quiet and done.verification.status == "unverified":
-        programs.show_warnings([f"{written} is unverified: {done.verification.reason}"])
-    if not quiet:
-        tables.show_report(done, explain=explain, verbose=verbose, dry_run=dry_run, on_stderr=to_stdout)
-    if stats and not quiet:
-        from graphopt.cli.statistics import show_statistics
-
-        show_statistics(done, on_stderr=to_stdout)
-    return 0
-
-
-def _is_model(output: Path, model: Path) -> bool:
-    return output == model or (output.exists() and model.exists() and output.samefile(model))
+    return single.optimize_one(
+        models[0],
+        how,
+        single.Asked(json, report, dry_run, explain, stats, quiet, verbose),
+        output=output,
+        in_place=in_place,
+        read=[*(rules or ()), *map(Path, how["inputs"].values())],
+        journal=journal,
+        keeps_journal=not no_journal,
+    )
 
 
 @app.command(epilog=EPILOG)
@@ -280,11 +217,8 @@ def inspect(
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
-    verify: Annotated[str, typer.Option(metavar="N|off|require", help="Compare outputs on N random inputs.")] = "1",
-    input: Annotated[
-        Repeated | None,
-        typer.Option(metavar="NAME=FILE.npy|NAME=LOW..HIGH", help="What to feed to an input.", show_default=False),
-    ] = None,
+    verify: Verify = "1",
+    input: Fed = None,
 ) -> None:
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
@@ -292,44 +226,32 @@ def diff(
     from graphopt.verify import verify_as_asked
 
     tables.show_difference(compare(a, b))
-    names = (str(a), str(b))
-    found = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), names)
+    called = str(a), str(b)
+    found = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), called)
     tables.show_verification("outputs", found)
 
 
 @app.command(epilog=EPILOG)
 def reduce(
     model: Model,
-    check: Annotated[
-        str,
-        typer.Option(
-            metavar="CMD",
-            help="A shell command that fails on MODEL; {} in it is the file, else the file comes last.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.reduced.onnx beside it."
-        ),
-    ] = None,
+    check: Check,
+    output: Annotated[Path | None, written("OUT.onnx", "MODEL.reduced.onnx beside it")] = None,
     timeout: Annotated[
         float, typer.Option(metavar="S", help="Seconds that CMD may take; more counts as another failure.")
     ] = 60,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find the smallest model on which CMD still fails with the same exit code."""
     from graphopt.cli import files, progress, tables
     from graphopt.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
-    written = output or model.with_name(f"{model.stem}.reduced.onnx")
-    files.check_written({"-o": written}, [model])
+    place = output or model.with_name(f"{model.stem}.reduced.onnx")
+    files.check_written({"-o": place}, [model])
     with progress.shown(quiet, False) as listener, naming(model):
-        reduction = reduce_file(model, check, written, timeout=timeout, listener=listener)
+        reduction = reduce_file(model, check, place, timeout=timeout, listener=listener)
     if not quiet:
-        tables.show_reduction(reduction, written)
+        tables.show_reduction(reduction, place)
 
 
 @rules_app.command("list", epilog=EPILOG)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import values
-from graphopt.cli.app import EPILOG, Model, Repeated, app
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import Fed, Model, Quiet, Repeated, written
 
 if TYPE_CHECKING:
     from graphopt.convert import Conversion
@@ -20,10 +21,7 @@ def convert(
     to: Annotated[
         str, typer.Option(metavar="float16|bfloat16|float32", help="The dtype to compute in.", show_default=False)
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.DTYPE.onnx beside it."),
-    ] = None,
+    output: Annotated[Path | None, written("OUT.onnx", "MODEL.DTYPE.onnx beside it")] = None,
     keep: Annotated[
         Repeated | None,
         typer.Option(metavar="OP|NODE", help="What stays as it is: an op or a node; repeatable.", show_default=False),
@@ -34,23 +32,20 @@ def convert(
     samples: Annotated[
         int, typer.Option(metavar="N", min=0, help="Random inputs to measure ranges and errors on.")
     ] = 1,
-    input: Annotated[
-        Repeated | None,
-        typer.Option(metavar="NAME=FILE.npy|NAME=LOW..HIGH", help="What samples hold; repeatable.", show_default=False),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    input: Fed = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write the model in another dtype, but for the ops that need theirs, and a table of errors by output."""
     from graphopt.cli import files, progress
     from graphopt.convert import convert as run
 
-    written = output or model.with_name(f"{model.stem}.{to}.onnx")
-    files.check_written({"-o": written}, [model])
+    place = output or model.with_name(f"{model.stem}.{to}.onnx")
+    files.check_written({"-o": place}, [model])
     with progress.shown(quiet, False) as listener:
         _, done = run(
             model,
             to=to,
-            output=written,
+            output=place,
             keep=keep or (),
             io=io,
             samples=samples,
@@ -58,20 +53,19 @@ def convert(
             listener=listener,
         )
     if not quiet:
-        _show(model, written, done)
+        _show(model, place, done)
 
 
-def _show(model: Path, written: Path, done: Conversion) -> None:
+def _show(model: Path, place: Path, done: Conversion) -> None:
     """What was converted, what was not, and the errors."""
     from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.cli.tables import console
+    from graphopt.cli.tables import console, show_warnings
 
-    talk, out = console(stderr=True), console()
-    for warning in done.warnings:
-        talk.print(f"[yellow]warning:[/] {escape(warning)}")
-    out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(written))}", soft_wrap=True)
+    show_warnings(done.warnings)
+    out = console()
+    out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(place))}", soft_wrap=True)
     out.print(f"{done.converted} ops in {done.dtype}, {sum(done.kept.values())} not, {done.casts} casts added")
     for reason, count in done.kept.items():
         out.print(f"  {count} x {escape(reason)}", highlight=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli.app import EPILOG, Repeated, rules_app
+from graphopt.cli.app import EPILOG, rules_app
+from graphopt.cli.options import Json, Models, NoProgress, Repeated
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,19 +17,14 @@ if TYPE_CHECKING:
 
 @rules_app.command("coverage", epilog=EPILOG)
 def coverage(
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
-    ] = None,
+    models: Models = None,
     suite: Annotated[bool, typer.Option("--suite", help="ONNX's own backend tests too, counted apart.")] = False,
     target: Annotated[
         Repeated | None,
         typer.Option(metavar="portable|ort", help="For these targets only; repeatable.", show_default=False),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False)
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    json: Json = None,
+    quiet: NoProgress = False,
 ) -> None:
     """Optimize models for both targets, and list which families of rewrites acted: by which rules, on which models."""
     from graphopt.cli import files, progress
@@ -46,12 +41,10 @@ def coverage(
         if suite:
             parts.append(cover_suite(targets, told=told))
     result = joined(parts)
-    if str(json) == "-":
-        print(result.to_json(), end="")
-        return
     if json is not None:
-        files.write_text(json, result.to_json())
-    print(*_lines(result), sep="\n")
+        files.write_or_print(json, result.to_json())
+    if not files.is_stdout(json):
+        print(*_lines(result), sep="\n")
 
 
 def _lines(found: Coverage) -> list[str]:

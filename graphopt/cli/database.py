@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli.app import EPILOG, app
-from graphopt.cli.programs import Database
+from graphopt.cli.options import Database, Json, Quiet
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ db_app = typer.Typer(
     help="List, show and exchange what graphopt tune found.", rich_markup_mode=None, epilog=EPILOG, no_args_is_help=True
 )
 app.add_typer(db_app, name="db")
-
-Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False)]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 
 DIGITS = 12
 """Digits of a key that are printed: any that only one workload begins with name it."""
@@ -166,11 +163,7 @@ def prune(
 def _write(path: Path, held: object) -> None:
     from graphopt.cli import files
 
-    text = json_text.dumps(held, indent=1) + "\n"
-    if str(path) == "-":
-        print(text, end="")
-    else:
-        files.write_text(path, text)
+    files.write_or_print(path, json_text.dumps(held, indent=1) + "\n")
 
 
 def _told(known: Known) -> dict[str, Any]:

@@ -81,8 +81,9 @@ def _optimize(asked: argparse.Namespace, source: Path, written: Path, draws: int
         with progress.shown(False, asked.verbose) as listener:
             report: Report = run(cut, output=place, return_report=True, listener=listener, **options)[1]
         if asked.dtype is not None:
-            to = {"fp16": "float16", "fp32": "float32"}[asked.dtype]
-            convert(place, to=to, io=True, output=(place := Path(folder) / f"converted-{written.name}"))
+            converted = Path(folder) / f"converted-{written.name}"
+            convert(place, to=drop_in.DTYPES[asked.dtype], io=True, output=converted)
+            place = converted
         if not is_direct:
             external = asked.save_as_external_data or (limit is not None and (report.bytes_after or 0) > limit)
             save(load(place), written, external=external)
@@ -113,6 +114,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     """The options of both programs that have a meaning here. Those that need nothing are read and have no effect."""
+    from graphopt.drop_in import DTYPES
+
     parser = _Parser(prog="graphopt", add_help=False, allow_abbrev=False)
     add = parser.add_argument
     add("models", nargs="*")
@@ -126,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     for option in ("--unused-output", "--inputs", "--outputs", "--skip-optimizations", "--skip-fusion-patterns"):
         add(option, nargs="+", default=[])
     add("--input-fill", choices=("random", "ones", "zeros", "arange"), default="random")
-    add("--dtype", choices=("fp16", "fp32"))
+    add("--dtype", choices=tuple(DTYPES))
     add("--target-opset")
     add("--external-data-threshold")
     for option in ("--no-large-tensor", "--size-threshold"):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphopt.cli import names
-from graphopt.cli.app import EPILOG, Model, Repeated, app
-from graphopt.errors import UsageError
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import Model, Quiet, Repeated, written
+from graphopt.errors import UsageError, naming
 
 
 @app.command("extract", epilog=EPILOG)
@@ -33,11 +35,8 @@ def extract(
             autocompletion=names.nodes,
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write; default: MODEL.part.onnx beside it."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    output: Annotated[Path | None, written("OUT.onnx", "MODEL.part.onnx beside it")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write the part of a model between given values, with the types and weights that it has."""
     from graphopt.cli import files, tables
@@ -48,14 +47,16 @@ def extract(
 
     if not inputs and not outputs:
         raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
-    written = output or model.with_name(f"{model.stem}.part.onnx")
-    files.check_written({"-o": written}, [model])
-    known = named_values(load(model))
-    cut(model, _split(inputs or (), known), _split(outputs or (), known), output=written)
+    place = output or model.with_name(f"{model.stem}.part.onnx")
+    files.check_written({"-o": place}, [model])
+    graph = load(model)
+    known = named_values(graph)
+    with naming(model):
+        cut(graph, _split(inputs or (), known), _split(outputs or (), known), output=place)
     if not quiet:
-        tables.show_inspection(inspect(written))
+        tables.show_inspection(inspect(place))
 
 
-def _split(options: Repeated | tuple[str, ...], known: object) -> list[str]:
+def _split(options: Iterable[str], known: Container[str]) -> list[str]:
     """The names; an option is split at commas where it is no name as a whole."""
-    return [n for option in options for n in ([option] if option in known else option.split(",")) if n]  # type: ignore[operator]
+    return [n for option in options for n in ([option] if option in known else option.split(",")) if n]

@@ -16,7 +16,7 @@ def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> N
     """
     taken = [(path, "which is an input") for path in read]
     for option, path in written.items():
-        if path is None or str(path) == "-":
+        if path is None or is_stdout(path):
             continue
         _check_place(option, path)
         for other, what in taken:
@@ -61,3 +61,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all. Raises ReadError where that fails."""
     with whole(path) as file:
         file.write(text.encode())
+
+
+def is_stdout(path: Path | None) -> bool:
+    """Whether a file to write is ``-``."""
+    return path is not None and str(path) == "-"
+
+
+def write_or_print(path: Path | None, text: str) -> None:
+    """Write a text file, or print it where there is none or it is ``-``. Raises ReadError where that fails."""
+    if path is None or is_stdout(path):
+        print(text, end="")
+    else:
+        write_text(path, text)

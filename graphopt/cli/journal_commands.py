@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import names, printable, values
-from graphopt.cli.app import EPILOG, Repeated, app
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import (
+    Check,
+    Journal,
+    Model,
+    NoProgress,
+    Policy,
+    Quiet,
+    Repeated,
+    RuleFiles,
+    Runtime,
+    Verify,
+    written,
+)
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.rewrite.journal import Entry
-
-_TARGET = Annotated[str, typer.Option(metavar="portable|ort", help="Who will run it.")]
-_POLICY = Annotated[str, typer.Option(metavar="exact|finite|reals|approx", help="How equal the result must be.")]
-_JOURNAL = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The journal; default: OUT.journal.json beside OUT.", show_default=False),
-]
-_RULES = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)]
 
 
 @app.command(epilog=EPILOG)
@@ -51,9 +56,9 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    policy: _POLICY = "reals",
-    rules: _RULES = None,
-    journal: _JOURNAL = None,
+    policy: Policy = "reals",
+    rules: RuleFiles = None,
+    journal: Journal = None,
 ) -> None:
     """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does, or
     what was chosen for a program among what the search found to be equal."""
@@ -90,20 +95,13 @@ def explain(
 
 @app.command(epilog=EPILOG)
 def bisect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)],
-    check: Annotated[
-        str,
-        typer.Option(
-            metavar="CMD",
-            help="A shell command that fails on the result; {} in it is the file, else the file comes last.",
-            show_default=False,
-        ),
-    ],
-    target: _TARGET = "portable",
-    policy: _POLICY = "reals",
-    rules: _RULES = None,
+    model: Model,
+    check: Check,
+    target: Runtime = "portable",
+    policy: Policy = "reals",
+    rules: RuleFiles = None,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that CMD may take; more is a failure.")] = 60,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: NoProgress = False,
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
     from graphopt import explanation
@@ -140,29 +138,26 @@ def revert(
     rewrites: Annotated[
         Repeated, typer.Argument(metavar="REWRITE...", help="Numbers (12), or names of rules.", show_default=False)
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="NEW.onnx", help="Where to write; default: OUT.reverted.onnx."),
-    ] = None,
-    journal: _JOURNAL = None,
-    verify: Annotated[str, typer.Option(metavar="N|off|require", help="Compare outputs on N random inputs.")] = "1",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")] = False,
+    output: Annotated[Path | None, written("NEW.onnx", "OUT.reverted.onnx")] = None,
+    journal: Journal = None,
+    verify: Verify = "1",
+    quiet: Quiet = False,
 ) -> None:
     """Write the optimized model without some of its rewrites, and without what needed them."""
     from graphopt import explanation
     from graphopt.cli import files, progress, tables
     from graphopt.derivation import journal_path
 
-    written = output or result.with_name(f"{result.stem}.reverted.onnx")
+    place = output or result.with_name(f"{result.stem}.reverted.onnx")
     files.check_written(
-        {"-o": written, "its journal": journal_path(written)}, [model, result, *([journal] if journal else [])]
+        {"-o": place, "its journal": journal_path(place)}, [model, result, *([journal] if journal else [])]
     )
     with progress.shown(quiet, False) as listener:
         found = explanation.revert(
-            model, result, rewrites, written, journal=journal, verify=values.draws(verify), listener=listener
+            model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
         )
     if not quiet:
-        print(f"{written}: without {len(found.taken_back)} rewrites, and {len(found.lost)} that needed them")
+        print(f"{place}: without {len(found.taken_back)} rewrites, and {len(found.lost)} that needed them")
         for entry in (*found.taken_back, *found.lost):
             _print_entry(entry)
         tables.show_verification("outputs", found.verification)

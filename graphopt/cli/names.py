@@ -17,11 +17,11 @@ def rules(begun: str) -> list[str]:
 def nodes(context: typer.Context, begun: str) -> list[str]:
     """Nodes of the model that is named before, and values that they make; none where there is no such model."""
     from graphopt.errors import GraphoptError
-    from graphopt.inspection import names_of
+    from graphopt.inspection import node_names
 
     model = context.params.get("model") or next(iter(context.args), "")  # which are not assigned before an open option
     try:
-        return sorted(name for name in names_of(model) if name.startswith(begun))
+        return sorted(name for name in node_names(model) if name.startswith(begun))
     except GraphoptError:  # who presses a key is told nothing
         return []
 

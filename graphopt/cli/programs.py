@@ -5,67 +5,44 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, Model, Repeated, app
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import (
+    Database,
+    Dims,
+    Dispatch,
+    Inputs,
+    Model,
+    On,
+    PageFile,
+    Policy,
+    Quiet,
+    Shapes,
+    Strict,
+    Threads,
+    TunedBy,
+    written,
+)
 from graphopt.errors import UsageError
+from graphopt.nearest import nearest
 
 if TYPE_CHECKING:
     from graphopt.bench import Timing
     from graphopt.compilation import Settings
     from graphopt.compile import CompiledModel
-    from graphopt.lowering.link import Part
-    from graphopt.runtime.profile import Row
     from graphopt.web.page import Page
-
-Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
-Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
-Policy = Annotated[
-    str, typer.Option(metavar="exact|finite|reals|approx", help="How equal to the model what it computes has to be.")
-]
-On = Annotated[
-    str, typer.Option("--target", metavar="cpu|cuda|simulated", help="This processor, its GPU, or a simulated GPU.")
-]
-Dispatch = Annotated[
-    str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
-]
-TunedBy = Annotated[
-    str, typer.Option("--tuned", metavar="auto|require|off", help="Schedules that graphopt tune found; auto: if any.")
-]
-Database = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Where tuned schedules are; default: the user's.", show_default=False),
-]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-Dims = Annotated[
-    Repeated | None, typer.Option(metavar="NAME=N", help="Size of a named dimension; repeatable.", show_default=False)
-]
-Shapes = Annotated[
-    Repeated | None, typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False)
-]
-Pages = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
-]
-Inputs = Annotated[
-    Repeated | None,
-    typer.Option(metavar="NAME=FILE.npy|random|LOW..HIGH", help="What an input holds; repeatable.", show_default=False),
-]
 
 
 @app.command("run", epilog=EPILOG)
 def run_model(
     model: Model,
     input: Inputs = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT.npz", help="Where to write the outputs.", show_default=False),
-    ] = None,
+    output: Annotated[Path | None, written("OUT.npz")] = None,
     target: On = "cpu",
     dispatch: Dispatch = "auto",
     threads: Threads = 1,
@@ -86,6 +63,7 @@ def run_model(
 
     from graphopt.arrays import SUFFIX, read_array
     from graphopt.cli import files, progress
+    from graphopt.cli.program_tables import show_outputs, show_profile
     from graphopt.runtime.output import whole
     from graphopt.runtime.profile import write_trace
 
@@ -146,11 +124,13 @@ def bench_model(
         Path | None,
         typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
     ] = None,
-    report: Pages = None,
+    report: PageFile = None,
 ) -> None:
     """Time runs of a model on random inputs, here and in other engines, which take turns."""
     from graphopt.bench import bench
     from graphopt.cli import files, progress
+    from graphopt.cli.program_tables import show_timings
+    from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning
     from graphopt.roofline import check_picture
     from graphopt.web.layered import check as check_pages
@@ -196,7 +176,7 @@ def bench_model(
 @app.command("compile", epilog=EPILOG)
 def compile_model(
     model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.", show_default=False)],
+    output: Annotated[Path, written("DIR")],
     target: On = "cpu",
     capability: Annotated[
         str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
@@ -208,7 +188,7 @@ def compile_model(
     database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
-    report: Pages = None,
+    report: PageFile = None,
     quiet: Quiet = False,
 ) -> None:
     """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
@@ -274,10 +254,7 @@ def show_model(
     source: Annotated[
         str | None,
         typer.Option(
-            metavar="NODE",
-            help="Print the source of its kernels.",
-            show_default=False,
-            autocompletion=names.nodes,
+            metavar="NODE", help="Print the source of its kernels.", show_default=False, autocompletion=names.nodes
         ),
     ] = None,
     target: On = "cpu",
@@ -289,6 +266,8 @@ def show_model(
     dim: Dims = None,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
+    from graphopt.cli.program_tables import show_parts
+    from graphopt.cli.tables import show_warnings
     from graphopt.lowering.script_print import show
     from graphopt.pipeline import linked_for
 
@@ -319,9 +298,8 @@ def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
     if found := heirs(onnx_io.load(model), name, there):
         print(f"graphopt: {name!r} became part of {', '.join(map(repr, found))}", file=sys.stderr)
         return {*found}
-    near = get_close_matches(name, sorted(there), 3)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise UsageError(f"no kernel computes a node {name!r}: {hint}graphopt show {model} lists those that kernels do")
+    hint = nearest(name, there) or f"; graphopt show {model} lists those that kernels do"
+    raise UsageError(f"no kernel computes a node {name!r}{hint}")
 
 
 def settings_of(
@@ -354,7 +332,8 @@ def candidates_of(
     model: Path, given: Mapping[str, Any], sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
-    from graphopt.bench import check_inputs, random_feeds
+    from graphopt.bench import random_feeds
+    from graphopt.inputs import check_inputs
     from graphopt.ir import onnx_io
 
     graph = onnx_io.load(model)
@@ -370,6 +349,7 @@ def candidates_of(
 
 def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
     """The model compiled, with warnings about what runs by reference on stderr."""
+    from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning, compile
 
     with warnings.catch_warnings(record=True) as caught:
@@ -430,92 +410,3 @@ def page_of_run(
         timings=timings,
         threads=threads,
     )
-
-
-def show_warnings(lines: Sequence[str]) -> None:
-    """Warnings, on stderr."""
-    from rich.markup import escape
-
-    from graphopt.cli import printable
-    from graphopt.cli.tables import console
-
-    talk = console(stderr=True)
-    for line in lines:
-        talk.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
-
-
-def show_outputs(outputs: Mapping[str, Any]) -> None:
-    """What came out: dtype, shape and range of each output."""
-    import numpy as np
-    from rich.markup import escape
-    from rich.table import Table
-
-    from graphopt.cli import printable
-    from graphopt.cli.tables import console
-
-    table = Table("output", "type", "least", "mean", "largest", box=None, header_style="bold")
-    for name, array in outputs.items():
-        kind, numbers = type(array).__name__, ["", "", ""]
-        if isinstance(array, np.ndarray):
-            kind = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
-            if array.size and array.dtype.kind in "biuf":
-                wide = array.astype(np.float64)
-                numbers = [f"{n:.4g}" for n in (wide.min(), wide.mean(), wide.max())]
-        table.add_row(escape(printable(name)), escape(kind), *numbers)
-    console().print(table)
-
-
-def show_profile(rows: Sequence[Row], threads: int) -> None:
-    """The steps of a run that took longest first, with their rates and the part of the time that this machine needs
-    at the least."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from graphopt.ceilings import measure
-    from graphopt.cli import printable
-    from graphopt.cli.progress import duration
-    from graphopt.cli.tables import console
-
-    ceilings = measure(threads)
-    whole = sum(r.seconds for r in rows) or 1.0
-    table = Table("step", "nodes", "time", "share", "GFLOP/s", "GB/s", "of limit", box=None, header_style="bold")
-    for row in sorted(rows, key=lambda r: -r.seconds):
-        spent = max(row.seconds, 1e-9)
-        rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
-        rates.append(f"{ceilings.least([row]) / spent:.0%}" if row.is_native else "")
-        nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
-        label = row.label if row.is_native else f"{row.label} (Python)"
-        table.add_row(
-            escape(label), escape(printable(nodes)), duration(row.seconds), f"{row.seconds / whole:.1%}", *rates
-        )
-    console().print(table)
-
-
-def show_timings(timings: Sequence[Timing]) -> None:
-    """A line for each engine."""
-    from rich.table import Table
-
-    from graphopt.cli.progress import duration
-    from graphopt.cli.tables import console
-
-    columns = ("engine", "median", "p90", "runs", "ready in", "ratio", "error", "of limit")
-    table = Table(*columns, box=None, header_style="bold")
-    for t in timings:
-        wrong = "" if t.error is None else f"{t.error:.2g}" + (" WRONG" if t.error > 1 else "")
-        limit = "" if t.limit is None else f"{t.limit:.0%}"
-        ratio = f"{t.ratio:.2f}x" if t.error is not None or t is not timings[0] else ""
-        table.add_row(
-            t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong, limit
-        )
-    console().print(table)
-
-
-def show_parts(parts: Sequence[Part]) -> None:
-    """A line for each call; nodes, of which there may be many, come last."""
-    from graphopt.cli import printable
-
-    kernels: dict[str, int] = {}
-    print("call  kernel  nodes")
-    for number, part in enumerate(parts):
-        kernel = f"k{kernels.setdefault(part.source, len(kernels))}"
-        print(f"{number:<4}  {kernel:<6}  {printable(', '.join(part.nodes))}")

@@ -6,19 +6,13 @@ from typing import Annotated
 
 import typer
 
-from graphopt.cli.app import EPILOG, Repeated, rules_app
+from graphopt.cli.app import EPILOG, rules_app
+from graphopt.cli.options import Rules
 
 
 @rules_app.command("check", epilog=EPILOG)
 def check_rules(
-    what: Annotated[
-        Repeated | None,
-        typer.Argument(
-            metavar="[NAME|FILE]...",
-            help="Rules, families or rule files; default: all standard rules.",
-            show_default=False,
-        ),
-    ] = None,
+    what: Rules = None,
     deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and draws.")] = False,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Take and keep what earlier checks found.")] = True,
 ) -> None:

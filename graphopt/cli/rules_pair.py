@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from graphopt.cli.app import EPILOG, rules_app
+from graphopt.cli.options import written
 
 
 @rules_app.command("pair", epilog=EPILOG)
@@ -28,9 +29,7 @@ def pair(
         str, typer.Option(metavar="H8", help="Its family (graphopt rules list).", show_default=False)
     ] = "",
     always: Annotated[bool, typer.Option("--always", help="Apply it wherever it matches, whatever it costs.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.rules", help="Where to write it; default: stdout.")
-    ] = None,
+    output: Annotated[Path | None, written("FILE.rules", "stdout")] = None,
 ) -> None:
     """Write two small models of the same inputs as a rule: what the first computes becomes the second."""
     from graphopt.cli import files
@@ -49,8 +48,4 @@ def pair(
         family=family,
         always=always,
     )
-    text = format_rules(show_rule(rule))
-    if output is None:
-        print(text, end="")
-    else:
-        files.write_text(output, text)
+    files.write_or_print(output, format_rules(show_rule(rule)))

@@ -6,20 +6,14 @@ from typing import Annotated
 
 import typer
 
-from graphopt.cli.app import EPILOG, Repeated, rules_app
+from graphopt.cli.app import EPILOG, rules_app
+from graphopt.cli.options import Rules
 from graphopt.errors import RuleError
 
 
 @rules_app.command("prove", epilog=EPILOG)
 def prove_rules(
-    what: Annotated[
-        Repeated | None,
-        typer.Argument(
-            metavar="[NAME|FILE]...",
-            help="Rules, families or rule files; default: all standard rules.",
-            show_default=False,
-        ),
-    ] = None,
+    what: Rules = None,
     update: Annotated[
         bool,
         typer.Option(

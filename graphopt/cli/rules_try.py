@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import names
-from graphopt.cli.app import EPILOG, Model, rules_app
+from graphopt.cli.app import EPILOG, rules_app
+from graphopt.cli.options import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from graphopt.cli import measured, printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from graphopt.choices import Alternative, Choice
     from graphopt.diff import Difference
@@ -27,11 +27,16 @@ if TYPE_CHECKING:
     from graphopt.verify import Verification
 
 
+def show_warnings(lines: Iterable[str]) -> None:
+    """Warnings, on stderr."""
+    talk = console(stderr=True)
+    for line in lines:
+        talk.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
+
+
 def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool) -> None:
     """The table at the end of a run; warnings go to stderr."""
-    talk = console(stderr=True)
-    for warning in report.warnings:
-        talk.print(f"[yellow]warning:[/] {escape(warning)}")
+    show_warnings(report.warnings)
     out = console(stderr=on_stderr)
     where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
     out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)

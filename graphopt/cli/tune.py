@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, Model, Repeated, app
-from graphopt.cli.programs import Dims, Inputs, On, Quiet, Shapes, Threads
+from graphopt.cli.app import EPILOG, app
+from graphopt.cli.options import Database, Dims, Inputs, Model, On, Quiet, Repeated, Shapes, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def tune_model(
     executor: Annotated[
         str | None, typer.Option(metavar="dask://HOST:PORT", help="A cluster that measures.", show_default=False)
     ] = None,
-    database: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where schedules are; default: the user's.", show_default=False)
-    ] = None,
+    database: Database = None,
     target: On = "cpu",
     threads: Threads = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Another one draws other schedules.")] = 0,

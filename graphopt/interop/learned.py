@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from graphopt.rewrite.match import match
 from graphopt.rewrite.notation import show_expr, show_term
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.rule import Rule, Term, Var
-from graphopt.rewrite.trial import find_node
+from graphopt.rewrite.trial import find_node, unknown_node
 
 _INDENT = " " * 4
 
@@ -170,19 +169,11 @@ def _nodes(graph: Graph, names: str) -> list[Node]:
     if node is None and "," in names:
         return [node for name in names.split(",") for node in _nodes(graph, name)]
     if node is None:
-        hint = nearest_nodes(graph, names)
-        raise UsageError(f"no node is called {names!r}, and none makes a value of that name{hint}")
+        raise UsageError(unknown_node(graph, names))
     if node.op in (INPUT, CONSTANT):
         kind = "an input of the model" if node.op == INPUT else "a constant"
         raise UsageError(f"{names!r} is {kind}, not the result of a node: name a node that reads it")
     return [node]
-
-
-def nearest_nodes(graph: Graph, name: str) -> str:
-    """``; did you mean ...?`` with the names of nodes and values most like this one, or what names there are."""
-    known = {n.origin.name for n in graph.nodes()} | {name_of(graph, n) for n in graph.nodes()}
-    found = get_close_matches(name, sorted(known - {""}), 3, 0.6)
-    return f"; did you mean {' or '.join(found)}?" if found else "; `graphopt inspect MODEL --nodes` lists them"
 
 
 def _and(names: Sequence[str]) -> str:

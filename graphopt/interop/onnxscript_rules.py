@@ -36,6 +36,7 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
 )
+from graphopt.rewrite.rule import soundness as soundness_of
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.rewrite.wellformed import check, place
 
@@ -56,7 +57,7 @@ def rules_from_onnxscript(
     Raises RuleError with the rule's name and the reason for the first that cannot be said in a rule; where ``refused``
     is given, reasons are put there by name, and the others are translated.
     """
-    claimed = Soundness(soundness)
+    claimed = soundness_of(soundness, "soundness class")
     made: dict[str, Rule] = {}
     for name, rule in _named(rules):
         try:

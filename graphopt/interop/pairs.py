@@ -30,6 +30,7 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
 )
+from graphopt.rewrite.rule import soundness as soundness_of
 from graphopt.rewrite.wellformed import check
 
 
@@ -52,7 +53,8 @@ def rule_from_pair(
     ``soundness`` is what is claimed of the pair (``exact``, ``finite``, ``reals``, ``approx``), which ``graphopt rules
     check`` tries; ``always`` applies it wherever it can be, without asking costs.
 
-    Raises RuleError where the two do not correspond, or hold what no rule can say.
+    Raises RuleError where the two do not correspond, or hold what no rule can say, and UsageError for a soundness
+    class that there is not.
     """
     sides = _read(left), _read(right)
     graphs = sides[0][0], sides[1][0]
@@ -75,19 +77,11 @@ def rule_from_pair(
             tuple([g.expr for g in guards_on(_facts(pairs, graphs, names, name))] + made.guards),
             reason=reason,
             family=family,
-            soundness=_soundness(soundness),
+            soundness=soundness_of(soundness, "soundness class"),
             stage=Stage.ALWAYS if always else Stage.EXPLORE,
             source=f"{graphs[0].name} => {graphs[1].name}",
         )
     )
-
-
-def _soundness(given: str | Soundness) -> Soundness:
-    try:
-        return Soundness(given)
-    except ValueError:
-        kinds = ", ".join(kind.value for kind in Soundness)
-        raise RuleError(f"no soundness class is called {given!r}: there are {kinds}") from None
 
 
 def _read(model: Any) -> tuple[Graph, bool]:

@@ -31,6 +31,7 @@ from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, Sizes
 from graphopt.lowering.script import WORDS
 from graphopt.lowering.script_expressions import NAMED
+from graphopt.nearest import nearest_or_some
 
 Operand: TypeAlias = "Value | Array | float | int | bool | None"
 """What a call may take: a value of the graph, an array or a number that becomes a constant, or nothing."""
@@ -98,7 +99,7 @@ class GraphBuilder:
         for name, given in params.items():
             array = np.asarray(given)
             if name not in inputs:
-                raise UsageError(f"there is no input {name!r} to bind: there are {', '.join(inputs) or 'none'}")
+                raise UsageError(f"there is no input {name!r} to bind{nearest_or_some(name, inputs)}")
             value, type = inputs[name], self.type(inputs[name])
             shape = type.shape if isinstance(type.shape, tuple) else array.shape
             fits = len(shape) == array.ndim and all(
@@ -253,7 +254,7 @@ class GraphBuilder:
     def _function(self, name: str, values: list[Value | None], facts: list[Fact | None], label: str) -> Any:
         """A call of a function of the module."""
         if name not in self.module:
-            raise UsageError(f"the module has no function {name!r}: it has {', '.join(self.module) or 'none'}")
+            raise UsageError(f"the module has no function {name!r}{nearest_or_some(name, self.module)}")
         function = self.module[name]
         if isinstance(function, External):
             raise UsageError(f"{name} is an external function: call({function.name!r}, inputs)")
@@ -281,7 +282,7 @@ class GraphBuilder:
         node = self.graph.add(op, tuple(values), attrs, n_outputs, origin=origin)
         if types is None:
             try:
-                known = [None if v is None else self.fact(v) for v in values]
+                known = [None if v is None else self.fact(v) for v in node.inputs]
                 facts = infer_in_graph(self.graph, node, known, self.graph.functions)
             except InvalidModelError:
                 self.graph.remove(node.id)
@@ -329,7 +330,7 @@ class GraphBuilder:
         types = [_type(d, s) for d, s in zip(dtypes, shapes, strict=True)]
         known = {n for f in self._facts.values() for s in f.shape or () for n in symbols(s)}
         for name in sorted(n for t in types for s in fact_of_type(t).shape or () for n in symbols(s) if n not in known):
-            raise UsageError(f"nothing tells the size {name!r}: the graph has {', '.join(sorted(known)) or 'no names'}")
+            raise UsageError(f"nothing tells the size {name!r}{nearest_or_some(name, sorted(known))}")
         return types
 
 

@@ -33,6 +33,7 @@ from graphopt.lowering.prepared import Prepared
 from graphopt.lowering.reference import Function, name_of, reference
 from graphopt.lowering.sizes import Symbols, product, size_of, total
 from graphopt.lowering.weights import Laid
+from graphopt.nearest import nearest_or_some
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Library, Place, Port, Ref, Step
 
@@ -99,7 +100,7 @@ def link(
     steps = tuple(scope.steps())
     for name in options.by_hand:
         if name not in made.fused:
-            raise UsageError(f"no nest computes a node {name!r}: there are nests for {', '.join(sorted(made.fused))}")
+            raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(made.fused))}")
     named = zip(graph.output_names, graph.outputs, strict=True)
     outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None)
     return Linked(

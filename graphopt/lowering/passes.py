@@ -7,7 +7,7 @@ loops that they are written in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from graphopt.lowering.part import change_part
 from graphopt.lowering.prepared import prepared
 from graphopt.lowering.reference import name_of
 from graphopt.lowering.weights import laid_out
+from graphopt.nearest import nearest_or_some
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 """Nodes of a graph: one name, several names, or what is asked of each node."""
@@ -217,8 +218,10 @@ def _chosen(graph: Graph, where: Where) -> Callable[[Node], bool]:
     if callable(where):
         return where
     wanted = {where} if isinstance(where, str) else set(where)
-    ids: Collection[int] = {n.id for n in graph.nodes() if name_of(graph, n) in wanted}
-    missing = wanted - {name_of(graph, graph.node(id)) for id in ids}
+    there = {n.id: name_of(graph, n) for n in graph.nodes()}
+    ids = {id for id, name in there.items() if name in wanted}
+    missing = wanted - set(there.values())
     if missing:
-        raise UsageError(f"the graph has no node {min(missing)!r}")
+        hint = nearest_or_some(min(missing), there.values())
+        raise UsageError(f"the graph has no node {min(missing)!r}{hint}")
     return lambda node: node.id in ids

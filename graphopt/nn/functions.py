@@ -229,9 +229,9 @@ def attention(
     broadcasts to [batch, heads, queries, keys]: True where a query sees a key, or floats that are added to the scores.
     ``causal``: no query sees keys behind its own place. ``scale`` of the scores is 1 / sqrt(size) if not given.
     """
-    attrs = {"q_num_heads": heads, "kv_num_heads": kv_heads or heads, "is_causal": int(causal)}
+    attrs: dict[str, float] = {"q_num_heads": heads, "kv_num_heads": kv_heads or heads, "is_causal": int(causal)}
     if scale is not None:
-        attrs["scale"] = float(scale)  # type: ignore[assignment]
+        attrs["scale"] = float(scale)
     return one("Attention", [query, key, value, mask], **attrs)
 
 

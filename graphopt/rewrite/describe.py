@@ -61,3 +61,9 @@ def name_of(graph: Graph, node: Node, port: int = 0) -> str:
     if value in graph.outputs:
         return graph.output_names[graph.outputs.index(value)]
     return f"%{node.id}" if not port else f"%{node.id}.{port}"
+
+
+def names_of(graph: Graph, node: Node) -> list[str]:
+    """The names by which a node can be called: its own, and those of the values that it makes; no numbers."""
+    made = [name_of(graph, node, v.port) for v in node.outputs if v in graph.names or v in graph.outputs]
+    return [name for name in (node.origin.name, *made) if name]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from graphopt.errors import RuleError
+from graphopt.nearest import nearest
 from graphopt.rewrite.expressions import SETS
 from graphopt.rewrite.functions import FUNCTIONS
 from graphopt.rewrite.notation import show_expr, show_term
@@ -47,7 +48,7 @@ from graphopt.rewrite.rule import (
     negative,
 )
 from graphopt.rewrite.rule import Field as FieldOf
-from graphopt.rewrite.wellformed import check, named_inputs, nearest, placed
+from graphopt.rewrite.wellformed import check, named_inputs, placed
 
 Number: TypeAlias = int | float | bool
 

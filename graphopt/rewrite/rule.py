@@ -20,6 +20,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from graphopt.display import Displayed
+from graphopt.errors import UsageError
+from graphopt.nearest import nearest_or_some
 
 
 class Soundness(Enum):
@@ -38,6 +40,16 @@ class Soundness(Enum):
         """Whether a policy (the weakest class that is accepted) admits rules of this class."""
         order = list(Soundness)
         return order.index(self) <= order.index(policy)
+
+
+def soundness(given: str | Soundness, what: str = "policy") -> Soundness:
+    """The class of this name, which a policy or a rule was given. UsageError where there is none."""
+    if isinstance(given, Soundness):
+        return given
+    names = [kind.value for kind in Soundness]
+    if given not in names:
+        raise UsageError(f"no {what} is called {given!r}{nearest_or_some(given, names)}")
+    return Soundness(given)
 
 
 class Stage(Enum):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.errors import ReadError, RuleError
+from graphopt.nearest import nearest
 from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.parsed import parsed
-from graphopt.rewrite.rule import Rule, Soundness, Stage, calls
-from graphopt.rewrite.wellformed import FAMILIES, nearest
+from graphopt.rewrite.rule import Rule, Soundness, Stage, calls, soundness
+from graphopt.rewrite.wellformed import FAMILIES
 from graphopt.target import Target
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class Ruleset:
         A target uses the rules for it (by its tags, or its name alone) that make no op it does not take.
 
         Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
-        RuleError with the nearest names where one names nothing.
+        RuleError with the nearest names where one names nothing, and UsageError where there is no such policy.
         """
         for name in (*only, *without):
             self._find(name)
-        admitted = _policy(policy)
+        admitted = soundness(policy)
 
         def is_on(rule: Rule | Pass) -> bool:
             return (
@@ -115,14 +116,6 @@ def _is_called(rule: Rule | Pass, name: str) -> bool:
 def _is_family(name: str) -> bool:
     number = name[1:]
     return name[:1] in FAMILIES and (not number or (number.isdecimal() and 1 <= int(number) <= FAMILIES[name[0]]))
-
-
-def _policy(policy: Soundness | str) -> Soundness:
-    try:
-        return Soundness(policy)
-    except ValueError:
-        names = ", ".join(s.value for s in Soundness)
-        raise RuleError(f"unknown policy {policy}: expected one of {names}") from None
 
 
 def _read(path: Path, strict: bool) -> list[Rule]:

@@ -11,11 +11,12 @@ from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.nearest import nearest
 from graphopt.rewrite import expressions
 from graphopt.rewrite.bindings import is_several
 from graphopt.rewrite.build import Refused, replacements
 from graphopt.rewrite.comparison import Unknown
-from graphopt.rewrite.describe import describe, name_of
+from graphopt.rewrite.describe import describe, names_of
 from graphopt.rewrite.expressions import SETS, show_value
 from graphopt.rewrite.match import Match, Matcher
 from graphopt.rewrite.match_terms import Found
@@ -81,7 +82,7 @@ def attempt_in(model: str | Path, rules: Sequence[Rule], name: str) -> list[Tria
     graph = onnx_io.load(model)
     node = find_node(graph, name)
     if node is None:
-        raise UsageError(f"{model}: no node is called {name}, and none makes a value of that name")
+        raise UsageError(f"{model}: {unknown_node(graph, name)}")
     facts = infer(graph)
     return [attempt(rule, graph, facts, node.id) for rule in rules]
 
@@ -147,7 +148,16 @@ def find_node(graph: Graph, name: str) -> Node | None:
 
     Bodies of If, Loop and Scan are not looked into.
     """
-    for node in graph.nodes():
-        if name in (node.origin.name, f"%{node.id}", *(name_of(graph, node, value.port) for value in node.outputs)):
-            return node
-    return None
+    return next((n for n in graph.nodes() if name in (*names_of(graph, n), *_numbers(n))), None)
+
+
+def _numbers(node: Node) -> list[str]:
+    """A node's number, and those of its outputs."""
+    return [f"%{node.id}", *(f"%{node.id}.{v.port}" for v in node.outputs)]
+
+
+def unknown_node(graph: Graph, name: str) -> str:
+    """What is wrong with a name that ``find_node`` does not find: with the nearest names."""
+    known = {called for n in graph.nodes() for called in names_of(graph, n)}
+    hint = nearest(name, known) or "; `graphopt inspect MODEL --nodes` lists them"
+    return f"no node is called {name!r}, and none makes a value of that name{hint}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
+from graphopt.nearest import nearest
 from graphopt.rewrite.expressions import FACTS, LAZY, SETS
 from graphopt.rewrite.functions import FUNCTIONS, arity
 from graphopt.rewrite.rule import (
@@ -327,12 +327,6 @@ def _parts(term: Term) -> Iterator[Term]:
     inside = term.inputs if isinstance(term, Call) else term.options if isinstance(term, AnyOf) else ()
     for part in inside:
         yield from _parts(part)
-
-
-def nearest(name: str, known: object) -> str:
-    """``; did you mean ...?`` with the names most like this one, or nothing."""
-    found = get_close_matches(name, sorted(known), 3, 0.6)  # type: ignore[call-overload]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _or_nearest(name: str, known: frozenset[str]) -> str:

@@ -71,8 +71,9 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a request: ``model`` is a path, ``name`` what it is called, ``rules`` text, ``with`` which rules
     run, ``target`` and ``policy`` as ``graphopt optimize`` has them."""
     from graphopt.ir import onnx_io
-    from graphopt.optimize import optimize_graph, soundness
+    from graphopt.optimize import optimize_graph
     from graphopt.rewrite.parse import parse_rules
+    from graphopt.rewrite.rule import soundness
     from graphopt.rewrite.ruleset import Ruleset, standard
     from graphopt.target import target as target_named
     from graphopt.web.page import data

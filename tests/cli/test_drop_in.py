@@ -87,7 +87,7 @@ def test_models_are_inspected(model: Path, capsys: pytest.CaptureFixture[str]) -
         ("in.onnx out.onnx --dtype fp8", "invalid choice: 'fp8'"),
         ("in.onnx out.onnx --external-data-threshold many", "expected a size such as 100MB"),
         ("in.onnx out.onnx --skip-optimization lift_lexical_references", "no rule does just what that pass does"),
-        ("in.onnx out.onnx --outputs yy", "no value 'yy'; did you mean 'y'"),
+        ("in.onnx out.onnx --outputs yy", "no value 'yy'; did you mean y"),
         ("in.onnx nowhere/out.onnx", "the folder nowhere does not exist"),
     ],
 )

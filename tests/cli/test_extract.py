@@ -1,3 +1,5 @@
+"""A part of a model is cut out from the command line."""
+
 from pathlib import Path
 
 import onnx

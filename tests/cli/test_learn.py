@@ -1,3 +1,5 @@
+"""Rules are learnt from the command line, and rewrite the model once they are whole."""
+
 from pathlib import Path
 
 import onnx

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from graphopt.cli import run
-from graphopt.cli.programs import show_parts
+from graphopt.cli.program_tables import show_parts
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -73,12 +73,12 @@ def test_run_on_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -
         (["--input", "x={long}"], "size 5 along axis 1"),
         (["--input", "x={flat}"], "float32[n, 4] is expected"),
         (["--input", "x={x}", "-o", "{x}"], "would overwrite"),
-        (["--input", "q=random"], "there is no input 'q': the inputs are 'x'"),
-        (["--input", "q={x}"], "there is no input 'q': the inputs are 'x'"),
+        (["--input", "q=random"], "there is no input 'q'; there is x"),
+        (["--input", "q={x}"], "there is no input 'q'; there is x"),
         (["--input", "x=1..inf"], "both ends, and what lies between them, have to be finite"),
         (["--input", "x=0..1e308"], "input 'x' is float32, which holds no 1e+308"),
         (["--input", "x={x}", "--input", "q={x}"], "no input 'q'"),
-        (["--input", "x={x}", "--dim", "m=2"], "no dimension of an input is called 'm': there are n"),
+        (["--input", "x={x}", "--dim", "m=2"], "no dimension of an input is called 'm'; there is n"),
     ],
 )
 def test_run_refuses_what_does_not_fit(
@@ -185,9 +185,9 @@ def test_show(model: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert "def kernel(" in out
         assert err == f"graphopt: {gone!r} became part of 'b'\n"
     assert run(["show", model, "--loops", "nowhere"]) == 2
-    assert f"no kernel computes a node 'nowhere': graphopt show {model} lists" in capsys.readouterr().err
+    assert f"no kernel computes a node 'nowhere'; graphopt show {model} lists" in capsys.readouterr().err
     assert run(["show", model, "--loops", "the relo"]) == 2
-    assert "did you mean 'the relu'?" in capsys.readouterr().err
+    assert "did you mean the relu?" in capsys.readouterr().err
 
 
 def test_a_call_of_many_nodes_is_one_line_without_padding(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def test_a_nest_is_scheduled_by_a_function_or_taken_as_it_is() -> None:
 def test_mistakes_are_told() -> None:
     graph = parse(TEXT)
     nest = graphopt.compile(graph, optimize=False).nests["y"]
-    with pytest.raises(UsageError, match="no nest computes a node 'q': there are nests for h, y"):
+    with pytest.raises(UsageError, match="no nest computes a node 'q'; there are h, y"):
         graphopt.compile(graph, optimize=False, schedules={"q": nest})
     with pytest.raises(UsageError, match=r"the nest for 'y' takes .*compiled\.nests"):
         graphopt.compile(graph, optimize=False, schedules={"y": replace(nest, params=nest.params[::-1])})

@@ -85,6 +85,7 @@ def test_nodes_are_found_by_name_value_and_number() -> None:
     assert node is not None
     assert find_node(graph, f"%{node.id}") == node
     assert find_node(graph, "nowhere") is None
+    assert find_node(graph, "") is None
 
 
 def test_the_command_takes_rules_by_name_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,4 +100,4 @@ def test_the_command_takes_rules_by_name_and_file(tmp_path: Path, capsys: pytest
     assert run(["rules", "try", "relu-clip", str(model), "y"]) == 0
     assert "does not apply" in capsys.readouterr().out
     assert run(["rules", "try", "relu-clip", str(model), "nowhere"]) == 2
-    assert "no node is called nowhere" in capsys.readouterr().err
+    assert "no node is called 'nowhere'" in capsys.readouterr().err

@@ -2,7 +2,7 @@ import pytest
 
 from graphopt.errors import RuleError
 from graphopt.rewrite.rule import ABSENT, Apply, Call, Computed, Field, Lit, Literal, Ref, Rule, Series, Var
-from graphopt.rewrite.wellformed import FAMILIES, bound, check, complaint, nearest, place, unify
+from graphopt.rewrite.wellformed import FAMILIES, bound, check, complaint, place, unify
 
 X = Var("x")
 RELU = Call("Relu", (X,))
@@ -55,8 +55,3 @@ def test_inputs_by_name() -> None:
     assert place(Call("Concat", (X,), (("axis", made),))) == Call("Concat", (X,), (("axis", made),))
     with pytest.raises(RuleError, match="input 1 is given twice"):
         place(Call("Clip", (X, Literal(0.0)), (("min", Lit(1.0)),)))
-
-
-def test_nearest() -> None:
-    assert nearest("Rellu", ["Relu", "Selu", "Conv"]) == "; did you mean Relu or Selu?"
-    assert nearest("xyz", ["Relu"]) == ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 
 from graphopt.errors import UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Size, TensorType, Type, substitute, symbols
+from graphopt.nearest import nearest_or_some
 
 
 def freeze_defaults(graph: Graph) -> Graph:
@@ -45,7 +45,7 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str,
     named = [n for n in known if not n.startswith("?")]
     for name, size in dims.items():
         if name not in named:
-            raise UsageError(f"no dimension of an input is called {name!r}{_hint(name, named)}")
+            raise UsageError(f"no dimension of an input is called {name!r}{nearest_or_some(name, named)}")
         if size < 1:
             raise UsageError(f"dimension {name} cannot be {size}: expected 1 or more")
     sizes: dict[str, Size] = dict(dims)
@@ -77,16 +77,8 @@ def _shape_of(graph: Graph, name: str, shape: Sequence[int]) -> Sequence[Size]:
 def _input(graph: Graph, name: str) -> Value:
     names = {graph.names[v]: v for v in graph.inputs}
     if name not in names:
-        raise UsageError(f"no input is called {name!r}{_hint(name, names)}")
+        raise UsageError(f"no input is called {name!r}{nearest_or_some(name, names)}")
     return names[name]
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = get_close_matches(name, names, 3)
-    if near:
-        return f"; did you mean {' or '.join(near)}?"
-    return f": there are {', '.join(names)}" if names else ": there are none"
 
 
 def _shape(type: Type | None) -> Sequence[Size]:

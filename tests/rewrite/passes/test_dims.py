@@ -27,14 +27,14 @@ def test_nothing_to_fix() -> None:
 @pytest.mark.parametrize(
     ("shapes", "dims", "message"),
     [
-        ({"w": (1,)}, {}, "no input is called 'w': there are k, x, z"),
+        ({"w": (1,)}, {}, "no input is called 'w'; there are x, z, k"),
         ({"xx": (1,)}, {}, "no input is called 'xx'; did you mean x?"),
         ({"x": (1, 3)}, {}, "input 'x' has 3 axes, not 2"),
         ({"x": (1, 4, 2)}, {}, "axis 1 of input 'x' is 3 in the model, it cannot be 4"),
         ({"x": (0, 3, 2)}, {}, "axis 0 of input 'x' cannot be 0: expected 1 or more"),
         ({"x": (1, 3, 2), "z": (2,)}, {}, "axis 0 of input 'z' is n, which is 1 already, it cannot be 2 too"),
         ({"x": (1, 3, 2)}, {"n": 2}, "axis 0 of input 'x' is n, which is 2 already, it cannot be 1 too"),
-        ({}, {"q": 2}, "no dimension of an input is called 'q': there are m, n"),
+        ({}, {"q": 2}, "no dimension of an input is called 'q'; there are m, n"),
         ({}, {"n": 0}, "dimension n cannot be 0: expected 1 or more"),
     ],
 )

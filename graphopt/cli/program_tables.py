@@ -1,0 +1,76 @@
+"""Prints what programs are and do: outputs, profiles, timings beside other engines, and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from graphopt.cli import printable
+from graphopt.cli.progress import duration
+from graphopt.cli.tables import console
+
+if TYPE_CHECKING:
+    from graphopt.bench import Timing
+    from graphopt.lowering.link import Part
+    from graphopt.runtime.profile import Row
+
+
+def show_outputs(outputs: Mapping[str, Any]) -> None:
+    """What came out: dtype, shape and range of each output."""
+    table = Table("output", "type", "least", "mean", "largest", box=None, header_style="bold")
+    for name, array in outputs.items():
+        kind, numbers = type(array).__name__, ["", "", ""]
+        if isinstance(array, np.ndarray):
+            kind = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+            if array.size and array.dtype.kind in "biuf":
+                wide = array.astype(np.float64)
+                numbers = [f"{n:.4g}" for n in (wide.min(), wide.mean(), wide.max())]
+        table.add_row(escape(printable(name)), escape(kind), *numbers)
+    console().print(table)
+
+
+def show_profile(rows: Sequence[Row], threads: int) -> None:
+    """The steps of a run that took longest first, with their rates and the part of the time that this machine needs
+    at the least."""
+    from graphopt.ceilings import measure
+
+    ceilings = measure(threads)
+    whole = sum(r.seconds for r in rows) or 1.0
+    table = Table("step", "nodes", "time", "share", "GFLOP/s", "GB/s", "of limit", box=None, header_style="bold")
+    for row in sorted(rows, key=lambda r: -r.seconds):
+        spent = max(row.seconds, 1e-9)
+        rates = [f"{n / spent / 1e9:.1f}" if row.is_native and n else "" for n in (row.flops, row.bytes)]
+        rates.append(f"{ceilings.least([row]) / spent:.0%}" if row.is_native else "")
+        nodes = row.nodes[0] + (f" +{len(row.nodes) - 1}" if len(row.nodes) > 1 else "") if row.nodes else ""
+        label = row.label if row.is_native else f"{row.label} (Python)"
+        table.add_row(
+            escape(label), escape(printable(nodes)), duration(row.seconds), f"{row.seconds / whole:.1%}", *rates
+        )
+    console().print(table)
+
+
+def show_timings(timings: Sequence[Timing]) -> None:
+    """A line for each engine."""
+    columns = ("engine", "median", "p90", "runs", "ready in", "ratio", "error", "of limit")
+    table = Table(*columns, box=None, header_style="bold")
+    for t in timings:
+        wrong = "" if t.error is None else f"{t.error:.2g}" + (" WRONG" if t.error > 1 else "")
+        limit = "" if t.limit is None else f"{t.limit:.0%}"
+        ratio = f"{t.ratio:.2f}x" if t.error is not None or t is not timings[0] else ""
+        table.add_row(
+            t.engine, duration(t.median), duration(t.p90), str(t.runs), duration(t.ready), ratio, wrong, limit
+        )
+    console().print(table)
+
+
+def show_parts(parts: Sequence[Part]) -> None:
+    """A line for each call; nodes, of which there may be many, come last."""
+    kernels: dict[str, int] = {}
+    print("call  kernel  nodes")
+    for number, part in enumerate(parts):
+        kernel = f"k{kernels.setdefault(part.source, len(kernels))}"
+        print(f"{number:<4}  {kernel:<6}  {printable(', '.join(part.nodes))}")
