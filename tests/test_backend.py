@@ -25,8 +25,8 @@ from graphopt.errors import UsageError
 from graphopt.tolerance import error
 from tests.onnx_suite import suite
 
-SHARE = 51
-SIMULATED = 68
+SHARE = 68
+SIMULATED = 85
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 LOWERED = 0.75
 """The share of cases that run with no op left to reference, at least."""

@@ -15,7 +15,7 @@ from tests.corpus.covered import CORPUS, models
 
 pytest.importorskip("onnxruntime")
 
-SHARE = 20
+SHARE = 40
 LARGEST = 45_000
 TARGETS = ("portable", "ort")
 

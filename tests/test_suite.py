@@ -25,7 +25,7 @@ from tests.onnx_suite import suite
 
 pytest.importorskip("onnxruntime")
 
-SHARE = 40
+SHARE = 60
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TARGETS = ("portable", "ort")
 

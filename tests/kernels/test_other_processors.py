@@ -47,12 +47,18 @@ def machine(triple: str, processor: str) -> Any:
     return llvm.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3, reloc="pic", codemodel="small")
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where what is compiled for that processor is kept."""
+    return tmp_path_factory.mktemp("objects")
+
+
 @pytest.fixture
-def least(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def least(monkeypatch: pytest.MonkeyPatch, objects: Path) -> Iterator[None]:
     """A processor with nothing beyond what each of x86-64 has: vectors of 128 bits, and no fused products."""
     caches = (host.vector_bytes, cache.compiler)
     monkeypatch.setattr(cpu, "features", frozenset)
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(cache.VARIABLE, str(objects))
     monkeypatch.setattr(codegen, "_machine", lambda: machine("x86_64-unknown-linux-gnu", "x86-64"))
     for known in caches:
         known.cache_clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +27,9 @@ return y
 """
 
 
-def optimized(graph: Graph) -> Report:
+def optimized(graph: Graph, **options: Any) -> Report:
     """What the optimizer reports of a graph."""
-    return optimize_graph(graph)[1]
+    return optimize_graph(graph, **options)[1]
 
 
 def small() -> Graph:
