@@ -204,10 +204,10 @@ def _refuse(function: str, **given: object) -> None:
         "check_atol": (1e-5,),
         "initializers_as_constants": (True,),
         "gradient_precision": ("fp32",),
-        "providers": (["CPUExecutionProvider"], ("CPUExecutionProvider",)),
+        "providers": ([], (), ["CPUExecutionProvider"], ("CPUExecutionProvider",)),
     }
     for name, value in given.items():
-        if name not in _IDLE and value not in (None, False, (), []) and value not in nothing.get(name, ()):
+        if name not in _IDLE and value is not None and value not in nothing.get(name, (False, (), [])):
             raise UsageError(f"{function} does not take {name}: leave it out, or use graphopt.optimize and its options")
 
 

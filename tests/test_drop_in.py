@@ -107,6 +107,7 @@ def test_a_failed_check_gives_the_original_and_false(calls: Calls, model: onnx.M
         ({"custom_lib": "x.so"}, "does not take custom_lib"),
         ({"providers": ["CUDAExecutionProvider"]}, "does not take providers"),
         ({"check_rtol": 0.5}, "does not take check_rtol"),
+        ({"initializers_as_constants": False}, "does not take initializers_as_constants"),
         ({"something_new": 1}, "does not take something_new"),
         ({"skipped_optimizers": ["lift_lexical_references"]}, "skipped_optimizers='lift_lexical_references'"),
         ({"target_opset_version": "newest"}, "the opset 'newest': expected a number, or latest"),

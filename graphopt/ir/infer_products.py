@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import Call
-from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, same, spell
+from graphopt.ir.infer_shapes import Inference, Types, agree, axis_of, broadcast_shapes, one_way, same, spell
 from graphopt.ir.types import Shape, Size, TensorType, broadcast
 
 # -- products
@@ -50,23 +50,15 @@ def gemm(call: Call) -> Types:
         agree(a[1 - call.integer("transA")], b[call.integer("transB")], "the sizes summed over")
     c = call.shape(2)
     if c is not None and broadcast_shapes([(rows, columns), c]) != (rows, columns):
-        rows, columns = _one_way((rows, columns), c)
+        rows, columns = one_way((rows, columns), c)
     return [call.tensor((rows, columns))]
-
-
-def _one_way(to: tuple[Size, ...], other: tuple[Size, ...]) -> tuple[Size, ...]:
-    """``to``, where ``other`` broadcasts to it alone: a size 1 of ``to`` cannot grow."""
-    result = broadcast_shapes([to, other])
-    if len(result) > len(to) or any(a == 1 and isinstance(b, int) and b != 1 for a, b in zip(to, result, strict=True)):
-        raise ValueError(f"{spell(other)} does not broadcast to {spell(to)}")
-    return tuple(b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(to, result, strict=True))
 
 
 def prelu(call: Call) -> Types:
     """The first input's shape, to which the second broadcasts."""
     x, slope = call.shape(0), call.shape(1)
     if x is not None and slope is not None:
-        return [call.tensor(_one_way(x, slope))]
+        return [call.tensor(one_way(x, slope))]
     return same(call)
 
 
@@ -267,6 +259,8 @@ def attention(call: Call) -> Types:
     heads, groups = call.integer("q_num_heads"), call.integer("kv_num_heads")
     if q is None or k is None or v is None or len({len(q), len(k), len(v)}) > 1 or (len(q) == 3 and not heads * groups):
         return [call.tensor(call.shape_of_its_own("attention", port), port) for port in range(4)]
+    if len(q) not in (3, 4):
+        raise ValueError(f"queries, keys and values have 3 or 4 axes, not {len(q)}")
     if len(q) == 3:
         q4, k4, v4 = _with_heads(q, heads), _with_heads(k, groups), _with_heads(v, groups)
         y: tuple[Size, ...] = (q[0], q[1], v4[3] * heads)

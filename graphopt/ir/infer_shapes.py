@@ -69,6 +69,14 @@ def broadcast_shapes(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
         raise ValueError(f"shapes {' and '.join(map(spell, shapes))} do not broadcast") from error
 
 
+def one_way(to: tuple[Size, ...], other: tuple[Size, ...]) -> tuple[Size, ...]:
+    """``to``, where ``other`` broadcasts to it alone: a size 1 of ``to`` cannot grow."""
+    result = broadcast_shapes([to, other])
+    if len(result) > len(to) or any(a == 1 and isinstance(b, int) and b != 1 for a, b in zip(to, result, strict=True)):
+        raise ValueError(f"{spell(other)} does not broadcast to {spell(to)}")
+    return tuple(b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(to, result, strict=True))
+
+
 def broadcast_shape(call: Call, indices: Sequence[int]) -> Shape:
     """The broadcast of some of the inputs, be their ranks known or not."""
     shapes = [call.any_shape(i) for i in indices]
@@ -131,8 +139,33 @@ def dynamic_quantize(call: Call) -> Types:
 # -- normalization
 
 
+def along(call: Call) -> Types:
+    """The input, of which an attribute names an axis."""
+    x = call.shape(0)
+    if x is not None:
+        axis_of(call.integer("axis", -1), len(x))
+    return same(call)
+
+
+def channel_norm(call: Call) -> Types:
+    """The input; scale and offset have an element for each of its channels."""
+    _each_channel(call, 1, 2)
+    return same(call)
+
+
+def _each_channel(call: Call, *inputs: int) -> None:
+    """Raise ValueError where an input has another number of elements than the first has channels."""
+    x = call.shape(0)
+    if x is None or len(x) < 2:
+        return
+    for shape in map(call.shape, inputs):
+        if shape is not None and len(shape) == 1:
+            agree(x[1], shape[0], "channels and what there is for each of them")
+
+
 def batch_norm(call: Call) -> Types:
     """The input; in training also the running statistics."""
+    _each_channel(call, 1, 2, 3, 4)
     shape = call.any_shape(0)
     statistics = [call.type(3), call.type(4)]
     return [None if shape is None else call.tensor(shape), *statistics]
@@ -143,10 +176,19 @@ def layer_norm(call: Call) -> Types:
     x, dtype = call.shape(0), dtype_of(call.integer("stash_type", 1)) or "float32"
     if x is None:
         return [*same(call), None, None]
-    axis = axis_of(call.integer("axis", -1), len(x)) if not call.op.startswith("com.microsoft") else len(x) - 1
+    axis = len(x) - 1
+    if not call.op.startswith("com.microsoft"):
+        axis = axis_of(call.integer("axis", -1), len(x))
+        for shape in (call.shape(1), call.shape(2)):
+            one_way(x, shape or ())
     statistics = TensorType(dtype, (*x[:axis], *(1,) * (len(x) - axis)))
     first = call.tensor(x)
     return [first, statistics, statistics, first]
+
+
+def rms_norm(call: Call) -> Types:
+    """The input."""
+    return layer_norm(call)[:1]
 
 
 def simplified_layer_norm(call: Call) -> Types:
@@ -161,10 +203,10 @@ def _set(names: str) -> list[str]:
 
 UNARY = _set(
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh CumProd CumSum Elu Erf Exp Floor "
-    "Gelu GroupNormalization HardSigmoid HardSwish Hardmax InstanceNormalization IsInf IsNaN LRN LeakyRelu Log "
-    "LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not RMSNormalization Reciprocal Relu "
+    "Gelu HardSigmoid HardSwish IsInf IsNaN LRN LeakyRelu Log "
+    "LpNormalization MeanVarianceNormalization Mish Neg Not Reciprocal Relu "
     "ReverseSequence RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu com.microsoft::FastGelu "
+    "Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu com.microsoft::FastGelu "
     "com.microsoft::Gelu com.microsoft::QuickGelu com.microsoft::RotaryEmbedding"
 )
 """Ops whose output has the shape of their first input."""
@@ -178,6 +220,8 @@ BROADCASTING = _set(
 ELEMENTWISE: dict[str, Inference] = {
     **dict.fromkeys(UNARY, same),
     **dict.fromkeys(BROADCASTING, elementwise),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), along),
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), channel_norm),
     "BatchNormalization": batch_norm,
     "Cast": cast,
     "CastLike": cast,
@@ -187,6 +231,7 @@ ELEMENTWISE: dict[str, Inference] = {
     "Identity": identity,
     "LayerNormalization": layer_norm,
     "QuantizeLinear": quantize,
+    "RMSNormalization": rms_norm,
     "SimplifiedLayerNormalization": simplified_layer_norm,
     "com.microsoft::SkipLayerNormalization": layer_norm,
     "com.microsoft::SkipSimplifiedLayerNormalization": layer_norm,

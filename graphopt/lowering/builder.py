@@ -59,6 +59,8 @@ class GraphBuilder:
     """
 
     def __init__(self, name: str = MAIN, *, module: Module | None = None, opset: int = OPSET) -> None:
+        if not isinstance(opset, int) or not 1 <= opset <= ops.LATEST:
+            raise UsageError(f"the opset is a number from 1 to {ops.LATEST}, not {opset!r}")
         self.graph = Graph(name, Header(opsets=(("", opset),)))
         self.module = Module(None if module is None else module.functions)
         self._facts: dict[Value, Fact] = {}

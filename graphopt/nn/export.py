@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any, Literal
 
 from graphopt.errors import ReadError, UsageError
@@ -37,11 +38,14 @@ def export(
     several, or what the keys of a dict say. Raises UsageError for what is no such thing, and where parameters that are
     to be constants have no elements.
     """
+    if not isinstance(module, Module) or not isinstance(inputs, Mapping):
+        raise UsageError(f"a module and the types of its inputs by name are exported, not {module!r} and {inputs!r}")
     if parameters not in ("constants", "inputs"):
         raise UsageError(f"parameters become 'constants' or 'inputs', not {parameters!r}")
     builder = GraphBuilder(name, opset=opset)
     everything: list[tuple[str, object]] = [*module.named_modules(), *module.named_parameters()]
     paths = {id(found): path for path, found in reversed(everything)}  # the first of several counts
+    _check_signature(module, inputs)
     given = [_input(builder, n, _type(n, t)) for n, t in inputs.items()]
     bound = {}
     if parameters == "inputs":
@@ -54,6 +58,16 @@ def export(
                 raise UsageError(f"there is an input {label!r} already: a dict of forward's names outputs otherwise")
             builder.output(label, scope.operand(value))
     return builder.build()
+
+
+def _check_signature(module: Module, inputs: Mapping[str, object]) -> None:
+    """UsageError where forward cannot be called with so many inputs."""
+    forward = signature(module.forward)
+    try:
+        forward.bind(*inputs)
+    except TypeError as error:
+        what = f"{type(module).__name__}.forward({', '.join(forward.parameters)})"
+        raise UsageError(f"{what} is given {', '.join(inputs) or 'no inputs'}: {error}") from None
 
 
 def _input(builder: GraphBuilder, name: str, type: TensorType) -> Any:

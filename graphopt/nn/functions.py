@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.ir.types import Size
-from graphopt.nn.indexing import shape_tensor
+from graphopt.nn.indexing import axis_of, shape_tensor
 from graphopt.nn.scope import Operand, current, emit, one
 from graphopt.nn.tensor import Tensor
 
@@ -183,8 +183,8 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """A tensor in so many equal parts along an axis, or in parts of these sizes."""
     if isinstance(parts, int):
-        size = x.shape[axis]
-        if isinstance(size, int) and size % parts:
+        size = x.shape[axis_of(x, axis)]
+        if parts < 1 or (isinstance(size, int) and size % parts):
             raise UsageError(f"an axis of {size} does not come apart into {parts} equal parts")
         found = emit("Split", [x], {"axis": axis, "num_outputs": parts}, n_outputs=parts)
     else:
@@ -199,7 +199,7 @@ def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:
     """All axes from one on as one."""
-    return x.reshape(*x.shape[:start], -1)
+    return x.reshape(*x.shape[: axis_of(x, start, extra=1)], -1)
 
 
 def arange(stop: Size) -> Tensor:

@@ -59,6 +59,13 @@ def indexed(x: Tensor, key: Any) -> Tensor:
     return found.unsqueeze(new) if new else found
 
 
+def axis_of(x: Tensor, axis: int, extra: int = 0) -> int:
+    """The axis as a number from 0. UsageError where the tensor, with so many axes more, has none such."""
+    if not isinstance(axis, int) or not -x.rank <= axis < x.rank + extra:
+        raise UsageError(f"{x!r} has no axis {axis}")
+    return axis % x.rank if axis < 0 else axis
+
+
 def _spread(x: Tensor, keys: tuple[Any, ...]) -> list[Any]:
     """The index of each axis in order, and None for each new one."""
     plain = [int(k) if isinstance(k, int | np.integer) and not isinstance(k, bool) else k for k in keys]

@@ -12,9 +12,9 @@ from graphopt.nn.tensor import Initial
 
 def uniform(fan_in: int) -> Initial:
     """Evenly within 1 / sqrt(fan_in) of 0, as torch does for weights that sum up so many products."""
-    bound = 1 / sqrt(max(fan_in, 1))
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        bound = 1 / sqrt(max(fan_in, 1))
         return random.uniform(-bound, bound, shape)
 
     return draw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphopt.errors import UsageError
 from graphopt.nn import functions
@@ -53,8 +53,8 @@ class _Convolution(Module):
         self.bias = Parameter((channels,), dtype, uniform(fan_in)) if bias else None
         self.attrs: dict[str, object] = {
             "kernel_shape": list(shape[2:]),
-            "strides": per_axis("stride", stride, self.axes),
-            "dilations": per_axis("dilation", dilation, self.axes),
+            "strides": per_axis("stride", stride, self.axes, least=1),
+            "dilations": per_axis("dilation", dilation, self.axes, least=1),
             "group": groups,
         }
 
@@ -80,7 +80,7 @@ class _Conv(_Convolution):
         """``padding`` is a number for each axis, ``"same"`` (with a stride of 1, results as large as the image), or
         ``"valid"`` (none)."""
         check_groups(in_channels, out_channels, groups)
-        kernel = per_axis("kernel_size", kernel_size, self.axes)
+        kernel = per_axis("kernel_size", kernel_size, self.axes, least=1)
         shape = (out_channels, in_channels // groups, *kernel)
         super().__init__(shape, out_channels, bias, dtype, stride, dilation, groups)
         if not isinstance(padding, str):
@@ -127,7 +127,7 @@ class ConvTranspose2d(_Convolution):
         dtype: str = "float32",
     ) -> None:
         check_groups(in_channels, out_channels, groups)
-        shape = (in_channels, out_channels // groups, *per_axis("kernel_size", kernel_size, 2))
+        shape = (in_channels, out_channels // groups, *per_axis("kernel_size", kernel_size, 2, least=1))
         super().__init__(shape, out_channels, bias, dtype, stride, dilation, groups)
         self.attrs["pads"] = per_axis("padding", padding, 2) * 2
         self.attrs["output_padding"] = per_axis("output_padding", output_padding, 2)
@@ -137,11 +137,11 @@ class ConvTranspose2d(_Convolution):
         return self.run("ConvTranspose", x)
 
 
-def per_axis(name: str, sizes: Sizes, axes: int) -> list[int]:
-    """A number for each axis. UsageError where there are others than one, or one for each."""
-    found = [sizes] * axes if isinstance(sizes, int) else list(sizes)
-    if len(found) != axes or not all(isinstance(n, int) and n >= 0 for n in found):
-        raise UsageError(f"{name} is a number from 0 on, or {axes} of them, not {sizes!r}")
+def per_axis(name: str, sizes: Sizes, axes: int, least: int = 0) -> list[int]:
+    """A number for each axis. UsageError where there are others than one, or one for each, or it is too small."""
+    found: list[Any] = list(sizes) if isinstance(sizes, list | tuple) else [sizes] * axes
+    if len(found) != axes or not all(isinstance(n, int) and n >= least for n in found):
+        raise UsageError(f"{name} is a number from {least} on, or {axes} of them, not {sizes!r}")
     return found
 
 

@@ -99,6 +99,8 @@ class Module:
         only ``strict=False`` lets pass. UsageError names all that is wrong, and nothing is taken then.
         """
         arrays = read_state(state) if isinstance(state, str | os.PathLike) else state
+        if not isinstance(arrays, Mapping):
+            raise UsageError(f"weights are arrays by name, or the path of a file that holds such, not {state!r}")
         places = self._places()
         found: dict[int, tuple[Parameter, Array]] = {}
         wrong: list[str] = []
@@ -131,14 +133,19 @@ class ModuleList(Module):
     """Modules in order, named by their numbers."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
-        self.modules = list(modules)
+        self.modules: list[Module] = []
+        for module in modules:
+            self.append(module)
 
     def children(self) -> Iterator[tuple[str, Module | Parameter]]:
         """The modules by number."""
         return ((str(k), module) for k, module in enumerate(self.modules))
 
     def append(self, module: Module) -> None:
-        """Put a module behind the others."""
+        """Put a module behind the others. UsageError for what is none."""
+        if not isinstance(module, Module):
+            where = f"{type(self).__name__}, as {len(self.modules)}"
+            raise UsageError(f"{where}: {module!r} is no module (nn.relu is a function, nn.ReLU() a module)")
         self.modules.append(module)
 
     def __iter__(self) -> Iterator[Module]:

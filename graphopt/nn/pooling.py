@@ -11,10 +11,10 @@ from graphopt.nn.tensor import Tensor
 
 class _Pool(Module):
     def __init__(self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, ceil_mode: bool) -> None:
-        kernel = per_axis("kernel_size", kernel_size, 2)
+        kernel = per_axis("kernel_size", kernel_size, 2, least=1)
         self.attrs: dict[str, object] = {
             "kernel_shape": kernel,
-            "strides": kernel if stride is None else per_axis("stride", stride, 2),
+            "strides": kernel if stride is None else per_axis("stride", stride, 2, least=1),
             "pads": per_axis("padding", padding, 2) * 2,
             "ceil_mode": int(ceil_mode),
         }
@@ -33,7 +33,7 @@ class MaxPool2d(_Pool):
     ) -> None:
         """``stride`` is the window's size if it is not given."""
         super().__init__(kernel_size, stride, padding, ceil_mode)
-        self.attrs["dilations"] = per_axis("dilation", dilation, 2)
+        self.attrs["dilations"] = per_axis("dilation", dilation, 2, least=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] to fewer rows and columns."""
@@ -64,16 +64,18 @@ class AdaptiveAvgPool2d(Module):
     """Means of windows that share an image out evenly."""
 
     def __init__(self, output_size: Sizes) -> None:
-        self.output_size = per_axis("output_size", output_size, 2)
+        self.output_size = per_axis("output_size", output_size, 2, least=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] to [batch, channels, *output_size]. UsageError for an image of open or other
         sizes than multiples of the result's, unless that is 1 by 1."""
         if self.output_size == [1, 1]:
             return one("GlobalAveragePool", [x])
+        if x.rank != 4:
+            raise UsageError(f"{x!r} is no image of [batch, channels, height, width]")
         window = []
         for size, wanted in zip(x.shape[2:], self.output_size, strict=True):
-            if not isinstance(size, int) or not wanted or size % wanted:
+            if not isinstance(size, int) or size % wanted:
                 raise UsageError(f"{x!r} cannot be shared out evenly to {self.output_size}: give it a fixed multiple")
             window.append(size // wanted)
         return one("AveragePool", [x], kernel_shape=window, strides=window)

@@ -12,7 +12,7 @@ from graphopt.ir.constants import Array
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
 from graphopt.ir.types import Size, TensorType
-from graphopt.nn.indexing import indexed, reshaped
+from graphopt.nn.indexing import axis_of, indexed, reshaped
 from graphopt.nn.scope import Operand, Scope, current, one
 
 Initial: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -60,8 +60,10 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.type})"
 
-    def __bool__(self) -> bool:
+    def _refuse(self) -> Any:
         raise UsageError(f"{self!r} has no elements yet, while its graph is written: nn.where chooses by element")
+
+    __bool__ = __int__ = __float__ = __index__ = _refuse
 
     def __len__(self) -> int:
         raise UsageError(f"{self!r} may have any length: its shape tells its sizes")
@@ -148,6 +150,9 @@ class Tensor:
         """A part, by numbers, slices, None and ``...``; or the entries along the first axis that a tensor numbers."""
         return indexed(self, key)
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise UsageError(f"{self!r} does not change: nn.where and nn.concat make tensors of others' elements")
+
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape: sizes one by one or as a sequence, of which one may be -1."""
         return reshaped(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)
@@ -160,6 +165,7 @@ class Tensor:
     def swapaxes(self, first: int, second: int) -> Tensor:
         """Two axes in each other's place."""
         order = list(range(self.rank))
+        first, second = axis_of(self, first), axis_of(self, second)
         order[first], order[second] = order[second], order[first]
         return self.transpose(*order)
 

@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import nn
-from graphopt.errors import UsageError
+from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import evaluate
 from graphopt.lowering import compute as te
 from graphopt.lowering.compute import Tensor
@@ -114,6 +114,24 @@ def test_programs_and_functions_of_the_users_own_go_along() -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "type", "said"),
+    [
+        (nn.Linear(4, 3), "float32[n, 5]", "node 'Gemm': .* the sizes summed over must agree, not be 5 and 4"),
+        (nn.BatchNorm2d(3), "float32[1, 4, 8, 8]", "channels and what there is for each of them must agree"),
+        (nn.GroupNorm(3, 6), "float32[1, 4, 8]", "channels and what there is for each of them must agree"),
+        (nn.LayerNorm(3), "float32[1, 4]", r"shapes \[1, 4\] and \[3\] do not broadcast"),
+        (nn.RMSNorm(3), "float32[1, 1]", r"\[3\] does not broadcast to \[1, 1\]"),
+        (nn.Softmax(5), "float32[4, 8]", "axis 5 is out of range for rank 2"),
+        (nn.Attention(8, 2), "float32[4, 8]", "queries, keys and values have 3 or 4 axes, not 2"),
+    ],
+)
+def test_shapes_that_do_not_fit_a_layer_are_refused(module: nn.Module, type: str, said: str) -> None:
+    with pytest.raises(InvalidModelError, match=said) as caught:
+        nn.export(module.initialize(), {"x": type})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("module", "inputs", "options", "said"),
     [
         (nn.Linear(3, 4), {"x": "float32[2, 3]"}, {}, r"Parameter\(float32\[4, 3\]\) has no elements: load_state_dict"),
@@ -126,9 +144,14 @@ def test_programs_and_functions_of_the_users_own_go_along() -> None:
         (Of(lambda x: None), {"x": "float32[2]"}, {}, "Of.forward gives a tensor, several, or a dict"),
         (nn.Attention(4, 2).initialize(), {"x": "float32[1, 2, 4]"}, {"opset": 17}, "Attention"),
         (nn.GELU(), {"x": "float32[2]"}, {"opset": 17}, "Gelu"),
+        (nn.GELU(), {"x": "float32[2]"}, {"opset": 99}, "the opset is a number from 1 to "),
+        (nn.ReLU(), {}, {}, r"ReLU.forward\(x\) is given no inputs: missing a required argument: 'x'"),
+        (nn.ReLU(), dict.fromkeys("xz", "float32[2]"), {}, r"ReLU.forward\(x\) is given x, z: too many"),
+        (nn.relu, {"x": "float32[2]"}, {}, "a module and the types of its inputs by name are exported, not <function"),
+        (nn.ReLU(), ["float32[2]"], {}, r"by name are exported, not ReLU\(\) and \['float32\[2\]'\]"),
     ],
 )
-def test_what_makes_no_sense_is_refused(module: nn.Module, inputs: Any, options: Any, said: str) -> None:
+def test_what_makes_no_sense_is_refused(module: Any, inputs: Any, options: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         nn.export(module, inputs, **options)
     assert "\n" not in str(caught.value)

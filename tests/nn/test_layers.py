@@ -114,9 +114,12 @@ def test_a_transposed_convolution_is_the_transpose() -> None:
     ("make", "said"),
     [
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not come apart into 2 groups"),
-        (lambda: nn.Conv2d(3, 4, (1, 2, 3)), r"kernel_size is a number from 0 on, or 2 of them, not \(1, 2, 3\)"),
+        (lambda: nn.Conv2d(3, 4, (1, 2, 3)), r"kernel_size is a number from 1 on, or 2 of them, not \(1, 2, 3\)"),
         (lambda: nn.Conv2d(3, 4, 3, padding="full"), "'same' or 'valid', not 'full'"),
         (lambda: nn.Conv2d(3, 4, 3, padding=-1), "padding is a number from 0 on"),
+        (lambda: nn.Conv2d(3, 4, 3, stride=0), "stride is a number from 1 on, or 2 of them, not 0"),
+        (lambda: nn.Conv2d(3, 4, 1.5), "kernel_size is a number from 1 on, or 2 of them, not 1.5"),  # type: ignore[arg-type]
+        (lambda: nn.Linear("a", 4), r"the sizes of a parameter are numbers from 0 on, not \(4, 'a'\)"),  # type: ignore[arg-type]
         (lambda: nn.Linear(3, -4), r"the sizes of a parameter are numbers from 0 on, not \(-4, 3\)"),
         (lambda: nn.Linear(3, 4, dtype="float31"), "no dtype is called 'float31'"),
     ],

@@ -146,6 +146,10 @@ def test_what_makes_no_sense_is_refused() -> None:
         nn.ReLU()(1)
     with pytest.raises(UsageError, match=r"Module has no forward"):
         run(nn.Module(), floats(2))
+    with pytest.raises(UsageError, match=r"Sequential, as 1: None is no module \(nn.relu is a function"):
+        nn.Sequential(nn.ReLU(), None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"weights are arrays by name, or the path of a file .*, not 3"):
+        Net().load_state_dict(3)  # type: ignore[arg-type]
     inner = nn.ModuleList()
     inner.append(nn.Sequential(inner))
     with pytest.raises(UsageError, match=r"ModuleList holds itself, as 0.0"):

@@ -36,5 +36,7 @@ def test_adaptive_pools_share_out_evenly() -> None:
     x = floats(2, 3, 4, 6)
     assert alike(x.mean((2, 3), keepdims=True), run(nn.AdaptiveAvgPool2d(1), x)["y"])
     assert alike(windows(x, 2).mean((3, 5)), run(nn.AdaptiveAvgPool2d((2, 3)), x)["y"])
+    with pytest.raises(UsageError, match=r"is no image of \[batch, channels, height, width\]"):
+        run(nn.AdaptiveAvgPool2d(2), x[0])
     with pytest.raises(UsageError, match=r"cannot be shared out evenly to \[3, 3\]"):
         run(nn.AdaptiveAvgPool2d(3), x)

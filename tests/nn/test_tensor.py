@@ -111,6 +111,12 @@ def test_no_elements_are_a_shape_too() -> None:
     ("function", "said"),
     [
         (lambda x: x if x > 0 else -x, "has no elements yet, while its graph is written: nn.where"),
+        (lambda x: x * float(x), "has no elements yet"),
+        (lambda x: x.__setitem__(0, 1.0), "does not change: nn.where and nn.concat make"),
+        (lambda x: x.swapaxes(0, 7), "has no axis 7"),
+        (lambda x: nn.split(x, 2, 5)[0], "has no axis 5"),
+        (lambda x: nn.split(x, 0)[0], "an axis of 3 does not come apart into 0 equal parts"),
+        (lambda x: nn.flatten(x, 3), "has no axis 3"),
         (lambda x: sum(x), "nn.split takes it apart"),
         (lambda x: x * len(x), "its shape tells its sizes"),
         (lambda x: x[0, 0, 0], "has 2 axes: there are more indices"),
