@@ -25,7 +25,8 @@ SCHEMA = 1
 """The version of the data: grows when a field changes its meaning or goes away."""
 
 SCRIPTS = (
-    "elements", "data", "theme", "canvas", "graph", "charts", "overview", "explorer", "kernels", "rules", "page",
+    "elements", "data", "theme", "canvas", "graph", "charts",
+    "overview", "details", "explorer", "kernels", "rules", "page",
 )  # fmt: skip
 """The parts of the script, in the order in which they stand."""
 

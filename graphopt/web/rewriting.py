@@ -38,7 +38,6 @@ class Change:
     before: str
     after: str
     gain: float | None
-    nodes: tuple[int, int]
     needs: tuple[int, ...]
     picture: int | None = None
     taken: tuple[int, ...] = ()
@@ -85,7 +84,7 @@ def rewriting(report: Report) -> Rewriting:
         (report.cost_before, report.cost_after),
         pictures,
         tuple(
-            placed.get(r.id) or Change(r.id, r.rule, r.site, r.before, r.after, r.gain, r.nodes, r.needs)
+            placed.get(r.id) or Change(r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs)
             for r in report.rewrites
         ),
         _explained(report),
@@ -114,7 +113,7 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
         pictures.append(Picture(name, drawn[0], drawn[1], told[0], told[1]))
     changes = {
         r.id: Change(
-            r.id, r.rule, r.site, r.before, r.after, r.gain, r.nodes, r.needs, numbers[acted[r.id].scope],
+            r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs, numbers[acted[r.id].scope],
             *_boxes(acted[r.id], boxes[acted[r.id].scope]),
         )
         for r in report.rewrites

@@ -1,6 +1,9 @@
+const PHONE = matchMedia("(max-width: 760px)");
+
 /** The frame of a chart: axes with ticks and names. `x` and `y` are scales: {low, high, log, show, name}. */
 function chart(label, x, y, height, paint) {
-  const [width, left, bottom, top, right] = [720, 62, 40, 12, 16];
+  const width = PHONE.matches ? 420 : 720; // so that letters stay as large as they are around it
+  const [left, bottom, top, right] = [62, 40, 12, 16];
   const along = (scale, from, to) => {
     const f = scale.log ? Math.log10 : (v) => v;
     const [a, b] = [f(scale.low), f(scale.high)];

@@ -26,6 +26,11 @@ function refill(element, ...children) {
   return filled(element, null, children);
 }
 
+/** A name that may go on in another line where its parts end. */
+function breakable(name) {
+  return name.split(/(?<=[+/])/).flatMap((part) => [part, h("wbr", {})]);
+}
+
 /** A section of the page with its heading. */
 function section(id, title, note, ...children) {
   return h(

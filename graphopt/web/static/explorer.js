@@ -1,10 +1,3 @@
-const SOUND = {
-  exact: "bit for bit",
-  finite: "exact for finite inputs",
-  reals: "equal over the reals",
-  approx: "approximate",
-};
-
 /** Both graphs, the rewrites beside them, and what is told of what is chosen. */
 class Explorer {
   constructor(rewriting) {
@@ -151,7 +144,8 @@ class Explorer {
         ([c]) =>
           !words.length || fits(c.rule, c.site, c.before, c.after, `#${c.id}`, this.rules.get(c.rule)?.family || ""),
       );
-    if (this.sort.value === "gain") found.sort((a, b) => (b[0].gain ?? -Infinity) - (a[0].gain ?? -Infinity) || a[1] - b[1]);
+    if (this.sort.value === "gain")
+      found.sort((a, b) => (b[0].gain ?? -Infinity) - (a[0].gain ?? -Infinity) || a[1] - b[1]);
     if (this.sort.value === "rule") found.sort((a, b) => a[0].rule.localeCompare(b[0].rule) || a[1] - b[1]);
     this.options = found.map(([c, k]) => this.option(c, k));
     const nodes = [];
@@ -248,7 +242,7 @@ class Explorer {
       this.panes.before.light(c.taken);
       this.panes.after.light(c.made, c.around);
     } else this.clear(true);
-    refill(this.detail, this.told(c));
+    refill(this.detail, toldOfChange(this, c));
     announce(`Rewrite ${c.id}, ${c.rule}: ${c.taken.length} nodes before, ${c.made.length} after.`);
   }
 
@@ -273,7 +267,7 @@ class Explorer {
       this.panes[other].go(twin);
     }
     this.panes[other].view.draw();
-    refill(this.detail, this.toldOfNode(side, box, k));
+    refill(this.detail, toldOfNode(this, side, box, k));
     announce(`${box.op} ${box.name}, ${MEANINGS[side][this.panes[side].marks[k]]}`);
   }
 
@@ -289,125 +283,5 @@ class Explorer {
     this.at = -1;
     this.mark();
     this.detail.replaceChildren(this.hint());
-  }
-
-  told(c) {
-    const rule = this.rules.get(c.rule);
-    const gain =
-      c.gain === null
-        ? "not priced"
-        : c.gain >= 0
-          ? `${seconds(c.gain)} less`
-          : `${seconds(-c.gain)} more, which others gain from`;
-    const needs = c.needs.map((id) => this.data.changes.findIndex((o) => o.id === id)).filter((k) => k >= 0);
-    return [
-      h(
-        "h3",
-        {},
-        c.rule,
-        h("span", { class: "chip" }, `#${c.id}`),
-        rule?.soundness ? h("span", { class: "chip", "data-tip": SOUND[rule.soundness] }, rule.soundness) : null,
-      ),
-      rule?.reason ? h("p", { class: "reason" }, rule.reason) : null,
-      h(
-        "dl",
-        { class: "told" },
-        h("dt", {}, "Where"),
-        h("dd", {}, h("code", {}, c.site || "the graph")),
-        rule?.family ? [h("dt", {}, "Family"), h("dd", {}, rule.family)] : null,
-        h("dt", {}, "Gain, modelled"),
-        h("dd", {}, gain),
-        c.nodes[0] + c.nodes[1] ? [h("dt", {}, "Ops"), h("dd", {}, `${c.nodes[0]} → ${c.nodes[1]}`)] : null,
-      ),
-      h(
-        "div",
-        { class: "terms" },
-        c.before ? h("code", { class: "was" }, c.before) : null,
-        c.after ? h("code", { class: "is" }, c.after) : null,
-      ),
-      rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, rule.text)) : null,
-      needs.length
-        ? h(
-            "p",
-            { class: "links" },
-            "Rests on ",
-            needs
-              .slice(0, 12)
-              .map((k) =>
-                h(
-                  "button",
-                  { type: "button", class: "link", onclick: () => this.choose(k) },
-                  `#${this.data.changes[k].id} ${this.data.changes[k].rule}`,
-                ),
-              ),
-            needs.length > 12 ? ` and ${needs.length - 12} more` : null,
-          )
-        : null,
-    ];
-  }
-
-  toldOfNode(side, box, k) {
-    const pane = this.panes[side];
-    const go = (n) => {
-      pane.choose(n);
-      pane.go(n);
-    };
-    const value = (v) =>
-      v === null
-        ? h("li", { class: "note" }, "left out")
-        : h(
-            "li",
-            {},
-            v.box !== null && v.box !== undefined && v.box !== k
-              ? h("button", { type: "button", class: "link", onclick: () => go(v.box) }, v.name)
-              : h("code", {}, v.name),
-            h("span", { class: "type" }, v.type),
-          );
-    const acted = this.data.changes
-      .map((c, n) => [c, n])
-      .filter(([c]) => c.picture === this.picture && (side === "before" ? c.taken : c.made).includes(k))
-      .slice(0, 20);
-    const readers = pane.readers[k].slice(0, 20);
-    return [
-      h(
-        "h3",
-        {},
-        box.op,
-        h("span", { class: `chip ${pane.marks[k] === "other" ? side : pane.marks[k]}` }, MEANINGS[side][pane.marks[k]]),
-      ),
-      h("p", {}, h("code", {}, box.name)),
-      box.attrs ? h("p", { class: "attrs" }, h("code", {}, box.attrs)) : null,
-      box.reads.length ? [h("h4", {}, "Reads"), h("ul", {}, box.reads.map(value))] : null,
-      h("h4", {}, "Makes"),
-      h("ul", {}, box.makes.map(value)),
-      readers.length
-        ? [
-            h("h4", {}, "Read by"),
-            h(
-              "p",
-              { class: "links" },
-              readers.map((n) =>
-                h(
-                  "button",
-                  { type: "button", class: "link", onclick: () => go(n) },
-                  `${opName(pane.drawing.boxes[n].op)} ${pane.drawing.boxes[n].name}`,
-                ),
-              ),
-            ),
-          ]
-        : null,
-      acted.length
-        ? [
-            h("h4", {}, side === "before" ? "Rewritten by" : "Made by"),
-            h(
-              "p",
-              { class: "links" },
-              acted.map(([c, n]) =>
-                h("button", { type: "button", class: "link", onclick: () => this.choose(n) }, `#${c.id} ${c.rule}`),
-              ),
-            ),
-          ]
-        : null,
-    ];
   }
 }

@@ -302,11 +302,12 @@ class Pane {
     c.fillStyle = colours.text;
     c.font = "600 12.5px system-ui, sans-serif";
     const more = isNamed ? shownType(box) : "";
-    c.fillText(cut(box.op === "Input" ? box.name || "Input" : opName(box.op), 20), box.x, box.y + (more ? -1 : 4.5));
+    const name = box.op === "Input" ? box.name || "Input" : opName(box.op);
+    c.fillText(cut(name, 24), box.x, box.y + (more ? -1 : 4.5), BOX_WIDTH - 12);
     if (more) {
       c.fillStyle = colours.muted;
       c.font = "10px system-ui, sans-serif";
-      c.fillText(cut(more, 28), box.x, box.y + 11);
+      c.fillText(cut(more, 30), box.x, box.y + 11, BOX_WIDTH - 12);
     }
     c.globalAlpha = 1;
   }

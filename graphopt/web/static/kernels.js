@@ -132,8 +132,8 @@ class KernelBrowser {
       label: h(
         "button",
         { type: "button", class: "link name", onclick: () => this.choose(k) },
-        opName(c.label),
-        h("small", {}, c.nodes[0] ? `${c.nodes[0]}${c.nodes.length > 1 ? ` +${c.nodes.length - 1}` : ""}` : ""),
+        breakable(opName(c.label)),
+        h("small", {}, breakable(c.nodes[0] || ""), c.nodes.length > 1 ? ` +${c.nodes.length - 1}` : ""),
       ),
       seconds: c.seconds === null ? "" : seconds(c.seconds),
       share: c.seconds === null ? "" : `${short((100 * c.seconds) / this.total)} %`,

@@ -25,13 +25,9 @@ function build(page, place) {
       memorySection(kernels.arena),
     );
   }
-  if (rewriting)
-    parts.push(
-      checkSection(rewriting.verification),
-      saturationSection(rewriting.explorations),
-      rulesSection(rewriting),
-    );
-  parts.push(stepsSection(page.steps));
+  if (rewriting) parts.push(checkSection(rewriting.verification), saturationSection(rewriting.explorations));
+  parts.push(stepsSection(page.steps), rewriting ? rulesSection(rewriting) : null);
+  place.classList.add("sections");
   place.replaceChildren(...parts.filter(Boolean));
   return explorer;
 }
