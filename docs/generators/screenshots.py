@@ -13,7 +13,7 @@ from tests.web.browsing import PHONE, Tab, browser
 from tests.web.models import network
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
-WINDOW = (1280, 800)
+WINDOW = (1200, 720)
 """The window of the wide pictures."""
 
 

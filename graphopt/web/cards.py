@@ -7,6 +7,7 @@ whatever they hold. A graph of up to ``DRAWN`` ops is drawn, where fast-sugiyama
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from xml.etree import ElementTree
 
@@ -64,15 +65,18 @@ def _code(text: str) -> Element:
     return _e("pre", text, style="margin: .3em 0; overflow-x: auto; max-height: 24em")
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
-    """A table of text, its first column names; what is beyond LISTED rows is counted."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], side: str = "left") -> Element:
+    """A table of text; what is beyond LISTED rows is counted. All columns but the first stand on a side."""
     found = list(rows)
-    shown = [
-        _e("tr", *(_e("td", c, style="text-align: left" if not k else "") for k, c in enumerate(r))) for r in found
-    ]
-    more = [_e("tr", _e("td", f"and {len(found) - LISTED} more"))] if len(found) > LISTED else []
-    head = _e("thead", _e("tr", *(_e("th", h) for h in heads)))
-    return _e("table", head, _e("tbody", *shown[:LISTED], *more), style="margin: .3em 0")
+
+    def row(tag: str, cells: Sequence[str]) -> Element:
+        sides = ["left", *[side] * len(cells)]
+        place = "padding: 1px 1.2em 1px 0; vertical-align: top; text-align: {}"
+        return _e("tr", *(_e(tag, c, style=place.format(at)) for c, at in zip(cells, sides, strict=False)))
+
+    more = [row("td", [f"and {len(found) - LISTED} more"])] if len(found) > LISTED else []
+    body = _e("tbody", *(row("td", cells) for cells in found[:LISTED]), *more)
+    return _e("table", _e("thead", row("th", heads)), body, style="margin: .3em 0; font-size: inherit")
 
 
 def _of_graph(graph: Graph) -> Iterable[Element]:
@@ -93,31 +97,33 @@ def _of_graph(graph: Graph) -> Iterable[Element]:
             return
         except MissingDependencyError:
             pass
-    yield _table(("op", "count"), ((op, str(n)) for op, n in counts.items()))
+    yield _table(("op", "count"), ((op, str(n)) for op, n in counts.items()), "right")
 
 
 def _picture(drawing: Drawing) -> Element:
     """The graph in layers."""
     from graphopt.web.layered import HEIGHT, WIDTH
 
-    def place(x: float, y: float) -> str:
-        return f"{x:g},{y:g}"
-
     parts = []
     for a, b, bends in drawing.wires:
         ends = drawing.boxes[a], drawing.boxes[b]
         way = [(ends[0].x, ends[0].y + HEIGHT / 2), *bends, (ends[1].x, ends[1].y - HEIGHT / 2)]
-        points = " ".join(place(x, y) for x, y in way)
-        parts.append(_e("polyline", points=points, fill="none", stroke="currentColor", stroke_opacity="0.4"))
+        curves = (
+            f"C{x:g} {(y + to_y) / 2:g} {to_x:g} {(y + to_y) / 2:g} {to_x:g} {to_y:g}"
+            for (x, y), (to_x, to_y) in pairwise(way)
+        )
+        line = f"M{way[0][0]:g} {way[0][1]:g}{''.join(curves)}"
+        parts.append(_e("path", d=line, fill="none", stroke="currentColor", stroke_opacity="0.4"))
     for box in drawing.boxes:
         left, top = box.x - WIDTH / 2, box.y - HEIGHT / 2
         frame = {"x": f"{left:g}", "y": f"{top:g}", "width": str(WIDTH), "height": str(HEIGHT), "rx": "6"}
+        paint = {"fill": "currentColor", "stroke": "currentColor", "fill-opacity": ".06", "stroke-opacity": ".5"}
         label = box.name if box.op == "Input" else box.op.rpartition("::")[2]
         parts.append(
             _e(
                 "g",
                 _e("title", f"{box.op} {box.name}\n{box.attrs}\n{box.makes[0].type if box.makes else ''}"),
-                _e("rect", **frame, fill="currentColor", fill_opacity="0.06", stroke="currentColor"),
+                _e("rect", **frame, **paint),
                 _e(
                     "text", label if len(label) < 20 else f"{label[:19]}…", x=str(box.x), y=str(box.y + 4),
                     fill="currentColor", font_size="12", text_anchor="middle", font_family="sans-serif",
@@ -169,7 +175,8 @@ def _of_model(model: CompiledModel) -> Iterable[Element]:
         return
     report = model.report
     kernels = f"{report.kernels} kernels in {report.calls} calls"
-    yield _title("Compiled model", f"for {model.settings.target.name}, {model.settings.threads} threads: {kernels}")
+    threads = f"{model.settings.threads} thread{'s' * (model.settings.threads > 1)}"
+    yield _title("Compiled model", f"for {model.settings.target.name}, {threads}: {kernels}")
     yield from list(_of_program(model.program))[1:]
     if report.reference:
         yield _table(("left to the reference evaluator", "op", "why"), report.reference)
@@ -189,12 +196,12 @@ def _of_report(report: Report) -> Iterable[Element]:
     for op, change_of_op in sorted(changed.items(), key=lambda item: (item[1], item[0])):
         if change_of_op:
             rows.append((op, str(before.get(op, 0)), str(after.get(op, 0)), f"{change_of_op:+d}"))
-    yield _table(("", "before", "after", ""), rows)
+    yield _table(("", "before", "after", ""), rows, "right")
     if report.verification is not None:
         found = report.verification
         error = "" if found.error is None else f", largest difference {found.error:.2g} of the tolerance"
         yield _e("p", f"{found.status}{error}{f': {found.reason}' if found.reason else ''}", style="margin: .3em 0")
-    yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()))
+    yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()), "right")
 
 
 _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
