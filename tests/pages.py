@@ -15,7 +15,8 @@ What a block is, its fence says, so that readers see it too:
 ===========================  ===========================================================================================
 
 In an output ``...`` is any text, on a line of its own any lines; how many spaces there are does not matter, nor which
-number stands before a unit of time, speed or size, or with a decimal point before ``x`` or ``%``: those are measured.
+number with which unit of time, speed or size there is, nor which with a decimal point before ``x`` or ``%``: those are
+measured.
 Each page is followed in a folder of its own with ``model.onnx`` and ``x.npy``, a small model and an input for it.
 
 ``python tests/pages.py [PAGE...]`` follows pages, or all of them, in the Python that is called, as whoever installed
@@ -45,7 +46,9 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html"}
-MEASURED = re.compile(r"\d[\d,]*(?:\.\d+)? ?(?:[nµm]?s|[kMG]?B|G(?:FLOP|B)/s)\b|\d+\.\d+ ?(?:x\b|%)")
+KINDS = (r"[nµm]?s\b", r"[kMG]?B\b", r"G(?:FLOP|B)/s\b")
+"""Units of one kind: which of them a measured number has, is measured, too."""
+MEASURED = re.compile(rf"\d[\d,]*(?:\.\d+)? ?(?:{'|'.join(KINDS)})|\d+\.\d+ ?(?:x\b|%)")
 
 Run = Callable[[str], tuple[int, str]]
 """Runs a command in the current folder: its exit code, and what it printed."""
@@ -176,8 +179,9 @@ def line_pattern(line: str) -> str:
         elif found[0].isspace():
             parts.append(r"\s+" if parts != [""] else r"[ \t]*")
         else:
-            unit = found[0].lstrip("0123456789.,")
-            parts.append(r"[\d.,]+(?:e-?\d+)?" + re.escape(unit).replace(r"\ ", " *"))
+            unit = found[0].lstrip("0123456789., ")
+            kind = next((kind for kind in KINDS if re.fullmatch(kind, unit)), re.escape(unit))
+            parts.append(rf"[\d.,]+(?:e-?\d+)? *{kind}")
         done = found.end()
     return "".join([*parts, re.escape(line[done:])])
 

@@ -55,6 +55,8 @@ def test_a_page_that_is_right_is_followed(folder: Path) -> None:
     ("expected", "printed", "agree"),
     [
         ("a 1.5 s b", "a  12.25 s b", True),
+        ("a 1.5 s b", "a 20 ms b", True),
+        ("a 1.5 s b", "a 20 kB b", False),
         ("a 1.5 b", "a 1.6 b", False),
         ("1.27x", "1.31x", True),
         ("3 x Relu", "4 x Relu", False),
