@@ -20,16 +20,12 @@ from torch._functorch.aot_autograd import make_boxed_func
 
 import graphopt
 from graphopt.errors import UsageError
-from graphopt.frontends.torch.region import Region, Settings
+from graphopt.frontends.torch.region import LeftToTorchWarning, Region, Settings
 from graphopt.frontends.torch.standard import STANDARD
 from graphopt.frontends.torch.table import Table
 
 _NOT_FOR_GRAPHS = {"model", "shapes", "dims", "pipeline", "schedules", "listener"}
 """What ``graphopt.compile`` takes that a graph of torch's has no names for."""
-
-
-class LeftToTorchWarning(UserWarning):
-    """A graph that torch runs itself."""
 
 
 def backend(
@@ -83,7 +79,9 @@ def _reason_to_leave(tensors: Sequence[torch.Tensor]) -> str:
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return "it may need gradients; for inference, call the model within torch.no_grad() or torch.inference_mode()"
     devices = sorted({t.device.type for t in tensors} - {"cpu"})
-    return f"its tensors are on {', '.join(devices)}, and this backend takes those of the processor" if devices else ""
+    if devices:
+        return f"its tensors are on {', '.join(devices)}, and this backend takes those of the processor"
+    return "" if all(t.layout is torch.strided for t in tensors) else "its tensors are sparse"
 
 
 def _weights(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[int, tuple[str, torch.Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ def exported_graph(
     """The graph of a module, an fx graph or an exported program: ``graphopt.from_torch``."""
     name = name or type(module).__name__
     if isinstance(module, ExportedProgram):
+        if dynamic_shapes is not None:
+            raise UsageError("the sizes of an ExportedProgram are settled: dynamic_shapes are torch.export's to take")
         return _graph(module, STANDARD | own, {}, name)
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"a torch.nn.Module or torch.export.ExportedProgram is expected, not {type(module).__name__}")
@@ -37,10 +40,9 @@ def exported_graph(
                     leaves.module, inputs, kwargs, dynamic_shapes=dynamic_shapes, strict=False
                 )
         except Exception as error:  # torch raises many kinds, from its own and from the module's code
-            first = str(error).strip().splitlines()
-            why = f"{type(error).__name__}: {first[0] if first else ''}"
-            raise UsageError(f"torch.export cannot export {name}: {why}") from error
-        names = dict(_dimension_names(program, dynamic_shapes))
+            why = " ".join(str(error).strip().partition("\n\n")[0].split())
+            raise UsageError(f"torch.export cannot export {name}: {type(error).__name__}: {why}") from error
+        names = dict(_dimension_names(program, leaves.module, dynamic_shapes))
         return _graph(program, STANDARD | own | leaves.table, names, name)
 
 
@@ -124,38 +126,35 @@ def _key(key: Any) -> str:
     return str(key)
 
 
-def _dimension_names(program: ExportedProgram, dynamic_shapes: Any) -> Iterator[tuple[str, str]]:
+def _dimension_names(
+    program: ExportedProgram, module: torch.nn.Module, dynamic_shapes: Any
+) -> Iterator[tuple[str, str]]:
     """The name that a caller gave for each symbol of torch's."""
     if dynamic_shapes is None:
         return
-    signature = program.graph_signature
     nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    user = [
-        nodes[n].meta.get("val") for n in (s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT)
-    ]
+    specs = program.graph_signature.input_specs
+    user = [nodes[s.arg.name].meta.get("val") for s in specs if s.kind == InputKind.USER_INPUT]
     args, kwargs = pytree.tree_unflatten(user, program.call_spec.in_spec)
-    shapes = dynamic_shapes
-    if isinstance(shapes, Mapping):
-        by_name = dict(zip(_parameters(program, len(args)), args, strict=False)) | kwargs
-        pairs = [(by_name.get(k), v) for k, v in shapes.items()]
+    values = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if isinstance(dynamic_shapes, Mapping):
+        pairs = [(values.get(name), spec) for name, spec in dynamic_shapes.items()]
     else:
-        pairs = list(zip([*args, *kwargs.values()], shapes, strict=False))
+        pairs = list(zip(values.values(), dynamic_shapes, strict=False))
     for value, spec in pairs:
         yield from _named(value, spec)
 
 
-def _parameters(program: ExportedProgram, count: int) -> list[str]:
-    return [s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT][:count]
-
-
 def _named(value: Any, spec: Any) -> Iterator[tuple[str, str]]:
+    """The names of the symbols in one argument; a size that is computed from a ``Dim`` has the name of that in it."""
     if isinstance(value, torch.Tensor):
         axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
         for axis, dimension in axes:
             size = value.shape[axis]
-            named = getattr(dimension, "__name__", None) or (dimension if isinstance(dimension, str) else None)
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and named and named.isidentifier():
-                yield str(size.node.expr), named
+            name = getattr(getattr(dimension, "root", dimension), "__name__", "")
+            symbols = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ()
+            if len(symbols) == 1 and name.isidentifier():
+                yield str(*symbols), name
     elif isinstance(value, Mapping) and isinstance(spec, Mapping):
         for key, inner in value.items():
             yield from _named(inner, spec.get(key))

@@ -31,22 +31,26 @@ class Leaves:
         self._own = own
         self._given = module
         self._library: torch.library.Library | None = None
-        self._patched: list[torch.nn.Module] = []
+        self._patched: list[tuple[torch.nn.Module, Any]] = []
+        """Modules, each with the ``forward`` that it had of its own, if any."""
         self.module = module
 
     def __enter__(self) -> Leaves:
         for module in self._given.modules():
             emitter = self._own.find(module)
             if emitter is not None:
-                self._patched.append(module)
+                self._patched.append((module, vars(module).get("forward")))
                 module.forward = self._opaque(module.forward, partial(_of_module, emitter, module))
         if isinstance(self._given, fx.GraphModule):
             self.module = self._with_functions(self._given)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for module in self._patched:
-            del module.forward
+        for module, own in self._patched:
+            if own is None:
+                del module.forward
+            else:
+                module.forward = own
         if self._library is not None:
             self._library._destroy()
 

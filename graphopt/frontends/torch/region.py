@@ -40,63 +40,74 @@ class Settings:
     """Parameters and buffers by their ids, with their names: constants, as long as nobody changes them."""
 
 
+class LeftToTorchWarning(UserWarning):
+    """A graph that torch runs itself."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What runs a region, and of each weight that is a constant in it: its place among the arguments, its version and
+    its address."""
+
+    run: Callable[..., Any]
+    held: tuple[tuple[int, int, int], ...] = ()
+
+    def changed(self, arguments: Sequence[Any]) -> list[int]:
+        """The places of the weights that have changed since."""
+        return [
+            place
+            for place, version, address in self.held
+            if arguments[place]._version != version or arguments[place].data_ptr() != address
+        ]
+
+
 class Region:
     """A function of tensors: compiled when it is first called, and again where a weight has changed since."""
 
     def __init__(self, module: fx.GraphModule, settings: Settings) -> None:
         self._module, self._settings = module, settings
         self._lock = threading.Lock()
-        self._held: list[tuple[int, int, int]] = []
-        """Of each weight that is a constant: its place among the arguments, its version, and its address."""
         self._changes: Counter[int] = Counter()
-        self._run: Callable[..., Any] | None = None
+        """How often each weight has changed."""
+        self._ready: _Ready | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """What the graph gives, as torch would."""
-        run = self._run
-        if run is None or self._is_stale(arguments):
+        ready = self._ready
+        if ready is None or ready.changed(arguments):
             with self._lock:
-                if self._run is None or self._is_stale(arguments):
-                    self._run = self._made(arguments)
-                run = self._run
-        return run(*arguments)
+                ready = self._ready
+                changed = [] if ready is None else ready.changed(arguments)
+                self._changes.update(changed)
+                if ready is None or changed:
+                    ready = self._ready = self._made(arguments)
+        return ready.run(*arguments)
 
-    def _is_stale(self, arguments: Sequence[Any]) -> bool:
-        for place, version, address in self._held:
-            given = arguments[place]
-            if given._version != version or given.data_ptr() != address:
-                return True
-        return False
-
-    def _made(self, arguments: Sequence[Any]) -> Callable[..., Any]:
+    def _made(self, arguments: Sequence[Any]) -> _Ready:
         """What runs the graph from now on."""
-        for place, version, address in self._held:
-            given = arguments[place]
-            self._changes[place] += given._version != version or given.data_ptr() != address
-        weights: dict[int, str] = {}
-        self._held = []
-        for place, given in enumerate(arguments):
-            name, _ = self._settings.weights.get(id(given), ("", None))
-            if name and self._changes[place] <= CHANGES and not given.is_inference():
-                weights[place] = name
-                self._held.append((place, given._version, given.data_ptr()))
         nodes = [n for n in self._module.graph.nodes if n.op == "call_function"]
         foreign = {n for n in nodes if self._settings.table.find(n.target) is None}
         if not foreign:
+            weights = self._weights(arguments)
             try:
                 program = Program(self._module, self._settings, arguments, weights)
                 foreign = program.left_over(nodes)
                 if not foreign:
-                    return program
-            except TranslationError as error:
-                foreign = {n for n in nodes if n is error.node}
-                why: GraphoptError = error
+                    return _Ready(program, tuple((k, arguments[k]._version, arguments[k].data_ptr()) for k in weights))
             except GraphoptError as error:
-                why = error
-            if not foreign:
-                warnings.warn(f"torch runs a graph itself, which could not be compiled: {why}", stacklevel=4)
-        self._held = []  # its parts see to their own
-        return self._in_parts(foreign) if foreign else self._module.forward
+                foreign = {n for n in nodes if n is getattr(error, "node", None)}
+                if not foreign:
+                    warnings.warn(f"torch runs this graph itself: {error}", LeftToTorchWarning, stacklevel=4)
+        return _Ready(self._in_parts(foreign) if foreign else self._module.forward)  # parts see to weights themselves
+
+    def _weights(self, arguments: Sequence[Any]) -> dict[int, str]:
+        """The names of the weights that are to be constants, by their places among the arguments."""
+        names = [self._settings.weights.get(id(given), ("", None))[0] for given in arguments]
+        return {
+            place: name
+            for place, name in enumerate(names)
+            if name and self._changes[place] <= CHANGES and not arguments[place].is_inference()
+        }
 
     def _in_parts(self, foreign: Collection[fx.Node]) -> Callable[..., Any]:
         """The graph with everything but the foreign calls in regions of their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphopt.frontends.torch.operators import (
+    activations,
     convolutions,
     creation,
     elementwise,
@@ -11,13 +12,13 @@ from graphopt.frontends.torch.operators import (
     products,
     recurrent,
     reductions,
-    regions,
     sizes,
     views,
 )
 
 STANDARD = (
     elementwise.TABLE
+    | activations.TABLE
     | reductions.TABLE
     | views.TABLE
     | indexing.TABLE
@@ -27,6 +28,5 @@ STANDARD = (
     | recurrent.TABLE
     | creation.TABLE
     | sizes.TABLE
-    | regions.TABLE
 )
 """A table that a caller gives is asked first."""

@@ -22,11 +22,18 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor's elements as an array, in its own memory where it is in the processor's."""
+    """The tensor's elements as an array, in its own memory where it is in the processor's.
+
+    ValueError for a tensor without elements in rows: a sparse one, or one that stands on the device meta.
+    """
+    if tensor.is_meta:
+        raise ValueError("a tensor on the device meta has no elements: load them first")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"a tensor of the layout {tensor.layout} has no array: call its to_dense() first")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     name = dtype_name(plain.dtype)
     if name in _FOREIGN:
-        found: Array = plain.contiguous().view(_FOREIGN[name]).numpy().view(numpy_dtype(name))
+        found: Array = plain.view(_FOREIGN[name]).numpy().view(numpy_dtype(name))
     else:
         found = plain.numpy()
     return found

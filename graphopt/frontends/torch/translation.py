@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,13 +21,12 @@ class Translation:
 
     def __init__(self, builder: GraphBuilder, table: Table) -> None:
         self.table = table
-        self.writer = Writer(builder, self.run)
+        self.writer = Writer(builder)
 
     def run(self, module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
         """What the module gives for these arguments, values in place of tensors."""
         rest = iter(arguments)
         found: dict[fx.Node, Any] = {}
-        outer = self.writer.node
         for node in module.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -34,7 +34,6 @@ class Translation:
                 case "get_attr":
                     found[node] = self._attribute(module, node)
                 case "output":
-                    self.writer.node = outer
                     return fx.map_arg(node.args[0], lambda n: found[n])
                 case _:
                     found[node] = self._call(node, found)
@@ -59,7 +58,6 @@ class Translation:
         arguments, named = fx.map_arg((node.args, node.kwargs), lambda n: found[n])
         try:
             made = emitter(writer, *arguments, **named)
-            return writer.number(made) if isinstance(node.meta.get("val"), torch.SymInt) else made
         except TranslationError as error:
             if error.node is not node or str(error).startswith(spelled(node.target)):
                 raise
@@ -71,6 +69,17 @@ class Translation:
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             why = f"its entry does not take this form of the call ({type(error).__name__}: {error})"
             raise TranslationError(f"{spelled(node.target)}{place_of(node)}: {why}", node) from error
+        _check_made(node, made)
+        return writer.number(made) if isinstance(node.meta.get("val"), torch.SymInt) else made
+
+
+def _check_made(node: fx.Node, made: Any) -> None:
+    """Refuse a call of which somebody reads what its entry does not make."""
+    if made is None and isinstance(node.meta.get("val"), torch.Tensor) and node.users:
+        is_one_of_several = node.target is operator.getitem
+        maker = node.args[0] if is_one_of_several else node
+        which = f"result {node.args[1]}" if is_one_of_several else "result"
+        raise TranslationError(f"{spelled(maker.target)}{place_of(maker)}: its entry makes no {which}", maker)
 
 
 def spelled(target: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -18,19 +19,17 @@ from graphopt.ir.graph import Value
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.ir.types import is_size
 from graphopt.lowering.builder import GraphBuilder
+from graphopt.lowering.builder import Operand as Operand
 
 Number: TypeAlias = "int | Value"
 """A size or another integer: a number where it is known, an int64 value of rank 0 where it is not."""
-Operand: TypeAlias = "Value | Array | float | int | bool | None"
 
 
 class Writer:
     """Adds ops to a builder's graph. ``node`` is the call of torch's that is being written."""
 
-    def __init__(self, builder: GraphBuilder, inlined: Callable[[fx.GraphModule, Sequence[Any]], Any]) -> None:
+    def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
-        self.inlined = inlined
-        """What a part of the graph gives for some arguments, written in its place."""
         self.node: fx.Node | None = None
         self.label = ""
         """The name of the nodes that are made."""
@@ -55,7 +54,11 @@ class Writer:
         if not isinstance(array, torch.Tensor):
             return self.builder.constant(array, name)
         if id(array) not in self._constants:  # the tensor is kept, so that nothing else gets its id
-            self._constants[id(array)] = array, self.builder.constant(array_of(array), name)
+            try:
+                held = array_of(array)
+            except ValueError as error:
+                raise self.refused(f"{f'{name!r} is no constant' if name else 'a constant'}: {error}") from None
+            self._constants[id(array)] = array, self.builder.constant(held, name)
         return self._constants[id(array)][1]
 
     def filled(self, element: Array, shape: tuple[int, ...]) -> Value:
@@ -70,6 +73,10 @@ class Writer:
         """1 in the dtype of a value."""
         return np.ones((), numpy_dtype(self.dtype(like)))
 
+    @overload
+    def cast(self, x: Value, dtype: str) -> Value: ...
+    @overload
+    def cast(self, x: Operand, dtype: str) -> Value | Array: ...
     def cast(self, x: Operand, dtype: str) -> Value | Array:
         """The elements as a dtype; a number becomes an array of rank 0."""
         if not isinstance(x, Value):
@@ -111,6 +118,11 @@ class Writer:
         """What torch knows of the call's result: a tensor without elements, a number, or a sequence of these."""
         found = None if self.node is None else self.node.meta.get("val")
         return found if index is None or found is None else found[index]
+
+    def is_used(self, index: int) -> bool:
+        """Whether anything reads this one of the call's results."""
+        readers = () if self.node is None else self.node.users
+        return any(n.target is not operator.getitem or (n.args[1] == index and n.users) for n in readers)
 
     def result_dtype(self, index: int | None = None) -> str:
         """The dtype of the call's result."""
@@ -171,6 +183,10 @@ class Writer:
         if isinstance(x, Value):
             raise self.refused(f"{what} has to be known, and depends on the inputs")
         return int(x)
+
+    def indices(self, count: Number) -> Value:
+        """The integers from 0 on, so many."""
+        return self.op("Range", np.asarray(0, np.int64), self.cast(count, "int64"), np.asarray(1, np.int64))
 
     def integers(self, numbers: Sequence[Number]) -> Value | Array:
         """A vector of integers."""

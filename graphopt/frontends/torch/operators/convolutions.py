@@ -12,22 +12,42 @@ from graphopt.frontends.torch.operators.reductions import reduced
 from graphopt.frontends.torch.table import Emitter, Table
 from graphopt.frontends.torch.writer import Number, Writer
 from graphopt.ir.graph import Value
+from graphopt.ir.onnx_io.tensors import numpy_dtype
 
 TABLE = Table()
 aten = torch.ops.aten
 
 
-def _each(numbers: int | Sequence[int], rank: int) -> list[int]:
+def _each(numbers: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """One number for each axis, where one may be said for all."""
-    listed = [numbers] if isinstance(numbers, int) else list(numbers)
+    listed = (numbers,) if isinstance(numbers, int) else tuple(numbers)
     return listed * rank if len(listed) == 1 else listed
 
 
-def _with_batch(g: Writer, x: Value, rank: int, function: Any) -> Value:
-    """The function of a batch, also for one that torch has left out."""
+def _with_batch(g: Writer, x: Value, rank: int, op: str, *inputs: Value, n: int = 1, **attrs: Any) -> list[Value]:
+    """So many outputs of an op on a batch, also for one that torch has left out."""
     if g.rank(x) == rank + 2:
-        return function(x)  # type: ignore[no-any-return]
-    return g.squeeze(function(g.unsqueeze(x, 0)), 0)
+        return list(g.several(op, n, x, *inputs, **attrs))
+    return [g.squeeze(y, 0) for y in g.several(op, n, g.unsqueeze(x, 0), *inputs, **attrs)]
+
+
+def _convolved(
+    g: Writer,
+    op: str,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: int | Sequence[int],
+    margins: Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    **more: Any,
+) -> Value:
+    """``margins`` are those before each axis, then those after each."""
+    rank = g.rank(weight) - 2
+    inputs = (weight,) if bias is None else (weight, bias)
+    attrs: dict[str, Any] = {"strides": _each(stride, rank), "dilations": _each(dilation, rank), "pads": tuple(margins)}
+    return _with_batch(g, x, rank, op, *inputs, **attrs, group=groups, **more)[0]
 
 
 @TABLE.entry(aten.convolution)
@@ -36,20 +56,18 @@ def _convolution(
     x: Value,
     weight: Value,
     bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     transposed: bool,
-    output_padding: Sequence[int],
+    output_padding: int | Sequence[int],
     groups: int,
 ) -> Value:
     rank = g.rank(weight) - 2
-    strides, dilations, margins = (tuple(_each(n, rank)) for n in (stride, dilation, padding))
-    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": margins * 2, "group": groups}
-    if transposed:
-        attrs["output_padding"] = tuple(_each(output_padding, rank))
-    op, inputs = "ConvTranspose" if transposed else "Conv", (weight,) if bias is None else (weight, bias)
-    return _with_batch(g, x, rank, lambda images: g.op(op, images, *inputs, **attrs))
+    margins = _each(padding, rank) * 2
+    more = {"output_padding": _each(output_padding, rank)} if transposed else {}
+    op = "ConvTranspose" if transposed else "Conv"
+    return _convolved(g, op, x, weight, bias, stride, margins, dilation, groups, **more)
 
 
 @TABLE.entry(aten.conv1d, aten.conv2d, aten.conv3d)
@@ -64,24 +82,15 @@ def _plain_convolution(
     groups: int = 1,
 ) -> Value:
     rank = g.rank(weight) - 2
-    dilations = _each(dilation, rank)
     if not isinstance(padding, str):
-        return _convolution(
-            g, x, weight, bias, _each(stride, rank), _each(padding, rank), dilations, False, [0] * rank, groups
-        )
-    kernel = [g.known(n, "the size of a kernel") for n in g.sizes(weight)[2:]]
-    whole = [d * (n - 1) if padding == "same" else 0 for d, n in zip(dilations, kernel, strict=True)]
-    margins = (*(n // 2 for n in whole), *(n - n // 2 for n in whole))
-    inputs = (weight,) if bias is None else (weight, bias)
-    strides = tuple(_each(stride, rank))
-    return _with_batch(
-        g,
-        x,
-        rank,
-        lambda images: g.op(
-            "Conv", images, *inputs, strides=strides, dilations=tuple(dilations), pads=margins, group=groups
-        ),
-    )
+        margins = _each(padding, rank) * 2
+    elif padding == "valid":
+        margins = (0,) * rank * 2
+    else:
+        kernel = [g.known(n, "the size of a kernel") for n in g.sizes(weight)[2:]]
+        whole = [d * (n - 1) for d, n in zip(_each(dilation, rank), kernel, strict=True)]
+        margins = (*(n // 2 for n in whole), *(n - n // 2 for n in whole))
+    return _convolved(g, "Conv", x, weight, bias, stride, margins, dilation, groups)
 
 
 @TABLE.entry(aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d)
@@ -96,40 +105,46 @@ def _transposed_convolution(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Value:
-    rank = g.rank(weight) - 2
-    stride, padding, dilation, more = (_each(n, rank) for n in (stride, padding, dilation, output_padding))
-    return _convolution(g, x, weight, bias, stride, padding, dilation, True, more, groups)
+    return _convolution(g, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 # -- pooling
 
 
-def _largest(
-    g: Writer,
-    x: Value,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int] = (),
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    *,
-    rank: int,
-) -> Value:
-    sizes = tuple(_each(kernel, rank))
-    attrs: dict[str, Any] = {
+def _windows(
+    rank: int, kernel: int | Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int], ceil_mode: bool
+) -> dict[str, Any]:
+    """What ONNX calls windows of this size; where torch names no strides, they lie side by side."""
+    sizes = _each(kernel, rank)
+    strides = sizes if isinstance(stride, Sequence) and not stride else _each(stride, rank)
+    return {
         "kernel_shape": sizes,
-        "strides": tuple(_each(stride, rank)) if stride else sizes,
-        "pads": tuple(_each(padding, rank)) * 2,
-        "dilations": tuple(_each(dilation, rank)),
+        "strides": strides,
+        "pads": _each(padding, rank) * 2,
         "ceil_mode": int(ceil_mode),
     }
-    return _with_batch(g, x, rank, lambda images: g.op("MaxPool", images, **attrs))
 
 
 def _max_pool(rank: int, with_places: bool) -> Emitter:
-    def emit(g: Writer, *arguments: Any, **named: Any) -> Any:
-        found = _largest(g, *arguments, **named, rank=rank)
-        return (found, None) if with_places else found
+    """The places of what is largest are counted within an image by torch, and within the batch by ONNX."""
+
+    def emit(
+        g: Writer,
+        x: Value,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        attrs = {**_windows(rank, kernel, stride, padding, ceil_mode), "dilations": _each(dilation, rank)}
+        if not with_places:
+            return _with_batch(g, x, rank, "MaxPool", **attrs)[0]
+        if not g.is_used(1):
+            return _with_batch(g, x, rank, "MaxPool", **attrs)[0], None
+        found, places = _with_batch(g, x, rank, "MaxPool", n=2, **attrs)
+        image = g.product(g.sizes(x)[-rank:])
+        return found, g.op("Mod", places, g.cast(image, "int64"))
 
     return emit
 
@@ -145,17 +160,10 @@ def _average_pool(rank: int) -> Emitter:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:
-        sizes = tuple(_each(kernel, rank))
         if divisor_override is not None:
             raise g.refused("a mean over windows with a divisor of its own")
-        attrs: dict[str, Any] = {
-            "kernel_shape": sizes,
-            "strides": tuple(_each(stride, rank)) if stride else sizes,
-            "pads": tuple(_each(padding, rank)) * 2,
-            "ceil_mode": int(ceil_mode),
-            "count_include_pad": int(count_include_pad),
-        }
-        return _with_batch(g, x, rank, lambda images: g.op("AveragePool", images, **attrs))
+        attrs = {**_windows(rank, kernel, stride, padding, ceil_mode), "count_include_pad": int(count_include_pad)}
+        return _with_batch(g, x, rank, "AveragePool", **attrs)[0]
 
     return emit
 
@@ -171,7 +179,7 @@ def _adaptive_mean(rank: int) -> Emitter:
         for axis, n in zip(axes, wanted, strict=True):
             if n is not None and g.shape(x)[axis] != n:
                 size = g.known(g.size(x, axis), "the size of an image that is pooled adaptively")
-                means = g.constant(_means(size, n).astype(g.dtype(x)))
+                means = g.constant(_means(size, n).astype(numpy_dtype(g.dtype(x))))
                 x = g.swapped(g.op("MatMul", g.swapped(x, axis, -1), means), axis, -1)
         return x
 
@@ -191,24 +199,30 @@ for _rank in (1, 2, 3):
     TABLE.entry(getattr(aten, f"max_pool{_rank}d"))(_max_pool(_rank, with_places=False))
     TABLE.entry(getattr(aten, f"avg_pool{_rank}d"))(_average_pool(_rank))
     TABLE.entry(getattr(aten, f"adaptive_avg_pool{_rank}d"))(_adaptive_mean(_rank))
-TABLE.entry(aten.max_pool2d_with_indices)(_max_pool(2, with_places=True))
-TABLE.entry(aten.max_pool3d_with_indices)(_max_pool(3, with_places=True))
-TABLE.entry(aten._adaptive_avg_pool2d)(_adaptive_mean(2))
-TABLE.entry(aten._adaptive_avg_pool3d)(_adaptive_mean(3))
+for _rank in (2, 3):
+    TABLE.entry(getattr(aten, f"max_pool{_rank}d_with_indices"))(_max_pool(_rank, with_places=True))
+    TABLE.entry(getattr(aten, f"_adaptive_avg_pool{_rank}d"))(_adaptive_mean(_rank))
 
 
 # -- resizing
 
 
-def _resized(g: Writer, x: Value, size: Sequence[Number] | None, scales: Sequence[Any] | None, **attrs: Any) -> Value:
-    rank = g.rank(x) - 2
-    if size is not None and not any(isinstance(g.number(n), Value) for n in size):
-        return g.op("Resize", x, None, None, g.integers([*g.sizes(x)[:2], *size]), **attrs)
-    given = [1.0, 1.0, *(s for s in (scales or ())[-rank:] if s is not None)]
-    if len(given) == rank + 2:
-        return g.op("Resize", x, None, np.array(given, np.float32), **attrs)
-    assert size is not None
-    return g.op("Resize", x, None, None, g.integers([*g.sizes(x)[:2], *size]), **attrs)
+def _resized(
+    g: Writer, x: Value, size: Sequence[Number] | None, scales: Sequence[Any], is_by_scale: bool, **attrs: Any
+) -> Value:
+    """``is_by_scale`` is whether the scales, where torch is given some, say where an element comes from.
+
+    ONNX's are of float32: rounded up, they make the same sizes.
+    """
+    lead, own = g.sizes(x)[:2], g.sizes(x)[2:]
+    given = [float(s) for part in scales for s in (part if isinstance(part, Sequence) else [part]) if s is not None]
+    if size is None and not is_by_scale and not any(isinstance(n, Value) for n in own):
+        size = [int(n * s) for n, s in zip(own, given, strict=True)]  # type: ignore[operator]
+    if size is not None and not (is_by_scale and len(given) == len(own)):
+        return g.op("Resize", x, None, None, g.integers([*lead, *size]), **attrs)
+    exact = np.array([1, 1, *given])
+    near = exact.astype(np.float32)
+    return g.op("Resize", x, None, np.where(near < exact, np.nextafter(near, np.float32(np.inf)), near), **attrs)
 
 
 def _nearest(exact: bool) -> Emitter:
@@ -219,21 +233,17 @@ def _nearest(exact: bool) -> Emitter:
         else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     )
 
-    def emit(g: Writer, x: Value, size: Sequence[Number] | None, *scales: Any, **_: Any) -> Value:
-        return _resized(g, x, size, _flat(scales), mode="nearest", **attrs)
+    def emit(g: Writer, x: Value, size: Sequence[Number] | None, *scales: Any) -> Value:
+        return _resized(g, x, size, scales, True, mode="nearest", **attrs)
 
     return emit
 
 
-def _flat(scales: Sequence[Any]) -> list[Any]:
-    return [s for part in scales for s in (part if isinstance(part, list | tuple) else [part])]
-
-
 def _interpolated(mode: str) -> Emitter:
-    def emit(g: Writer, x: Value, size: Sequence[Number] | None, align_corners: bool, *scales: Any, **_: Any) -> Value:
+    def emit(g: Writer, x: Value, size: Sequence[Number] | None, align_corners: bool, *scales: Any) -> Value:
         how = "align_corners" if align_corners else "half_pixel"
         attrs = {"cubic_coeff_a": -0.75} if mode == "cubic" else {}
-        return _resized(g, x, size, _flat(scales), mode=mode, coordinate_transformation_mode=how, **attrs)
+        return _resized(g, x, size, scales, not align_corners, mode=mode, coordinate_transformation_mode=how, **attrs)
 
     return emit
 

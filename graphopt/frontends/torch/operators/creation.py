@@ -11,6 +11,7 @@ import torch
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.writer import Number, Operand, Writer
 from graphopt.ir.graph import Value
+from graphopt.ir.onnx_io.tensors import numpy_dtype
 
 TABLE = Table()
 aten = torch.ops.aten
@@ -99,11 +100,11 @@ def _arange_from(g: Writer, start: Operand, end: Operand, step: Operand = 1, **_
     if not any(isinstance(v, Value) for v in bounds):
         return g.constant(torch.arange(*bounds, dtype=getattr(torch, dtype)))
     wide = dtype if dtype in ("int16", "int32", "int64", "float32", "float64") else "int64"
-    return g.value(g.cast(g.op("Range", *(g.cast(v, wide) for v in bounds)), dtype))
+    return g.cast(g.op("Range", *(g.cast(v, wide) for v in bounds)), dtype)
 
 
 @TABLE.entry(aten.eye.default, aten.eye.m)
 def _eye(g: Writer, rows: Number, columns: Number | None = None, **_: Any) -> Value:
     n = g.known(rows, "the size of a unit matrix")
     m = n if columns is None else g.known(columns, "the size of a unit matrix")
-    return g.constant(np.eye(n, m).astype(g.result_dtype()))
+    return g.constant(np.eye(n, m, dtype=numpy_dtype(g.result_dtype())))

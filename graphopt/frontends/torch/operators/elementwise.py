@@ -16,11 +16,11 @@ TABLE = Table()
 aten = torch.ops.aten
 
 
-def _function(op: str, **attrs: Any) -> Emitter:
+def _function(op: str) -> Emitter:
     """What applies one op to the elements, as the dtype of the result."""
 
     def emit(g: Writer, x: Value) -> Value:
-        return g.op(op, g.cast(x, g.result_dtype()), **attrs)
+        return g.op(op, g.cast(x, g.result_dtype()))
 
     return emit
 
@@ -86,7 +86,7 @@ for _target, _op, _of_bools in (
 @TABLE.entry(aten.pow.Tensor_Scalar)
 def _power(g: Writer, x: Value, exponent: Any) -> Value:
     dtype = g.result_dtype()
-    x = g.value(g.cast(x, dtype))
+    x = g.cast(x, dtype)
     if exponent == 2:
         return g.op("Mul", x, x)
     if exponent == 0.5:
@@ -96,31 +96,24 @@ def _power(g: Writer, x: Value, exponent: Any) -> Value:
 
 @TABLE.entry(aten.add)
 def _add(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
-    dtype = g.result_dtype()
-    scaled = g.cast(b, dtype)
-    if dtype == "bool":
-        return g.op("Or", g.cast(a, dtype), scaled)
-    if alpha != 1:
-        scaled = g.op("Mul", scaled, g.cast(alpha, dtype))
-    return g.op("Add", g.cast(a, dtype), scaled)
+    return _with_multiple(g, "Or" if g.result_dtype() == "bool" else "Add", a, b, alpha)
 
 
 @TABLE.entry(aten.sub)
 def _subtract(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
-    dtype = g.result_dtype()
-    scaled = g.cast(b, dtype)
-    if alpha != 1:
-        scaled = g.op("Mul", scaled, g.cast(alpha, dtype))
-    return g.op("Sub", g.cast(a, dtype), scaled)
+    return _with_multiple(g, "Sub", a, b, alpha)
 
 
 @TABLE.entry(aten.rsub)
 def _subtract_from(g: Writer, a: Operand, b: Operand, alpha: Any = 1) -> Value:
+    return _with_multiple(g, "Sub", b, a, alpha)
+
+
+def _with_multiple(g: Writer, op: str, a: Operand, b: Operand, factor: Any) -> Value:
+    """The op of one operand and a multiple of the other, which is never taken of truth values."""
     dtype = g.result_dtype()
-    scaled = g.cast(a, dtype)
-    if alpha != 1:
-        scaled = g.op("Mul", scaled, g.cast(alpha, dtype))
-    return g.op("Sub", g.cast(b, dtype), scaled)
+    other = g.cast(b, dtype)
+    return g.op(op, g.cast(a, dtype), other if factor == 1 else g.op("Mul", other, g.cast(factor, dtype)))
 
 
 @TABLE.entry(aten.div)
@@ -205,7 +198,7 @@ def _log10(g: Writer, x: Value) -> Value:
 @TABLE.entry(aten.log1p)
 def _log1p(g: Writer, x: Value) -> Value:
     """Without loss for small x: by how much 1 + x was rounded is made good (Goldberg 1991, theorem 4)."""
-    x = g.value(g.cast(x, g.result_dtype()))
+    x = g.cast(x, g.result_dtype())
     rounded = g.op("Add", x, 1)
     step = g.op("Sub", rounded, 1)
     precise = g.op("Div", g.op("Mul", g.op("Log", rounded), x), step)
@@ -214,23 +207,24 @@ def _log1p(g: Writer, x: Value) -> Value:
 
 
 @TABLE.entry(aten.expm1)
-def _expm1(g: Writer, x: Value) -> Value:
-    """Without loss for small x, as tanh(x / 2) * (exp(x) + 1)."""
-    x = g.value(g.cast(x, g.result_dtype()))
+def expm1(g: Writer, x: Value) -> Value:
+    """exp(x) - 1 without loss for small x, as tanh(x / 2) * (exp(x) + 1)."""
+    x = g.cast(x, g.result_dtype())
     return g.op("Mul", g.op("Tanh", g.op("Mul", x, 0.5)), g.op("Add", g.op("Exp", x), 1))
 
 
 @TABLE.entry(aten.erfc)
 def _erfc(g: Writer, x: Value) -> Value:
+    """To the precision of 1, not of what it is where that is small."""
     one = g.cast(1, g.result_dtype())
     return g.op("Sub", one, g.op("Erf", g.cast(x, g.result_dtype())))
 
 
 @TABLE.entry(aten.atan2)
 def _atan2(g: Writer, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y), as torch gives it for points that are not the origin with a signed zero."""
+    """The angle of the point (x, y): torch's, but of an origin with signs and of points infinite both ways."""
     dtype = g.result_dtype()
-    y, x = g.value(g.cast(y, dtype)), g.value(g.cast(x, dtype))
+    y, x = g.cast(y, dtype), g.cast(x, dtype)
     plain = g.op("Atan", g.op("Div", y, x))
     zero = g.cast(0, dtype)
     turned = g.op("Where", g.op("Less", y, zero), g.op("Sub", plain, pi), g.op("Add", plain, pi))
@@ -239,14 +233,17 @@ def _atan2(g: Writer, y: Value, x: Value) -> Value:
     return g.op("Where", nowhere, zero, found)
 
 
-@TABLE.entry(aten.isnan)
-def _is_nan(g: Writer, x: Value) -> Value:
-    return g.op("IsNaN", x) if "float" in g.dtype(x) else g.op("And", g.cast(x, "bool"), np.asarray(False))
+def _kind_of_float(op: str) -> Emitter:
+    """What tells which floats are of a kind; no other numbers are."""
+
+    def emit(g: Writer, x: Value) -> Value:
+        return g.op(op, x) if "float" in g.dtype(x) else g.op("And", g.cast(x, "bool"), np.asarray(False))
+
+    return emit
 
 
-@TABLE.entry(aten.isinf)
-def _is_infinite(g: Writer, x: Value) -> Value:
-    return g.op("IsInf", x) if "float" in g.dtype(x) else g.op("And", g.cast(x, "bool"), np.asarray(False))
+TABLE.entry(aten.isnan)(_kind_of_float("IsNaN"))
+TABLE.entry(aten.isinf)(_kind_of_float("IsInf"))
 
 
 # -- comparisons and logic
@@ -319,9 +316,10 @@ def _masked_fill(g: Writer, x: Value, mask: Value, value: Operand) -> Value:
 
 
 @TABLE.entry(aten.clamp)
-def _clamp(g: Writer, x: Value, least: Operand = None, most: Operand = None) -> Value:
+def clamped(g: Writer, x: Value, least: Operand = None, most: Operand = None) -> Value:
+    """The value between bounds, of which either may be missing."""
     dtype = g.result_dtype()
-    found = g.value(g.cast(x, dtype))
+    found = g.cast(x, dtype)
     if all(v is None or not isinstance(v, Value) for v in (least, most)):
         bounds = [None if v is None else g.cast(v, dtype) for v in (least, most)]
         return g.op("Clip", found, *(bounds if most is not None else bounds[:1]))
@@ -331,85 +329,12 @@ def _clamp(g: Writer, x: Value, least: Operand = None, most: Operand = None) -> 
 
 @TABLE.entry(aten.clamp_min)
 def _clamp_min(g: Writer, x: Value, least: Operand) -> Value:
-    return _clamp(g, x, least)
+    return clamped(g, x, least)
 
 
 @TABLE.entry(aten.clamp_max)
 def _clamp_max(g: Writer, x: Value, most: Operand) -> Value:
-    return _clamp(g, x, None, most)
-
-
-# -- activations
-
-
-@TABLE.entry(aten.gelu)
-def _gelu(g: Writer, x: Value, approximate: str = "none") -> Value:
-    return g.op("Gelu", x, approximate=approximate)
-
-
-@TABLE.entry(aten.silu)
-def _silu(g: Writer, x: Value) -> Value:
-    return g.op("Mul", x, g.op("Sigmoid", x))
-
-
-@TABLE.entry(aten.hardsigmoid)
-def _hard_sigmoid(g: Writer, x: Value) -> Value:
-    return g.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
-
-
-@TABLE.entry(aten.relu6)
-def _relu6(g: Writer, x: Value) -> Value:
-    return _clamp(g, x, 0, 6)
-
-
-@TABLE.entry(aten.hardtanh)
-def _hard_tanh(g: Writer, x: Value, least: float = -1.0, most: float = 1.0) -> Value:
-    return _clamp(g, x, least, most)
-
-
-@TABLE.entry(aten.leaky_relu)
-def _leaky_relu(g: Writer, x: Value, slope: float = 0.01) -> Value:
-    return g.op("LeakyRelu", x, alpha=float(slope))
-
-
-@TABLE.entry(aten.elu)
-def _elu(g: Writer, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
-    inner = x if input_scale == 1 else g.op("Mul", x, input_scale)
-    grown = g.op("Mul", _expm1(g, inner), alpha)
-    found = g.op("Where", g.op("Greater", x, 0), x, grown)
-    return found if scale == 1 else g.op("Mul", found, scale)
-
-
-@TABLE.entry(aten.softplus)
-def _softplus(g: Writer, x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    scaled = x if beta == 1 else g.op("Mul", x, beta)
-    smooth = g.op("Softplus", scaled)
-    smooth = smooth if beta == 1 else g.op("Div", smooth, beta)
-    return g.op("Where", g.op("Greater", scaled, threshold), x, smooth)
-
-
-@TABLE.entry(aten._prelu_kernel, aten.prelu)
-def _prelu(g: Writer, x: Value, slope: Value) -> Value:
-    if g.rank(slope) == 1 and g.rank(x) > 2:
-        slope = g.unsqueeze(slope, *range(1, g.rank(x) - 1))
-    return g.op("PRelu", x, slope)
-
-
-@TABLE.entry(aten.log_sigmoid_forward)
-def _log_sigmoid(g: Writer, x: Value) -> tuple[Value, None]:
-    """Its second result serves training alone."""
-    return g.op("Neg", g.op("Softplus", g.op("Neg", x))), None
-
-
-@TABLE.entry(aten.glu)
-def _glu(g: Writer, x: Value, axis: int = -1) -> Value:
-    left, right = g.several("Split", 2, x, axis=g.axis(x, axis), num_outputs=2)
-    return g.op("Mul", left, g.op("Sigmoid", right))
-
-
-@TABLE.entry(aten.threshold)
-def _threshold(g: Writer, x: Value, least: float, value: float) -> Value:
-    return g.op("Where", g.op("Greater", x, least), x, g.cast(value, g.dtype(x)))
+    return clamped(g, x, None, most)
 
 
 @TABLE.entry(aten.nan_to_num)

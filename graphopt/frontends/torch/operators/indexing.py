@@ -35,36 +35,65 @@ def _gather(g: Writer, x: Value, axis: int, indices: Value, sparse_grad: bool = 
 @TABLE.entry(aten.index.Tensor)
 def _index(g: Writer, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing as numpy defines it: the axes that are indexed together give those of the indices."""
-    given = _places(g, x, indices)
-    axes = [axis for axis, _ in given]
+    axes, given = _places(g, x, indices)
     if len(axes) == 1:
-        return g.op("Gather", x, given[0][1], axis=axes[0])
-    rest = [axis for axis in range(g.rank(x)) if axis not in axes]
-    last = _together(g, [found for _, found in given])
-    found = g.op("GatherND", g.transpose(x, [*axes, *rest]), last)
-    rank = g.rank(last) - 1
-    if axes != list(range(axes[0], axes[-1] + 1)):
-        return found
-    order = [*range(rank, rank + axes[0]), *range(rank), *range(rank + axes[0], g.rank(found))]
-    return g.transpose(found, order)
+        return g.op("Gather", x, given[0], axis=axes[0])
+    at = _together(g, given)
+    found = g.op("GatherND", g.transpose(x, _first(g, x, axes)), at)
+    rank, lead = g.rank(at) - 1, _lead(axes)
+    return g.transpose(found, [*range(rank, rank + lead), *range(rank), *range(rank + lead, g.rank(found))])
 
 
-def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> list[tuple[int, Value]]:
-    """The axes that are indexed, each with its indices; a mask becomes the indices of its true elements."""
-    found: list[tuple[int, Value]] = []
+@TABLE.entry(aten.index_put, aten._unsafe_index_put)
+def _index_put(g: Writer, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    if len(indices) == 1 and indices[0] is not None and g.dtype(indices[0]) == "bool" and not accumulate:
+        mask = indices[0]
+        if g.rank(values) == 0 or g.shape(values) == (1,):
+            mask = g.unsqueeze(mask, *range(g.rank(mask), g.rank(x))) if g.rank(mask) < g.rank(x) else mask
+            return g.op("Where", mask, g.scalar(values), x)
+    axes, given = _places(g, x, indices)
+    order, at = _first(g, x, axes), _together(g, given)
+    rank, lead = g.rank(at) - 1, _lead(axes)
+    rest = [g.size(x, axis) for axis in order[len(axes) :]]
+    have = g.expand(values, [*rest[:lead], *g.sizes(at)[:-1], *rest[lead:]])
+    have = g.transpose(have, [*range(lead, lead + rank), *range(lead), *range(lead + rank, g.rank(have))])
+    return _put(g, x, order, at, have, "add" if accumulate else "none")
+
+
+def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
+    """The axes that are indexed, and the indices of each; a mask becomes the indices of its true elements."""
+    axes: list[int] = []
+    found: list[Value] = []
     axis = 0
     for given in indices:
         if given is None:
             axis += 1
-        elif g.dtype(given) in ("bool", "uint8"):
+            continue
+        if g.dtype(given) in ("bool", "uint8"):
             where = g.op("NonZero", g.cast(given, "bool"))
-            for k in range(g.rank(given)):
-                found.append((axis + k, g.op("Gather", where, np.asarray(k, np.int64), axis=0)))
-            axis += g.rank(given)
+            each = [g.op("Gather", where, np.asarray(k, np.int64), axis=0) for k in range(g.rank(given))]
         else:
-            found.append((axis, g.value(g.cast(given, "int64"))))
-            axis += 1
-    return found
+            each = [g.cast(given, "int64")]
+        axes += range(axis, axis + len(each))
+        found += each
+        axis += len(each)
+    return axes, found
+
+
+def _first(g: Writer, x: Value, axes: Sequence[int]) -> list[int]:
+    """An order of all axes in which these are the first."""
+    return [*axes, *(axis for axis in range(g.rank(x)) if axis not in axes)]
+
+
+def _lead(axes: Sequence[int]) -> int:
+    """How many axes stand before those of the indices, which come where they index; first, if that is no one place."""
+    return axes[0] if list(axes) == list(range(axes[0], axes[-1] + 1)) else 0
+
+
+def _put(g: Writer, x: Value, order: Sequence[int], at: Value, source: Value, reduction: str = "none") -> Value:
+    """The value with elements written at places of its axes in this order."""
+    found = g.op("ScatterND", g.transpose(x, order), at, g.cast(source, g.dtype(x)), reduction=reduction)
+    return g.transpose(found, [order.index(axis) for axis in range(len(order))])
 
 
 def _together(g: Writer, indices: Sequence[Value]) -> Value:
@@ -80,70 +109,41 @@ def _together(g: Writer, indices: Sequence[Value]) -> Value:
     return g.op("Concat", *(g.unsqueeze(i, rank) for i in raised), axis=rank)
 
 
-@TABLE.entry(aten.index_put, aten._unsafe_index_put)
-def _index_put(g: Writer, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
-    if len(indices) == 1 and indices[0] is not None and g.dtype(indices[0]) == "bool" and not accumulate:
-        mask = indices[0]
-        if g.rank(values) == 0 or g.shape(values) == (1,):
-            mask = g.unsqueeze(mask, *range(g.rank(mask), g.rank(x))) if g.rank(mask) < g.rank(x) else mask
-            return g.op("Where", mask, g.scalar(values), x)
-    given = _places(g, x, indices)
-    axes = [axis for axis, _ in given]
-    rest = [axis for axis in range(g.rank(x)) if axis not in axes]
-    if axes != sorted(axes) or (rest and axes != list(range(axes[0], axes[-1] + 1))):
-        raise g.refused("writing at indices of axes that are not next to each other")
-    order = [*axes, *rest]
-    last = _together(g, [found for _, found in given])
-    rank = g.rank(last) - 1
-    turned = g.transpose(x, order)
-    sizes = [*g.sizes(last)[:-1], *g.sizes(turned)[len(axes) :]]
-    if rest and axes[0] > 0:  # the values' axes stand where the indexed ones do
-        have = g.expand(values, [*g.sizes(x)[: axes[0]], *sizes[:rank], *g.sizes(x)[axes[-1] + 1 :]])
-        lead = axes[0]
-        moved = [*range(lead, lead + rank), *range(lead), *range(lead + rank, g.rank(have))]
-        have = g.transpose(have, moved)
-    else:
-        have = g.expand(values, sizes)
-    have = g.value(g.cast(have, g.dtype(x)))
-    found = g.op("ScatterND", turned, last, have, reduction="add" if accumulate else "none")
-    back = [order.index(axis) for axis in range(len(order))]
-    return g.transpose(found, back)
-
-
-@TABLE.entry(aten.scatter.src)
-def _scatter(g: Writer, x: Value, axis: int, indices: Value, source: Value, reduce: str | None = None) -> Value:
-    if g.shape(source) != g.shape(indices):
-        source = _corner(g, source, indices)
+@TABLE.entry(aten.scatter.src, aten.scatter.reduce)
+def _scatter(g: Writer, x: Value, axis: int, indices: Value, source: Value, *, reduce: str | None = None) -> Value:
     ways = {None: "none", "add": "add", "multiply": "mul"}
-    return g.op("ScatterElements", x, indices, source, axis=g.axis(x, axis), reduction=ways[reduce])
+    return _scattered(g, x, axis, indices, source, ways[reduce])
 
 
-@TABLE.entry(aten.scatter.value)
-def _scatter_value(g: Writer, x: Value, axis: int, indices: Value, value: Operand, reduce: str | None = None) -> Value:
+@TABLE.entry(aten.scatter.value, aten.scatter.value_reduce)
+def _scatter_value(
+    g: Writer, x: Value, axis: int, indices: Value, value: Operand, *, reduce: str | None = None
+) -> Value:
     source = g.expand(g.value(g.cast(value, g.dtype(x))), g.sizes(indices))
-    return _scatter(g, x, axis, indices, source, reduce)
+    return _scatter(g, x, axis, indices, source, reduce=reduce)
 
 
 @TABLE.entry(aten.scatter_add)
 def _scatter_add(g: Writer, x: Value, axis: int, indices: Value, source: Value) -> Value:
-    return _scatter(g, x, axis, indices, source, "add")
+    return _scattered(g, x, axis, indices, source, "add")
 
 
 @TABLE.entry(aten.scatter_reduce)
 def _scatter_reduce(
-    g: Writer, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
+    g: Writer, x: Value, axis: int, indices: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
     ways = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
     if reduce not in ways or not include_self:
         raise g.refused(f"scatter_reduce with reduce={reduce!r} and include_self={include_self}")
-    source = source if g.shape(source) == g.shape(indices) else _corner(g, source, indices)
-    return g.op("ScatterElements", x, indices, source, axis=g.axis(x, axis), reduction=ways[reduce])
+    return _scattered(g, x, axis, indices, source, ways[reduce])
 
 
-def _corner(g: Writer, source: Value, indices: Value) -> Value:
-    """The part of a source that there are indices for."""
-    axes = np.arange(g.rank(source), dtype=np.int64)
-    return g.op("Slice", source, np.zeros_like(axes), g.integers(g.sizes(indices)), axes)
+def _scattered(g: Writer, x: Value, axis: int, indices: Value, source: Value, reduction: str) -> Value:
+    """Of a source that is larger than the indices, the corner that there are indices for."""
+    if g.shape(source) != g.shape(indices):
+        axes = np.arange(g.rank(source), dtype=np.int64)
+        source = g.op("Slice", source, np.zeros_like(axes), g.integers(g.sizes(indices)), axes)
+    return g.op("ScatterElements", x, indices, source, axis=g.axis(x, axis), reduction=reduction)
 
 
 @TABLE.entry(aten.slice_scatter)
@@ -157,24 +157,17 @@ def _slice_scatter(
     step: int = 1,
 ) -> Value:
     axis = g.axis(x, axis)
-    whole = g.size(x, axis)
-    every = g.op("Range", np.asarray(0, np.int64), g.cast(whole, "int64"), np.asarray(1, np.int64))
-    chosen = g.slice(every, 0, 0 if start is None else start, TO_THE_END if end is None else end, step)
-    last = [k for k in range(g.rank(x)) if k != axis]
-    order = [axis, *last]
-    source = g.value(g.cast(source, g.dtype(x)))
-    put = g.op("ScatterND", g.transpose(x, order), g.unsqueeze(chosen, 1), g.transpose(source, order))
-    return g.transpose(put, [order.index(k) for k in range(len(order))])
+    chosen = g.slice(
+        g.indices(g.size(x, axis)), 0, 0 if start is None else start, TO_THE_END if end is None else end, step
+    )
+    order = _first(g, x, [axis])
+    return _put(g, x, order, g.unsqueeze(chosen, 1), g.transpose(source, order))
 
 
 @TABLE.entry(aten.select_scatter)
 def _select_scatter(g: Writer, x: Value, source: Value, axis: int, index: Number) -> Value:
-    axis = g.axis(x, axis)
-    last = [k for k in range(g.rank(x)) if k != axis]
-    order = [axis, *last]
     at = g.reshape(g.value(g.cast(index, "int64")), [1, 1])
-    put = g.op("ScatterND", g.transpose(x, order), at, g.unsqueeze(source, 0))
-    return g.transpose(put, [order.index(k) for k in range(len(order))])
+    return _put(g, x, _first(g, x, [g.axis(x, axis)]), at, g.unsqueeze(source, 0))
 
 
 @TABLE.entry(aten.nonzero)
@@ -201,6 +194,8 @@ def _masked_scatter(g: Writer, x: Value, mask: Value, source: Value) -> Value:
 
 @TABLE.entry(aten.one_hot)
 def _one_hot(g: Writer, x: Value, classes: Number = -1) -> Value:
+    if classes == -1:
+        raise g.refused("the number of classes has to be said, else it depends on the elements")
     return g.op("OneHot", x, g.cast(classes, "int64"), np.array([0, 1], np.int64))
 
 
@@ -238,7 +233,7 @@ def _argsort(g: Writer, x: Value, dim: int = -1, descending: bool = False, *, st
 @TABLE.entry(aten.bucketize.Tensor)
 def _bucketize(g: Writer, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
     dtype = g.name_of(torch.promote_types(getattr(torch, g.dtype(x)), getattr(torch, g.dtype(bounds))))
-    left = g.unsqueeze(g.value(g.cast(x, dtype)), g.rank(x))
+    left = g.unsqueeze(g.cast(x, dtype), g.rank(x))
     below = g.op("LessOrEqual" if right else "Less", g.cast(bounds, dtype), left)
     found = g.op("ReduceSum", g.cast(below, "int64"), np.array([-1], np.int64), keepdims=0)
-    return g.value(g.cast(found, g.result_dtype()))
+    return g.cast(found, g.result_dtype())

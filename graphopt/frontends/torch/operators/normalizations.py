@@ -50,13 +50,13 @@ def _rms_norm(
     """In float32 where the elements are narrower, as torch computes it."""
     dtype = g.dtype(x)
     eps = torch.finfo(getattr(torch, dtype)).eps if eps is None else eps
-    wide = g.value(g.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype))
+    wide = g.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype)
     axes = np.arange(g.rank(x) - len(shape), g.rank(x), dtype=np.int64)
     mean = g.op("ReduceMean", g.op("Mul", wide, wide), axes, keepdims=1)
     found = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, eps)))
     if weight is not None:
         found = g.op("Mul", found, g.cast(weight, g.dtype(found)))
-    return g.value(g.cast(found, dtype))
+    return g.cast(found, dtype)
 
 
 @TABLE.entry(aten._fused_rms_norm)
@@ -65,6 +65,13 @@ def _fused_rms_norm(
 ) -> tuple[Value, None]:
     """Its second result serves training alone."""
     return _rms_norm(g, x, shape, weight, eps), None
+
+
+def _scale_and_shift(g: Writer, x: Value, weight: Value | None, bias: Value | None) -> tuple[Value, Value]:
+    """What each channel is multiplied by and what is added to it, also where nothing was learned."""
+    channels = (g.known(g.size(x, 1), "the number of channels"),)
+    scale = weight if weight is not None else g.filled(g.ones(x), channels)
+    return scale, bias if bias is not None else g.filled(g.zeros(x), channels)
 
 
 @TABLE.entry(aten._native_batch_norm_legit_no_training)
@@ -78,10 +85,8 @@ def _batch_norm_of_inference(
     momentum: float,
     eps: float,
 ) -> tuple[Value, None, None]:
-    channels = (g.known(g.size(x, 1), "the number of channels"),)
-    scale = weight if weight is not None else g.filled(g.ones(x), channels)
-    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
-    return g.op("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(eps)), None, None
+    affine = _scale_and_shift(g, x, weight, bias)
+    return g.op("BatchNormalization", x, *affine, mean, variance, epsilon=float(eps)), None, None
 
 
 @TABLE.entry(aten.batch_norm)
@@ -119,10 +124,8 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = False,
 ) -> Value:
-    channels = (g.known(g.size(x, 1), "the number of channels"),)
-    scale = weight if weight is not None else g.filled(g.ones(x), channels)
-    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
-    return g.op("GroupNormalization", x, scale, shift, num_groups=groups, epsilon=float(eps))
+    affine = _scale_and_shift(g, x, weight, bias)
+    return g.op("GroupNormalization", x, *affine, num_groups=groups, epsilon=float(eps))
 
 
 @TABLE.entry(aten.native_group_norm)
@@ -156,7 +159,4 @@ def _instance_norm(
 ) -> Value:
     if not use_input_stats and mean is not None and variance is not None:
         return _batch_norm(g, x, weight, bias, mean, variance, False, momentum, eps)
-    channels = (g.known(g.size(x, 1), "the number of channels"),)
-    scale = weight if weight is not None else g.filled(g.ones(x), channels)
-    shift = bias if bias is not None else g.filled(g.zeros(x), channels)
-    return g.op("InstanceNormalization", x, scale, shift, epsilon=float(eps))
+    return g.op("InstanceNormalization", x, *_scale_and_shift(g, x, weight, bias), epsilon=float(eps))

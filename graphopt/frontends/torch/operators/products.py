@@ -80,7 +80,7 @@ def _attention(
     found = g.op("MatMul", g.op("Softmax", scores, axis=g.rank(scores) - 1), v)
     if attended is None:
         return found
-    some = reduced(g, "ReduceMax", g.value(g.cast(attended, "int32")), -1, True)
+    some = reduced(g, "ReduceMax", g.cast(attended, "int32"), -1, True)
     return g.op("Where", g.op("Greater", some, 0), found, g.cast(0, dtype))
 
 
@@ -100,10 +100,7 @@ def _causal(g: Writer, q: Value, k: Value) -> Value:
     queries, keys = g.size(q, -2), g.size(k, -2)
     if not isinstance(queries, Value) and not isinstance(keys, Value):
         return g.constant(np.tri(queries, keys, dtype=bool))
-    rows, columns = (
-        g.op("Range", np.asarray(0, np.int64), g.cast(n, "int64"), np.asarray(1, np.int64)) for n in (queries, keys)
-    )
-    return g.op("LessOrEqual", columns, g.unsqueeze(rows, 1))
+    return g.op("LessOrEqual", g.indices(keys), g.unsqueeze(g.indices(queries), 1))
 
 
 @TABLE.entry(aten._scaled_dot_product_flash_attention_for_cpu)

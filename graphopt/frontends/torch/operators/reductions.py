@@ -27,7 +27,7 @@ def reduced(g: Writer, op: str, x: Value, axes: Axes, keep: bool) -> Value:
 
 def _reduction(op: str) -> Emitter:
     def emit(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False, dtype: Any = None) -> Value:
-        return reduced(g, op, g.value(g.cast(x, g.result_dtype())), axes, keepdim)
+        return reduced(g, op, g.cast(x, g.result_dtype()), axes, keepdim)
 
     return emit
 
@@ -38,31 +38,23 @@ for _target, _op in {
     aten.amax: "ReduceMax",
     aten.amin: "ReduceMin",
     aten.logsumexp: "ReduceLogSumExp",
-    aten.prod.dim_int: "ReduceProd",
+    aten.prod: "ReduceProd",
 }.items():
     TABLE.entry(_target)(_reduction(_op))
 
 
-@TABLE.entry(aten.prod.default)
-def _product(g: Writer, x: Value, dtype: Any = None) -> Value:
-    return reduced(g, "ReduceProd", g.value(g.cast(x, g.result_dtype())), None, False)
-
-
-@TABLE.entry(aten.any)
-def _any(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
-    return _logical(g, "ReduceMax", x, axes, keepdim)
-
-
-@TABLE.entry(aten.all)
-def _all(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
-    return _logical(g, "ReduceMin", x, axes, keepdim)
-
-
-def _logical(g: Writer, op: str, x: Value, axes: Axes, keepdim: bool) -> Value:
+def _logical(op: str) -> Emitter:
     """Of no elements at all none is true, and all are: so does the least and the greatest integer say."""
-    truth = g.value(g.cast(g.cast(x, "bool"), "int32"))
-    found = reduced(g, op, truth, axes, keepdim)
-    return g.op("Greater", found, 0)
+
+    def emit(g: Writer, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+        truth = g.cast(g.cast(x, "bool"), "int32")
+        return g.op("Greater", reduced(g, op, truth, axes, keepdim), 0)
+
+    return emit
+
+
+TABLE.entry(aten.any)(_logical("ReduceMax"))
+TABLE.entry(aten.all)(_logical("ReduceMin"))
 
 
 def _extreme(op: str, index: str) -> Emitter:
@@ -87,7 +79,7 @@ TABLE.entry(aten.min)(_extreme("ReduceMin", "ArgMin"))
 def _place(op: str) -> Emitter:
     def emit(g: Writer, x: Value, axis: int | None = None, keepdim: bool = False) -> Value:
         if g.dtype(x) == "bool":
-            x = g.value(g.cast(x, "int32"))
+            x = g.cast(x, "int32")
         if axis is None:
             flat = g.op(op, g.reshape(x, [-1]), axis=0, keepdims=0)
             return g.reshape(flat, [1] * g.rank(x)) if keepdim else flat
@@ -137,7 +129,7 @@ def _deviation(
 def _vector_norm(
     g: Writer, x: Value, order: float = 2, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Value:
-    return _norm_of(g, g.value(g.cast(x, g.result_dtype())), order, axes, keepdim)
+    return _norm_of(g, g.cast(x, g.result_dtype()), order, axes, keepdim)
 
 
 @TABLE.entry(aten.norm.ScalarOpt_dim, aten.norm.Scalar)
@@ -146,21 +138,21 @@ def _norm(g: Writer, x: Value, order: float | None = 2, axes: Axes = None, keepd
 
 
 def _norm_of(g: Writer, x: Value, order: float, axes: Axes, keepdim: bool) -> Value:
-    if order == 2:
-        return reduced(g, "ReduceL2", x, axes, keepdim) if g.rank(x) else g.op("Abs", x)
-    if order == 1:
-        return reduced(g, "ReduceL1", x, axes, keepdim) if g.rank(x) else g.op("Abs", x)
+    if order == 0:
+        return reduced(g, "ReduceSum", g.cast(g.cast(x, "bool"), g.dtype(x)), axes, keepdim)
+    if g.rank(x) == 0:
+        return g.op("Abs", x)
+    if order in (1, 2):
+        return reduced(g, f"ReduceL{order:.0f}", x, axes, keepdim)
     if order in (inf, -inf):
         return reduced(g, "ReduceMax" if order > 0 else "ReduceMin", g.op("Abs", x), axes, keepdim)
-    if order == 0:
-        return reduced(g, "ReduceSum", g.value(g.cast(g.cast(x, "bool"), g.dtype(x))), axes, keepdim)
     total = reduced(g, "ReduceSum", g.op("Pow", g.op("Abs", x), order), axes, keepdim)
     return g.op("Pow", total, 1 / order)
 
 
 @TABLE.entry(aten.cumsum)
 def _running_sum(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
-    x = g.value(g.cast(x, g.result_dtype()))
+    x = g.cast(x, g.result_dtype())
     return g.op("CumSum", x, np.asarray(g.axis(x, axis), np.int64)) if g.rank(x) else x
 
 

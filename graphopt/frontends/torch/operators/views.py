@@ -27,16 +27,19 @@ TO_THE_END = (1 << 63) - 1
     aten.lift_fresh,
     aten.lift_fresh_copy,
     aten.positive,
-    aten.dropout,
-    aten.feature_dropout,
 )
 def _same(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
-    """Dropout, too, where it is left in a graph that is not for training."""
     return x
+
+
+@TABLE.entry(aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
+def _dropout(g: Writer, x: Value, p: float, train: bool) -> Value:
+    return _native_dropout(g, x, p, train)[0]
 
 
 @TABLE.entry(aten.native_dropout)
 def _native_dropout(g: Writer, x: Value, p: float, train: bool | None) -> tuple[Value, None]:
+    """Its second result serves training alone."""
     if train and p > 0:
         raise g.refused("dropout in training mode: call model.eval() first")
     return x, None
@@ -44,12 +47,12 @@ def _native_dropout(g: Writer, x: Value, p: float, train: bool | None) -> tuple[
 
 @TABLE.entry(aten._to_copy, aten.to, aten.type_as)
 def _convert(g: Writer, x: Value, *_: Any, **__: Any) -> Value:
-    return g.value(g.cast(x, g.result_dtype()))
+    return g.cast(x, g.result_dtype())
 
 
 @TABLE.entry(aten.copy)
 def _copy(g: Writer, x: Value, source: Value, non_blocking: bool = False) -> Value:
-    return g.expand(g.value(g.cast(source, g.dtype(x))), g.sizes(x))
+    return g.expand(g.cast(source, g.dtype(x)), g.sizes(x))
 
 
 @TABLE.entry(aten.view.default, aten._unsafe_view, aten.reshape, aten.view_copy.default)
@@ -170,14 +173,14 @@ def _unbind(g: Writer, x: Value, axis: int = 0) -> tuple[Value, ...]:
 def _concatenate(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
     """Without those of the shape [0], which torch allows beside any rank."""
     dtype, rank = g.result_dtype(), g.result().dim()
-    kept = [g.value(g.cast(p, dtype)) for p in parts if not (rank > 1 and g.shape(p) == (0,))]
+    kept = [g.cast(p, dtype) for p in parts if not (rank > 1 and g.shape(p) == (0,))]
     return kept[0] if len(kept) == 1 else g.op("Concat", *kept, axis=axis % rank)
 
 
 @TABLE.entry(aten.stack)
 def _stack(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
     dtype, rank = g.result_dtype(), g.result().dim()
-    raised = [g.unsqueeze(g.value(g.cast(p, dtype)), axis % rank) for p in parts]
+    raised = [g.unsqueeze(g.cast(p, dtype), axis % rank) for p in parts]
     return g.op("Concat", *raised, axis=axis % rank)
 
 
@@ -201,11 +204,13 @@ def _roll(g: Writer, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) 
 
 
 def _rolled(g: Writer, x: Value, shift: int, axis: int) -> Value:
-    whole = g.shape(x)[axis]
-    shift = shift % whole if isinstance(whole, int) and whole else shift
-    if shift == 0:
+    whole = g.size(x, axis)
+    if isinstance(whole, Value):
+        return g.op("Gather", x, g.op("Mod", g.op("Sub", g.indices(whole), shift), whole), axis=axis)
+    start = -shift % whole if whole else 0
+    if start == 0:
         return x
-    return g.op("Concat", g.slice(x, axis, -shift, TO_THE_END), g.slice(x, axis, 0, -shift), axis=axis)
+    return g.op("Concat", g.slice(x, axis, start, TO_THE_END), g.slice(x, axis, 0, start), axis=axis)
 
 
 @TABLE.entry(aten.repeat)
@@ -245,7 +250,7 @@ def _triangle(g: Writer, x: Value, diagonal: int, upper: int) -> Value:
     dtype = g.dtype(x)
     plain = g.cast(x, "int32") if dtype == "bool" else x
     found = g.op("Trilu", plain, g.cast(diagonal, "int64"), upper=upper)
-    return g.value(g.cast(found, dtype))
+    return g.cast(found, dtype)
 
 
 @TABLE.entry(aten.diagonal)

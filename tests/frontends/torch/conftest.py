@@ -1,0 +1,28 @@
+"""What tests of torch.compile share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The programs that the backend makes, torch having compiled nothing yet."""
+    import torch
+
+    from graphopt.frontends.torch.region import Program
+
+    made: list[Program] = []
+    begin = Program.__init__
+
+    def init(self: Program, *arguments: Any) -> None:
+        begin(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(Program, "__init__", init)
+    torch._dynamo.reset()
+    yield made
+    torch._dynamo.reset()
