@@ -45,14 +45,15 @@ def extract(
     from graphopt.submodel import extract as cut
     from graphopt.submodel import named_values
 
-    if not inputs and not outputs:
-        raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
     place = output or model.with_name(f"{model.stem}.part.onnx")
     files.check_written({"-o": place}, [model])
     graph = load(model)
     known = named_values(graph)
+    starts, ends = _split(inputs or (), known), _split(outputs or (), known)
+    if not starts and not ends:
+        raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
     with naming(model):
-        cut(graph, _split(inputs or (), known), _split(outputs or (), known), output=place)
+        cut(graph, starts, ends, output=place)
     if not quiet:
         tables.show_inspection(inspect(place))
 

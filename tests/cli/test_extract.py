@@ -31,6 +31,7 @@ def test_a_part_is_written(model: Path, capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "message"),
     [
         ([], "nothing to cut at"),
+        (["--inputs", "", "--outputs", ","], "nothing to cut at"),
         (["--inputs", "nonsense"], "the model has no value 'nonsense'"),
         (["--inputs", "b", "--outputs", "z"], "'b': not needed to compute 'z'"),
     ],
