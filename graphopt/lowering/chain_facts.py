@@ -25,6 +25,7 @@ from graphopt.lowering.loops import (
     map_expressions,
     mutate,
     statements,
+    substitute_in,
 )
 
 REGISTERS: Final = {64: 32, 32: 16, 16: 16}
@@ -223,18 +224,18 @@ def at_point(chain: Chain, where: Mapping[Var, Expr]) -> Block:
 
 
 def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
-    """The block as two: what starts the reduction, and its steps."""
+    """The block as two: what starts the reduction, on axes of its own, and its steps."""
     block = chain.block
     assert block.init is not None
+    own = {a.var: Var(f"{a.var.name}_init") for a in chain.spatial}
     start = Block(
         f"{block.name}_init",
-        chain.spatial,
+        tuple(replace(a, var=own[a.var]) for a in chain.spatial),
         tuple(values[a.var] for a in chain.spatial),
-        block.init,
-        writes=block.writes,
+        substitute_in(block.init, own),
     )
     step = replace(block, init=None, values=tuple(values[a.var] for a in chain.axes))
-    return start, step
+    return described(start), step
 
 
 def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = None) -> bool:

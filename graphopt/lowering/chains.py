@@ -21,6 +21,7 @@ from graphopt.lowering.loops import (
     Seq,
     Stmt,
     Store,
+    described,
     expressions,
     inner,
     map_expressions,
@@ -147,10 +148,10 @@ def exchange(stmt: Stmt, targets: Mapping[Buffer, tuple[Buffer, tuple[Expr, ...]
     def load(e: Expr) -> Expr | None:
         return Load(*targets[e.buffer]) if isinstance(e, Load) and e.buffer in targets else None
 
-    def store(s: Stmt) -> Stmt | None:
+    def written(s: Stmt) -> Stmt | None:
         if isinstance(s, Store) and s.buffer in targets:
             buffer, indices = targets[s.buffer]
             return Store(buffer, indices, s.value)
-        return None
+        return described(s) if isinstance(s, Block) else None
 
-    return mutate(map_expressions(stmt, load), store)
+    return mutate(map_expressions(stmt, load), written)

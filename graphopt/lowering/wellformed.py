@@ -57,6 +57,7 @@ class _Checker:
         self.program = program
         self.buffers: dict[str, Buffer] = {}
         self.names: set[str] = set()
+        self.blocks: set[tuple[str, tuple[Var, ...]]] = set()
         self.bound: set[Var] = set()
         self.extents: dict[Var, Expr] = {}
         self.where = program.name
@@ -130,6 +131,7 @@ class _Checker:
             (loop.kind == "bound") == (loop.thread is not None) and loop.thread in (None, *THREADS),
             f"the loop {loop.var.name} is {loop.kind}, with the thread {loop.thread}",
         )
+        self.declare(loop.var.name)
         self.bind([loop.var])
         self.extents[loop.var] = loop.extent
         self.stmt(loop.body)
@@ -137,7 +139,7 @@ class _Checker:
 
     def bind(self, variables: Sequence[Var]) -> None:
         for var in variables:
-            self.declare(var.name)
+            self.need(var not in self.bound, f"{var.name} is bound twice")
             self.need(var.dtype == INDEX, f"{var.name} is {var.dtype}, and not {INDEX}")
         self.bound.update(variables)
 
@@ -146,7 +148,12 @@ class _Checker:
         self.each(INDEX, (*(a.extent for a in block.axes), *block.values))
         for axis, value in zip(block.axes, block.values, strict=True):
             self.within(axis.var.name, value, axis.extent, block.predicate == TRUE)
-        self.bind([a.var for a in block.axes])
+        axes = tuple(a.var for a in block.axes)
+        if (block.name, axes) not in self.blocks:  # else the block stands here once more
+            self.blocks.add((block.name, axes))
+            for var in axes:
+                self.declare(var.name)
+        self.bind(axes)
         self.expr(block.predicate, "bool")
         before, self.guarded = self.guarded, self.guarded or block.predicate != TRUE
         for part in (block.init, block.body):
@@ -159,7 +166,7 @@ class _Checker:
         self.bound |= local  # what a block reads and writes may be said by the loops in it
         for region in (*block.reads, *block.writes):
             self.region(region)
-        self.bound -= local | {a.var for a in block.axes}
+        self.bound -= local.union(axes)
 
     def within(self, axis: str, value: Expr, extent: Expr, runs: bool) -> None:
         """Complains of an axis that leaves its extent for sure."""

@@ -1,6 +1,7 @@
 import pytest
 
 from graphopt.lowering import compute as t
+from graphopt.lowering import wellformed
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.expressions import Const
 from graphopt.lowering.loops import For, Invoke, statements
@@ -12,7 +13,9 @@ from tests.lowering.native import Native, check
 @pytest.mark.parametrize("name", FIXED)
 def test_a_schedule_computes_what_the_nest_says(name: str) -> None:
     nest = FIXED[name]()
-    check(nest, scheduled(nest), pieces=(1, 3))
+    made = scheduled(nest)
+    wellformed.check(made)
+    check(nest, made, pieces=(1, 3))
 
 
 @pytest.mark.parametrize("name", SYMBOLIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import graphopt
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir import evaluate
 from graphopt.ir.text import parse
-from graphopt.lowering.loops import For, Nest, statements
+from graphopt.lowering.loops import For, Nest, blocks, statements
 from graphopt.lowering.schedule import Schedule
 from graphopt.tolerance import error
 
@@ -47,6 +48,18 @@ def test_a_nest_is_scheduled_by_a_function_or_taken_as_it_is() -> None:
         assert part.nest == schedule.nest
         assert any(isinstance(s, For) and s.kind == "vectorized" for s in statements(part.nest.body))
         assert error(evaluate.run(graph, {"x": X})["y"], again(X)["y"]) <= 1
+
+
+def test_a_nest_that_was_scheduled_by_rule_is_a_schedule_by_hand() -> None:
+    attrs = "kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]"
+    graph = parse(f"x: float32[1, 2, 9, 70]\ny = MaxPool(x, {attrs})\nreturn y")
+    model = graphopt.compile(graph, optimize=False)
+    schedule = Schedule(model.nests["y"])
+    schedule.by_rule()
+    assert max(Counter(b.name for b in blocks(schedule.nest.body)).values()) > 1  # at the edges, and between them
+    again = graphopt.compile(graph, optimize=False, schedules={"y": schedule.nest})
+    x = np.random.default_rng(0).standard_normal((1, 2, 9, 70), np.float32)
+    assert np.array_equal(again(x)["y"], model(x)["y"])
 
 
 def test_mistakes_are_told() -> None:

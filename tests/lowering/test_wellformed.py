@@ -97,6 +97,18 @@ def test_an_axis_that_may_be_within_its_extent_is_left_alone(body: Stmt) -> None
     check(nest(body, A, Var("n")))
 
 
+def test_a_block_that_stands_twice_is_one_and_its_axes_are_its_own() -> None:
+    ends = [For(Var(f"i{k}"), Const(4), block((V, Var(f"i{k}") + 4 * k))) for k in (0, 1)]
+    check(nest(Seq(tuple(ends)), A))
+    for other, message in (
+        (replace(block((V, Const(0))), name="D"), "v names two things"),
+        (block((V, Const(0)), body=block((V, Const(0)))), "v is bound twice"),
+        (For(V.var, Const(4), Seq(())), "v names two things"),
+    ):
+        with pytest.raises(NestError, match=message):
+            check(nest(Seq((block((V, Const(0))), other)), A))
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
