@@ -72,20 +72,22 @@ def _packages() -> Iterator[Line]:
     except metadata.PackageNotFoundError:
         yield "graphopt", "is not installed, but run from its source", "install it to have its requirements checked"
         return
-    extras: dict[str, list[str]] = {}
+    extras: dict[str, set[str]] = {}
     for requirement in wanted:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", requirement)
         if name.lower() != "graphopt":
-            extras.setdefault(name, []).extend([extra[1]] if extra else [""])
+            extras.setdefault(name, set()).add(extra[1] if extra else "")
+    brings = {extra: {name for name, of in extras.items() if extra in of} for extra in set().union(*extras.values())}
     for name, of in extras.items():
+        least = min(of, key=lambda extra: (len(brings[extra]), extra))
         try:
             yield name, metadata.version(name), ""
         except metadata.PackageNotFoundError:
             if "" in of:
                 yield name, "missing", f"pip install {name}"
-            elif of != ["dev"]:
-                yield name, "not installed", f"only for pip install 'graphopt[{next(e for e in of if e != 'dev')}]'"
+            elif not brings.get("dev", {""}) <= brings[least]:  # what only developers need is nothing to miss
+                yield name, "not installed", f"only for pip install 'graphopt[{least}]'"
 
 
 def _processor() -> Iterator[Line]:
