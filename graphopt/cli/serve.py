@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphopt.cli.app import EPILOG, app
-from graphopt.errors import MissingDependencyError, UsageError
+from graphopt.errors import MissingDependencyError
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 OPEN = (
@@ -53,21 +53,17 @@ def serve(
     check_pages()
     with tempfile.TemporaryDirectory(prefix="graphopt-serve-") as scratch:
         served = Folder(folder, Path(scratch))
-        try:
-            socket = listening(host, port)
-        except OSError as error:
-            raise UsageError(f"--host {host} --port {port}: cannot listen there ({error.strerror or error})") from None
-        with socket:
-            shown = f"[{host}]" if ":" in host else host
-            print(f"http://{shown}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
+        with listening(host, port) as socket:
+            named = f"[{host}]" if ":" in host else host
+            print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
-            hosts = [*LOCAL, shown, *(name or ())]
-            limits = Limits(upload << 20, seconds)
-            config = uvicorn.Config(
-                application(served, hosts, limits), log_level="warning", access_log=False, timeout_graceful_shutdown=2
+            shown = application(served, [*LOCAL, named, *(name or ())], Limits(upload << 20, seconds))
+            server = uvicorn.Server(
+                uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
             )
+            shown.state.ends = lambda: server.should_exit
             try:
-                uvicorn.Server(config).run(sockets=[socket])
+                server.run(sockets=[socket])
             except KeyboardInterrupt:  # which is how it ends
                 return

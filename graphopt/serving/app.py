@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -30,7 +29,7 @@ from graphopt.web.page import frame
 REQUEST: Final = 1 << 19
 """Bytes of a request to run (rules, and what to run them on), and of a file of rules."""
 LOOK: Final = 0.5
-"""Seconds after which it is looked again whether a client is still there."""
+"""Seconds after which it is looked again whether a client and the server are still there."""
 MADE: Final = tuple(t.name for t in TARGETS.values() if t.makes_models)
 """Targets for which there are models to look at."""
 POLICIES: Final = tuple(s.value for s in Soundness)
@@ -39,15 +38,10 @@ T = TypeVar("T")
 
 
 def application(folder: Folder, hosts: list[str], limits: Limits | None = None) -> Starlette:
-    """The server's application, which answers to these host names and to no other."""
+    """The server's application, which answers to these host names and to no other. ``state.ends`` says whether the
+    server is about to end, and runs with it."""
     answers = _Answers(folder, limits or Limits())
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        await answers.runs.end()
-
-    return Starlette(
+    made = Starlette(
         routes=[
             Route("/", answers.index),
             Route("/api/files", answers.files),
@@ -60,8 +54,9 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         ],
         exception_handlers={GraphoptError: _failed},
-        lifespan=lifespan,
     )
+    made.state.ends = lambda: False
+    return made
 
 
 class _Answers:
@@ -104,7 +99,7 @@ class _Answers:
         wanted = _wanted(body)
         found = await asyncio.to_thread(self.folder.find, wanted["name"])
         answer = await _unless_gone(request, self.runs.answer({**wanted, "model": str(found.path)}))
-        return Response() if answer is None else JSONResponse(answer[1], answer[0])
+        return refused(503, "the server has ended") if answer is None else JSONResponse(answer[1], answer[0])
 
     async def upload(self, request: Request) -> Response:
         """Keep a model that is sent; the name comes back under which it is served."""
@@ -153,12 +148,12 @@ async def _body(request: Request) -> bytes | None:
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """What some work gives. It is ended, and None comes back, where the client goes away before."""
+    """What some work gives. It is ended, and None comes back, where the client goes away before, or the server ends."""
     task = asyncio.create_task(work)
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=LOOK)
-            if not task.done() and await request.is_disconnected():
+            if not task.done() and (request.app.state.ends() or await request.is_disconnected()):
                 return None
         return task.result()
     finally:

@@ -23,13 +23,12 @@ class Limits:
 
 
 class Runs:
-    """Starts runs and ends them: when they take too long, when nobody waits for their answer, and with the server."""
+    """Starts runs, and ends them when they take too long and when nobody waits for their answer."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.waiting = 0
         self._free = asyncio.Semaphore(limits.at_once)
-        self._processes: set[asyncio.subprocess.Process] = set()
 
     async def answer(self, request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status and the answer of a run, which ends where this is cancelled."""
@@ -55,28 +54,17 @@ class Runs:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        self._processes.add(process)
         try:
             given = json.dumps(request).encode()
             out, errors = await asyncio.wait_for(process.communicate(given), self.limits.seconds)
         except TimeoutError:
             return {"error": f"the run was ended after {self.limits.seconds} s, which is as long as a run may take"}
         finally:
-            self._processes.discard(process)
-            await _ended(process)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode:
             last = errors.decode(errors="replace").strip().rpartition("\n")[2]
             return {"error": f"the process of the run ended: {last or f'signal {-process.returncode}'}"}
         found: dict[str, Any] = json.loads(out)
         return found
-
-    async def end(self) -> None:
-        """End what is under way."""
-        for process in list(self._processes):
-            await _ended(process)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()

@@ -187,7 +187,10 @@ def test_only_so_many_runs_wait(client: Client, monkeypatch: pytest.MonkeyPatch)
     assert sorted(statuses) == [200, 200, 429, 429]
 
 
-def test_a_run_that_nobody_waits_for_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_run_ends_when_nobody_waits_for_it_and_with_the_server(
+    client: Client, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[bool] = []
 
     async def endless(self: Runs, request: object) -> dict[str, Any]:
@@ -198,5 +201,6 @@ def test_a_run_that_nobody_waits_for_ends(client: Client, monkeypatch: pytest.Mo
         return {}
 
     monkeypatch.setattr(Runs, "_run", endless)
-    Client(client.app, leaves=True)("POST", "/api/run", asked(), **JSON)
+    client.app.state.ends = lambda: not leaves
+    assert Client(client.app, leaves)("POST", "/api/run", asked(), **JSON)[0] == 503
     assert ended == [True]

@@ -17,12 +17,16 @@ from tests.web.models import small
 
 pytestmark = pytest.mark.browser
 
+RULES = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
+
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("uvicorn")
     folder = tmp_path_factory.mktemp("models")
     onnx_io.save(small(), folder / "<img src=x onerror=alert(1)>.onnx")
+    onnx_io.save(small(), folder / f"{'long' * 50}.onnx")
+    (folder / "mine.rules").write_text(RULES)
     command = [sys.executable, "-m", "graphopt", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -41,7 +45,9 @@ def chromium() -> Iterator[Any]:
 def test_rules_are_edited_run_and_told_of(chromium: Any, address: str) -> None:
     tab = Tab(chromium)
     page = tab.open(address)
-    page.locator("#editor").fill("# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n")
+    page.locator("#model").select_option(index=0)
+    page.locator("#set").select_option("mine.rules")
+    page.wait_for_function("text => document.getElementById('editor').value === text", arg=RULES)
     page.get_by_label("Rules that run").select_option("mine")
     page.locator("#run").click()
     fired = page.locator(".fired[data-rule=mine]")

@@ -202,6 +202,7 @@ class Workbench {
     this.running = new AbortController();
     this.button.textContent = "Stop";
     this.complain({});
+    refill(this.fired);
     const start = performance.now();
     const passed = () => (performance.now() - start) / 1000;
     const timer = setInterval(() => {
