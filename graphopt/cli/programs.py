@@ -142,6 +142,12 @@ def bench_model(
     if report is not None:
         check_pages()
     files.check_written({"--roofline": roofline, "--report": report}, [model])
+    fed: dict[str, Any] = {
+        "inputs": values.inputs(input or ()),
+        "shapes": values.shapes(shape or ()),
+        "dims": values.dims(dim or ()),
+    }
+    schedules: dict[str, Any] = {"tuned": tuned, "database": database}
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
         found = {
@@ -150,22 +156,16 @@ def bench_model(
                 against=[name for name in against.split(",") if name],
                 threads=count,
                 seconds=seconds,
-                inputs=values.inputs(input or ()),
-                shapes=values.shapes(shape or ()),
-                dims=values.dims(dim or ()),
-                tuned=tuned,
-                database=database,
                 listener=listener,
+                **fed,
+                **schedules,
             )
             for count in counts
         }
         if roofline is not None:
-            given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
-            draw_roofline(model, roofline, counts[0], *given, tuned=tuned, database=database)
+            draw_roofline(model, roofline, counts[0], fed, **schedules)
         if report is not None:
-            given = values.inputs(input or ()), values.dims(dim or ()), values.shapes(shape or ())
-            page = page_of_run(model, counts[0], *given, timings=found[counts[0]], tuned=tuned, database=database)
-            write_page(page, report)
+            write_page(page_of_run(model, counts[0], fed, found[counts[0]], **schedules), report)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in found.items():
         if len(found) > 1:
@@ -360,38 +360,21 @@ def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
     return compiled
 
 
-def draw_roofline(
-    model: Path,
-    picture: Path,
-    threads: int,
-    given: Mapping[str, Any],
-    dims: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
-    **schedules: Any,
-) -> None:
-    """The roofline of a run on the inputs that ``bench`` takes; ``schedules`` says which are gone by."""
+def draw_roofline(model: Path, picture: Path, threads: int, fed: Mapping[str, Any], **schedules: Any) -> None:
+    """The roofline of a run on the inputs that ``random_feeds`` makes of ``fed``, by these schedules."""
     from graphopt.bench import accepted_feeds, profile, random_feeds
     from graphopt.ceilings import measure
     from graphopt.compile import compile
     from graphopt.ir import onnx_io
     from graphopt.roofline import draw
 
-    candidates = random_feeds(onnx_io.load(model), given, dims, shapes)
+    candidates = random_feeds(onnx_io.load(model), **fed)
     feeds = accepted_feeds(candidates, compile(model, threads=threads, **schedules))
     draw(profile(model, feeds, threads=threads, **schedules), measure(threads), picture, model.stem)
 
 
-def page_of_run(
-    model: Path,
-    threads: int,
-    given: Mapping[str, Any],
-    dims: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
-    *,
-    timings: Sequence[Timing],
-    **schedules: Any,
-) -> Page:
-    """The page of a compiled model and of runs of it on the inputs that ``bench`` takes."""
+def page_of_run(model: Path, threads: int, fed: Mapping[str, Any], timings: Sequence[Timing], **schedules: Any) -> Page:
+    """The page of a compiled model, of these timings, and of runs on the inputs that ``random_feeds`` makes."""
     from graphopt.bench import accepted_feeds, profiled, random_feeds
     from graphopt.ceilings import measure
     from graphopt.compile import compile
@@ -399,7 +382,7 @@ def page_of_run(
     from graphopt.web.runs import page_of_program
 
     compiled = compile(model, threads=threads, cache=False, **schedules)
-    feeds = accepted_feeds(random_feeds(onnx_io.load(model), given, dims, shapes), compiled)
+    feeds = accepted_feeds(random_feeds(onnx_io.load(model), **fed), compiled)
     return page_of_program(
         str(model),
         compiled.compiled,
