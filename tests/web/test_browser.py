@@ -7,12 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
+import graphopt
+from graphopt.ceilings import Ceilings
 from graphopt.web.page import write_page
-from graphopt.web.runs import page_of_report
+from graphopt.web.runs import page_of_program, page_of_report
 from tests.web.browsing import PHONE, Tab, browser
-from tests.web.models import HOSTILE, hostile, large, optimized, small
+from tests.web.models import HOSTILE, hostile, large, network, optimized, small
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +36,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         report = optimized(graph)
         title = HOSTILE if name == "hostile" else f"{name}.onnx"
         write_page(page_of_report(replace(report, model=title)), folder / f"{name}.html")
-    return {name: (folder / f"{name}.html").as_uri() for name in made}
+    model = graphopt.compile(network(blocks=1), jobs=1)
+    rows = model.profile([np.ones((1, 3, 56, 56), np.float32)])
+    ceilings = Ceilings(1e11, 1e10, 1e11, 1)
+    page = page_of_program("m.onnx", model.compiled, kind="bench", rows=rows, ceilings=ceilings, sizes={})
+    write_page(page, folder / "bench.html")
+    return {name: (folder / f"{name}.html").as_uri() for name in (*made, "bench")}
 
 
 def lit(page: Any, side: str) -> int:
@@ -117,6 +125,40 @@ def test_a_node_tells_what_it_reads_and_leads_there(chromium: Any, reports: dict
     assert title.inner_text().startswith("Input")
 
 
+def test_kernels_are_ordered_found_and_shown_by_keys(chromium: Any, reports: dict[str, str]) -> None:
+    tab = Tab(chromium)
+    page = tab.open(reports["bench"])
+    rows, chosen = page.locator("#kernels tbody tr"), page.locator("#kernels tr[aria-selected=true]")
+    rows.first.locator("button").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert chosen.get_attribute("data-call") == rows.nth(1).get_attribute("data-call")
+    page.get_by_role("tab", name="Loops").focus()
+    page.keyboard.press("ArrowRight")
+    assert "for " in page.locator("#code").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "import" in page.locator("#code").inner_text()
+    page.locator("#kernels .sort", has_text="#").click()
+    assert [row.get_attribute("data-call") for row in rows.all()] == [str(k) for k in range(rows.count())]
+    page.get_by_label("Find a kernel or a node").fill("hardswish")
+    assert all("HardSwish" in row.inner_text() for row in rows.all())
+    assert tab.said == []
+
+
+def test_charts_lead_to_kernels_and_kernels_to_nodes(chromium: Any, reports: dict[str, str]) -> None:
+    page = Tab(chromium).open(reports["bench"])
+    dots = page.locator("#roofline .kernel")
+    assert page.locator("#roofline .kernel[tabindex='0']").count() == 1
+    dots.first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    name = page.locator("#kernel h3").inner_text()
+    assert dots.last.get_attribute("aria-label").split(":")[-2].endswith(name.splitlines()[0].split("+")[-1])
+    page.get_by_role("button", name="Show in the graph").click()
+    assert lit(page, "after") > 0
+    assert page.locator("#memory .lease").count() > 3
+
+
 def test_the_theme_is_the_systems_until_it_is_chosen(chromium: Any, reports: dict[str, str]) -> None:
     page = Tab(chromium, scheme="dark").open(reports["small"])
     theme = "document.documentElement.dataset.theme"
@@ -128,7 +170,7 @@ def test_the_theme_is_the_systems_until_it_is_chosen(chromium: Any, reports: dic
     assert page.evaluate(theme) == "light"
 
 
-@pytest.mark.parametrize("name", ["small", "large", "hostile"])
+@pytest.mark.parametrize("name", ["small", "large", "hostile", "bench"])
 def test_a_phone_scrolls_one_way(chromium: Any, reports: dict[str, str], name: str) -> None:
     tab = Tab(chromium, PHONE, has_touch=True, is_mobile=True)
     page = tab.open(reports[name])

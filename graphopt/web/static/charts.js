@@ -228,13 +228,13 @@ function rooflineSection(kernels, choose) {
         { class: "tick", x: frame.right - 4, y: at.y(limits.flops) - 8, "text-anchor": "end" },
         `${short(limits.flops / 1e9)} GFLOP/s, ${limits.threads} thread${limits.threads > 1 ? "s" : ""}`,
       ),
-      shown.map((c) =>
+      shown.map((c, n) =>
         svg("circle", {
           class: "kernel",
           cx: at.x(c.flops / c.bytes),
           cy: at.y(c.flops / c.seconds),
           r: 4 + 26 * Math.sqrt(c.seconds / total),
-          tabindex: "0",
+          tabindex: n ? "-1" : "0",
           role: "button",
           "aria-label": `${c.label}: ${seconds(c.seconds)}, ${rate(c.flops / c.seconds, "FLOP/s")}`,
           "data-tip": `${c.label}\n${c.nodes[0] || ""}\n${seconds(c.seconds)}, ${percent(c.seconds / total).replace("+", "")} of the time\n${rate(c.flops / c.seconds, "FLOP/s")}, ${rate(c.bytes / c.seconds, "B/s")}`,
@@ -249,6 +249,7 @@ function rooflineSection(kernels, choose) {
       ),
     ];
   });
+  oneStop(picture, ".kernel");
   return section(
     "roofline",
     "Roofline",

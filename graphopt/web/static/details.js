@@ -43,6 +43,9 @@ function toldOfChange(explorer, c) {
       c.before ? h("code", { class: "was" }, c.before) : null,
       c.after ? h("code", { class: "is" }, c.after) : null,
     ),
+    c.taken.length + c.made.length + c.around.length
+      ? null
+      : h("p", { class: "note" }, "It changed what is not drawn: constants, or functions."),
     rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, rule.text)) : null,
     needs.length
       ? h(

@@ -26,6 +26,21 @@ function refill(element, ...children) {
   return filled(element, null, children);
 }
 
+/** Makes what is alike in a place one stop of the Tab key: arrows lead from one to the next. */
+function oneStop(place, selector) {
+  const far = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+  place.addEventListener("keydown", (event) => {
+    const all = [...place.querySelectorAll(selector)];
+    const at = all.indexOf(document.activeElement);
+    if (!(event.key in far) || at < 0) return;
+    event.preventDefault();
+    const next = all[Math.max(0, Math.min(all.length - 1, at + far[event.key]))];
+    all[at].setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  });
+}
+
 /** A name that may go on in another line where its parts end. */
 function breakable(name) {
   return name.split(/(?<=[+/])/).flatMap((part) => [part, h("wbr", {})]);

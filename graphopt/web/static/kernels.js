@@ -7,6 +7,7 @@ class KernelBrowser {
     this.isTimed = this.total > 0;
     this.order = this.isTimed ? "seconds" : "index";
     this.body = h("tbody", {});
+    oneStop(this.body, "button");
     this.find = h("input", {
       type: "search",
       placeholder: "Find a kernel or node",
@@ -107,6 +108,7 @@ class KernelBrowser {
               onclick: () => {
                 this.order = name;
                 this.fill();
+                this.head.querySelector("[aria-sort] button").focus();
               },
             },
             title,
@@ -123,15 +125,16 @@ class KernelBrowser {
       const way = typeof x === "string" ? x.localeCompare(y) : x - y;
       return (rising ? way : -way) || a[1] - b[1];
     });
-    this.body.replaceChildren(...rows.map(([c, k]) => this.row(c, k)));
+    this.body.replaceChildren(...rows.map(([c, k], n) => this.row(c, k, n)));
   }
 
-  row(c, k) {
+  /** The row of a call, which stands at place `n`. */
+  row(c, k, n) {
     const cells = {
       index: String(k),
       label: h(
         "button",
-        { type: "button", class: "link name", onclick: () => this.choose(k) },
+        { type: "button", class: "link name", tabindex: n ? "-1" : "0", onclick: () => this.choose(k) },
         breakable(opName(c.label)),
         h("small", {}, breakable(c.nodes[0] || ""), c.nodes.length > 1 ? ` +${c.nodes.length - 1}` : ""),
       ),

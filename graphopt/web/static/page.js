@@ -46,6 +46,7 @@ function contents(place) {
 const KEYS = [
   ["/", "find a rewrite or a node"],
   ["n, p", "next and previous rewrite"],
+  ["Tab", "to the next list, graph or chart; arrows lead on in it"],
   ["arrows", "move the graph that has the focus"],
   ["+, −, 0", "zoom in and out, show all; so does the wheel with Ctrl"],
   ["Enter", "choose the node in the middle"],
