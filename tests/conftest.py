@@ -1,5 +1,6 @@
 """What every test may rely on."""
 
+import gc
 import json
 import os
 import sys
@@ -22,6 +23,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid if nodeid.startswith("tests/test_docs.py") else super()._split_scope(nodeid)
 
     return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: else the collector of garbage looks through all of it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(autouse=True, scope="session")
