@@ -25,11 +25,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+def pytest_configure() -> None:
+    """Tests make many objects, of which little is garbage that only the collector finds."""
+    gc.set_threshold(100_000, 10, 10)
+
+
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: else the collector of garbage looks through all of it again and again."""
+    """What was imported and collected stays: else the collector looks through all of it again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(autouse=True, scope="session")
