@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -116,7 +117,11 @@ def _name_outputs(program: ExportedProgram, builder: GraphBuilder, translation: 
         while name in taken:
             name += "_"
         taken.add(name)
-        builder.output(name, result if isinstance(result, Value) else translation.writer.constant(torch.tensor(result)))
+        if not isinstance(result, Value | np.ndarray | bool | int | float):
+            raise TranslationError(f"the result {name!r} is of type {type(result).__name__}, which graphs cannot give")
+        builder.output(name, translation.writer.value(result))
+    if not taken:
+        raise TranslationError("the module gives no tensor, and a graph has to")
 
 
 def _key(key: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,8 +107,8 @@ def module_of(node: fx.Node) -> str:
     """The dotted name of the innermost module that a call is in; "" where there is none."""
     stack = node.meta.get("nn_module_stack") or {}
     path = str(next(reversed(stack.values()))[0]) if stack else ""
-    path = path.replace("L['self']", "").replace("._modules['", ".").replace("']", "")
-    return path.removeprefix("L__self__").strip("._")
+    path = re.sub(r"^L(\['\w+'\]|__self__)", "", path).replace("._modules['", ".").replace("']", "")
+    return path.strip("._")
 
 
 def label_of(node: fx.Node) -> str:

@@ -122,6 +122,10 @@ def test_what_torch_cannot_export_says_so() -> None:
         of_function(lambda x: x if x.sum() > 0 else -x, torch.ones(3))
     with pytest.raises(UsageError, match="is expected, not function"):
         graphopt.from_torch(run, torch.ones(3))
+    with pytest.raises(TranslationError, match="the result 'output_1' is of type str"):
+        of_function(lambda x: (x + 1, "done"), torch.ones(3))
+    with pytest.raises(TranslationError, match="the module gives no tensor"):
+        of_function(lambda x: None, torch.ones(3))
 
 
 # -- torch's own exporter
