@@ -16,6 +16,8 @@ pytest.importorskip("transformers")
 from graphopt.frontends.torch.backend import backend  # noqa: E402
 from tests.frontends.torch.architectures import ARCHITECTURES  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 BATCHES = (2, 3)
 
 
