@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from graphopt.lowering.script_print import show
 from graphopt.runtime.arena import moments
+from graphopt.runtime.steps import Call as CallStep
+from graphopt.runtime.steps import Library
 
 if TYPE_CHECKING:
     from graphopt.bench import Timing
@@ -124,7 +126,8 @@ def kernels(
     for row in rows:
         if row.is_native:
             profiled.setdefault(row.nodes, []).append(row)
-    calls = tuple(_call(linked, part, texts, boxes, profiled) for part in linked.parts)
+    labels = {step.nodes: step.label for step in moments(program.code.steps) if isinstance(step, CallStep | Library)}
+    calls = tuple(_call(linked, part, texts, boxes, labels, profiled) for part in linked.parts)
     return Kernels(
         tuple(texts),
         calls,
@@ -147,6 +150,7 @@ def _call(
     part: Part,
     texts: dict[str, int],
     boxes: Mapping[str, int],
+    labels: Mapping[tuple[str, ...], str],
     profiled: Mapping[tuple[str, ...], list[Row]],
 ) -> Call:
     def text(whole: str) -> int:
@@ -158,7 +162,7 @@ def _call(
     row = rows.pop(0) if rows else None
     measured = () if row is None else (row.seconds, row.flops, row.bytes, row.runs)
     return Call(
-        part.nest.name if row is None else row.label,
+        labels.get(part.nodes, part.nest.name),
         part.nodes,
         None if plain is None else text(show(plain)),
         text(show(part.nest)),

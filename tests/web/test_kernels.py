@@ -41,6 +41,7 @@ def test_each_call_has_its_loops_its_source_and_its_nodes(model: CompiledModel) 
     found = section(model)
     assert len(found.calls) == len(model.compiled.linked.parts) > 0
     boxes = draw(model.graph).boxes
+    assert "".join(call.label for call in found.calls).count("Softmax") == 1
     for call in found.calls:
         assert "def " in found.texts[call.source]
         assert "for " in found.texts[call.loops]
