@@ -114,7 +114,9 @@ def _signature(thing: Callable[..., Any], name: str) -> str:
     """How a function is called, or a class made, as it is written, in a fence."""
     definition = _definition(thing)
     if isinstance(definition, ast.ClassDef):
-        made = _definition(thing.__init__) if getattr(thing.__init__, "__module__", "").startswith("graphopt.") else None
+        made = (
+            _definition(thing.__init__) if getattr(thing.__init__, "__module__", "").startswith("graphopt.") else None
+        )
         if not isinstance(made, ast.FunctionDef):
             return ""
         call, returns = _parameters(made, is_method=True), ""

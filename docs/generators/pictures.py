@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import chdir, redirect_stdout
-from io import StringIO
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 from xml.sax.saxutils import escape
 
 from graphopt.rewrite.cost import CostModel
 from graphopt.rewrite.extract import extract
 from graphopt.rewrite.saturated import ENode
 from graphopt.target import PORTABLE
-from tests.pages import blocks
+from tests.pages import follow, in_process
 from tests.test_layers import PARTS
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -149,13 +150,9 @@ def egraph() -> str:
 
 def _explored() -> tuple[Mapping[int, tuple[ENode, ...]], set[int]]:
     """The classes that page 3 of the tutorial prints, and the ids of the e-nodes that are the cheapest graph."""
-    known: dict[str, Any] = {}
-    with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
-        for block in blocks(DOCS / "tutorial" / "3-equality-saturation.md"):
-            if block.language == "rules":
-                Path(block.title).write_text(block.text, encoding="utf-8")
-            elif block.language == "python" and "found" not in known:
-                exec(block.text, known)
+    known: dict[str, Any] = {"__name__": "explored"}
+    with TemporaryDirectory() as folder, chdir(folder), mock.patch.dict(os.environ, COLUMNS="120"):
+        follow(DOCS / "tutorial" / "3-equality-saturation.md", in_process, known)
     found = known["found"]
     return found.classes, {node.id for node in extract(found, CostModel(PORTABLE)).choice.values()}
 
