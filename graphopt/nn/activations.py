@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 from graphopt.nn import functions
 from graphopt.nn.initial import constant
 from graphopt.nn.module import Module
@@ -9,20 +12,26 @@ from graphopt.nn.scope import one
 from graphopt.nn.tensor import Parameter, Tensor
 
 
-class ReLU(Module):
+class _Activation(Module):
+    """A function of one tensor as a module."""
+
+    function: ClassVar[Callable[[Tensor], Tensor]]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the function gives."""
+        return type(self).function(x)
+
+
+class ReLU(_Activation):
     """max(x, 0)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The larger of x and 0."""
-        return functions.relu(x)
+    function = functions.relu
 
 
-class ReLU6(Module):
+class ReLU6(_Activation):
     """x between 0 and 6."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x between 0 and 6."""
-        return functions.relu6(x)
+    function = functions.relu6
 
 
 class LeakyReLU(Module):
@@ -70,60 +79,46 @@ class GELU(Module):
         return functions.gelu(x, self.approximate)
 
 
-class SiLU(Module):
+class SiLU(_Activation):
     """x * sigmoid(x)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x * sigmoid(x)."""
-        return functions.silu(x)
+    function = functions.silu
 
 
-class Mish(Module):
+class Mish(_Activation):
     """x * tanh(softplus(x))."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x * tanh(softplus(x))."""
-        return functions.mish(x)
+    function = functions.mish
 
 
-class Hardswish(Module):
+class Hardswish(_Activation):
     """x * relu6(x + 3) / 6."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x * relu6(x + 3) / 6."""
-        return functions.hardswish(x)
+    function = functions.hardswish
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_Activation):
     """relu6(x + 3) / 6."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """relu6(x + 3) / 6."""
-        return functions.hardsigmoid(x)
+    function = functions.hardsigmoid
 
 
-class Softplus(Module):
+class Softplus(_Activation):
     """log(1 + exp(x))."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """log(1 + exp(x))."""
-        return functions.softplus(x)
+    function = functions.softplus
 
 
-class Sigmoid(Module):
+class Sigmoid(_Activation):
     """1 / (1 + exp(-x))."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """1 / (1 + exp(-x))."""
-        return functions.sigmoid(x)
+    function = functions.sigmoid
 
 
-class Tanh(Module):
+class Tanh(_Activation):
     """The hyperbolic tangent."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The hyperbolic tangent."""
-        return functions.tanh(x)
+    function = functions.tanh
 
 
 class Softmax(Module):
