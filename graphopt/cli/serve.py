@@ -12,7 +12,7 @@ import typer
 from graphopt.cli.app import EPILOG, app
 from graphopt.errors import MissingDependencyError
 
-LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
+LOCAL = ("127.0.0.1", "localhost", "::1")
 OPEN = (
     "warning: there is no password: who reaches this address can read the models of the folder and run rules on them; "
     "other machines are answered under names that --name gives"
@@ -58,7 +58,7 @@ def serve(
             print(f"http://{named}:{socket.getsockname()[1]}/ shows {folder}; Ctrl-C ends it", flush=True)
             if host not in LOCAL:
                 print(OPEN, file=sys.stderr)
-            shown = application(served, [*LOCAL, named, *(name or ())], Limits(upload << 20, seconds))
+            shown = application(served, [*LOCAL, host, *(name or ())], Limits(upload << 20, seconds))
             server = uvicorn.Server(
                 uvicorn.Config(shown, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
             )

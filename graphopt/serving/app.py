@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -49,10 +48,7 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
             Route("/api/run", answers.run, methods=["POST"]),
             Route("/api/upload", answers.upload, methods=["PUT"]),
         ],
-        middleware=[
-            Middleware(Guard),
-            Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-        ],
+        middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={GraphoptError: _failed},
     )
     made.state.ends = lambda: False

@@ -1,8 +1,11 @@
-"""Who may change something: this server's own page, and no other site's that a browser shows."""
+"""Who is answered: whoever calls this server by its own name (so that no other site's name leads to it); and who may
+change something: its own page, and no other site's that a browser shows."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -21,10 +24,10 @@ HEADERS: Final = {
 
 
 class Guard:
-    """Refuses what another site may have sent, before an application sees it."""
+    """Refuses what another site may have sent, before an application sees it. ``hosts`` are the server's names."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self.app, self.hosts = app, {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or let the application answer, with HEADERS."""
@@ -34,12 +37,26 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refused = _refusal(Request(scope)) if scope["type"] == "http" else None
+        refused = self.refusal(Request(scope)) if scope["type"] == "http" else None
         await (refused or self.app)(scope, receive, tell)
+
+    def refusal(self, request: Request) -> Response | None:
+        """The answer to what another site may have sent; None where nothing speaks against it."""
+        if _name(request.headers.get("host", "")) not in self.hosts:
+            return refused(400, "this server has no such name: graphopt serve --name gives it one")
+        return _refusal(request)
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port and the brackets of an address; None where it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname if parts.netloc == host and "@" not in host else None
+    except ValueError:
+        return None
 
 
 def _refusal(request: Request) -> Response | None:
-    """The answer to what another site may have sent."""
     if request.method in ("GET", "HEAD"):
         return None
     origin = request.headers.get("origin")

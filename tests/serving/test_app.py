@@ -40,7 +40,7 @@ class Client:
         self, method: str, path: str, body: bytes | Iterator[bytes], headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         parts = [body] if isinstance(body, bytes) else body
-        said = chain(
+        said: Iterator[dict[str, Any]] = chain(
             ({"type": "http.request", "body": p, "more_body": True} for p in parts), [{"type": "http.request"}]
         )
         sent: list[dict[str, Any]] = []

@@ -29,8 +29,21 @@ def asked(method: str, **headers: str) -> tuple[int, dict[str, str]]:
         "type": "http", "method": method, "path": "/", "query_string": b"", "scheme": "http",
         "headers": [(k.encode(), v.encode()) for k, v in named.items()],
     }  # fmt: skip
-    asyncio.run(Guard(PlainTextResponse("done"))(scope, receive, send))
+    asyncio.run(Guard(PlainTextResponse("done"), ["localhost", "::1", "Mine.example"])(scope, receive, send))
     return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:8722", "mine.example:80"])
+def test_it_answers_to_its_own_names(host: str) -> None:
+    assert asked("GET", host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "localhost.evil.example", "evil.example@localhost", "localhost/x", "[::1", "[::2]:80", "::1"],
+)
+def test_it_answers_to_no_others(host: str) -> None:
+    assert asked("GET", host=host)[0] == 400
 
 
 def test_its_own_page_changes_things() -> None:
