@@ -135,9 +135,8 @@ NOWHERE = Origin()
 @dataclass(frozen=True, slots=True)
 class Node:
     """An op applied to values. ``op`` is ONNX's name, with its domain where that is not ONNX's own
-    (``com.microsoft::Gelu``). A missing optional input is None, and there is none
-    behind the last that is given, so that a call has one form. Nodes are values: to change one, put another in its
-    place (``Graph.update``)."""
+    (``com.microsoft::Gelu``). A missing optional input is None, and there is none behind the last that is given, so
+    that a call has one form. Nodes are values: to change one, put another in its place (``Graph.update``)."""
 
     id: int
     op: str
