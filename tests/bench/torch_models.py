@@ -109,7 +109,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(TABLE.heading)
     found = []
-    with torch.inference_mode():
+    with torch.no_grad():  # weights that are made in inference mode tell of no changes, and would be no constants
         for name in given.names or MODELS:
             found.append(figures(name, given.seconds))
             print(TABLE.line(name, *found[-1]), flush=True)
