@@ -117,20 +117,29 @@ def operand_order(fact: Fact | None, p: Order) -> Order | None:
 
 
 def form_of(node: Node, facts: Sequence[Fact | None], results: Sequence[Fact]) -> Form | None:
-    """The form of a node, given what is known of its inputs and outputs; None where it takes no order but its own."""
+    """The form of a node, given what is known of its inputs and outputs; None where it takes no order but its own.
+
+    Every form has the node as it is, which no spelling stands for: an Einsum that moves axes itself has none.
+    """
     make = FORMS.get(node.op)
     if make is None or node.captures:
         return None
-    return make(_Site(node, facts, results))
+    form = make(_Site(node, facts, results))
+    return form if form is None or form.forward(identity(form.rank)) == identity(results[0].rank or 0) else None
 
 
 def _through(blocks: Blocks, p: Order) -> Order | None:
-    """The order of the axes on the right of blocks, given that of the axes on their left."""
+    """The order of the axes on the right of blocks, given that of the axes on their left.
+
+    Axes that become none may lie anywhere, between those of a block too.
+    """
+    gone = {k for left, right in blocks if not right for k in left}
+    kept = tuple(k for k in p if k not in gone)
     placed: list[tuple[int, Order]] = []
     for left, right in blocks:
-        if left:
-            start = p.index(left[0])
-            if p[start : start + len(left)] != left:
+        if left and right:
+            start = kept.index(left[0])
+            if kept[start : start + len(left)] != left:
                 return None
             placed.append((start, right))
     made = [k for _, right in sorted(placed) for k in right]

@@ -206,7 +206,10 @@ class _Choice:
         return [(p, q) for p, q in pairs if q is not None and self.spelling(node, form, p, q) is not None]
 
     def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
-        """The call in an order, where the model's opset has it; found once."""
+        """The call in an order, where the model's opset has it; in its own, the node as it is. Found once."""
+        if (node.id, p) not in self.spellings and p == identity(form.rank):
+            operands = tuple(None if v is None else i for i, v in enumerate(node.inputs))
+            self.spellings[node.id, p] = Spelling(node.op, node.attrs, operands)
         if (node.id, p) not in self.spellings:
             found = form.spell(p, q)
             if found is not None:
@@ -271,7 +274,7 @@ class _Choice:
         """What a node costs in an order: no less than in its own, so that only transposes are worth a change."""
         own = identity(form.rank)
         found = self.call_cost(node, form, p, q)
-        return found if p == own else max(found, self.call_cost(node, form, own, form.forward(own) or own))
+        return found if p == own else max(found, self.call_cost(node, form, own, identity(len(q))))
 
     def call_cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
         spelling = self.spelling(node, form, p, q)

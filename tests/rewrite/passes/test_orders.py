@@ -85,6 +85,29 @@ def test_a_scale_that_differs_along_other_axes_keeps_them_where_they_are() -> No
     assert left(text.format("LayerNormalization", perm, perm).replace("s: float32[3, 4]", "s: float32[1, 4]")) == 0
 
 
+def test_axes_of_size_1_between_those_that_a_reshape_merges() -> None:
+    """As in the attention of a batch of one: a node can always be computed in its own order."""
+    text = "x: float32[2, 1, 3, 8] t = Transpose(Relu(x), perm=[1, 0, 2, 3]) a = Neg(t) "
+    assert left(text + "y = Transpose(Reshape(Transpose(a, perm=[1, 0, 2, 3]), [6, 8]), perm=[1, 0]) return y") <= 1
+    turned(
+        "q: float32[1, 2, 3, 3, 8] s = Squeeze(Transpose(q, perm=[3, 1, 2, 0, 4]), [3]) "
+        "a = Gather(s, 0, axis=0) b = Gather(s, 1, axis=0) "
+        "c = Reshape(Transpose(Reshape(a, [2, 6, 4]), perm=[1, 0, 2]), [3, 2, 2, 4]) "
+        "d = Reshape(Transpose(Reshape(b, [2, 6, 4]), perm=[1, 0, 2]), [3, 2, 2, 4]) "
+        "y = MatMul(c, Transpose(d, perm=[0, 1, 3, 2])) return y"
+    )
+
+
+def test_a_resize_of_axes_that_are_not_the_last_may_move_them_there() -> None:
+    scales = "[1.0, 2.0, 2.0, 1.0]"
+    text = f'y = Transpose(Resize(Transpose(x, {LAST}), _, {scales}, mode="linear"), {FIRST}) return y'
+    assert left(X + text) == 0
+
+
+def test_an_einsum_that_moves_axes_itself() -> None:
+    turned('x: float32[2, 3, 4] y = Relu(Transpose(Einsum(Relu(x), equation="abc->ca"), perm=[1, 0])) return y')
+
+
 def test_one_transpose_serves_two_readers() -> None:
     text = f"{X} t = Transpose(x, {LAST}) a = Flatten(Relu(t), axis=0) b = Flatten(Neg(t), axis=0) return a, b"
     assert left(text) == 1
