@@ -59,10 +59,11 @@ def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
     """The final states, and what every round gave, stacked."""
     outer = len(inputs) - node.captures
     trips, condition = (*inputs[:2], None, None)[:2]
-    runs = fact_of(Constant.of(np.array(True)))  # a body that runs has a true condition
+    number, goes = loop_head(node.bodies["body"])
+    runs = fact_of(Constant.of(np.full(goes.shape, True)))  # a body that runs has a true condition
     head = [
-        Fact(TensorType("int64", ()), elements=(fresh_symbol(),), low=0.0),
-        runs if condition is not None else fact_of_type(TensorType("bool", ())),
+        Fact(number, elements=(fresh_symbol(),), low=0.0),
+        runs if condition is not None else fact_of_type(goes),
     ]
     states, results = _settle(node.bodies["body"], head, inputs[2:outer], inputs[outer:], 1, infer_body)
     goes_on = condition is None or (condition.elements == (1,) and results[0].elements == (1,))
@@ -71,6 +72,20 @@ def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
         most, goes_on = 0, True
     count = most if most is not None and goes_on and is_size(most) else fresh_symbol()
     return _after(states, results[1:], lambda type, _: _stacked(type, count, 0))
+
+
+def loop_head(body: Graph) -> tuple[TensorType, TensorType]:
+    """The types in which a Loop's body gets the number of the round and the condition: scalars, or, as ONNX Runtime
+    and onnx allow, vectors of one element where the body declares them so."""
+    number, condition = (TensorType(d, _single(body, i)) for i, d in enumerate(("int64", "bool")))
+    return number, condition
+
+
+def _single(body: Graph, index: int) -> tuple[int, ...]:
+    """The shape of one element as a body's input is declared to hold it."""
+    declared = body.types.get(body.inputs[index]) if index < len(body.inputs) else None
+    is_vector = isinstance(declared, TensorType) and isinstance(declared.shape, tuple) and len(declared.shape) == 1
+    return (1,) if is_vector else ()
 
 
 def infer_scan(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fact]:

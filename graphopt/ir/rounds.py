@@ -23,11 +23,19 @@ def loop(op: Any, *given: Any, context: Any = None, attributes: Any = None, bind
     goes_on, rounds, n = True if condition is None else bool(np.reshape(condition, ())), 0, len(states)
     stacks: list[list[Any]] = [[] for _ in op.body.output_names[1 + n :]]
     while goes_on and (limit is None or rounds < limit):
-        seen = {number: np.array(rounds, np.int64), going: np.array(goes_on), **dict(zip(names, states, strict=True))}
+        head = (number, np.array(rounds, np.int64)), (going, np.array(goes_on))
+        seen = {name: _as_declared(value, op.body, i) for i, (name, value) in enumerate(head)}
+        seen.update(zip(names, states, strict=True))
         kept, *found = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
         goes_on, rounds, states = condition is None or bool(np.reshape(kept, ())), rounds + 1, found[:n]
         _push(stacks, found[n:])
     return (*states, *_stacked(op.body, stacks, [0] * len(stacks)))
+
+
+def _as_declared(value: Array, body: Any, index: int) -> Array:
+    """A scalar, or a vector of one element where the body's input is declared to be a vector."""
+    type = body.input_types[index].tensor_type
+    return value.reshape(1) if type.HasField("shape") and len(type.shape.dim) == 1 else value
 
 
 def scan(op: Any, *given: Any, context: Any = None, attributes: Any = None, bindings: Any = None) -> tuple[Any, ...]:

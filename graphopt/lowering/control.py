@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
-from graphopt.ir.infer_bodies import scan_axis
+from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.lowering import compute
 from graphopt.lowering.compute import Tensor, placeholder
 from graphopt.lowering.expressions import Expr, Var
@@ -68,20 +68,22 @@ class _Control:
         counter = self.linker.add(SCALAR_INT64)
         condition = self.condition(body)
         if condition is not None:
-            yield from self.copy(self.given(1), condition, self.fact(1))
+            yield from self.copy(self.given(1), self.shaped(condition, self.fact(1)), self.fact(1))
         for k in range(n_states):
             yield from self.copy(self.given(2 + k), self.outputs[k], self.facts[k])
         inner = self.scope.inner(body)
         self.capture(inner, body)
-        inner.numbers[body.graph.inputs[0]] = counter
-        inner.numbers[body.graph.inputs[1]] = condition if condition is not None else self.linker.true()
+        for value, type, number in zip(body.graph.inputs, loop_head(body.graph), (counter, condition), strict=False):
+            inner.numbers[value] = self.shaped(self.linker.true() if number is None else number, Fact(type))
         inner.numbers.update(zip(body.graph.inputs[2 : 2 + n_states], self.outputs, strict=False))
         steps = [*inner.steps()]
         goes_on, *results = self.results(body)
         steps += self.stacked(inner, results[n_states:], counter, [0] * len(results[n_states:]), [False] * len(results))
         targets, facts = self.outputs[:n_states], self.facts[:n_states]
         if condition is not None:
-            results, targets, facts = [*results[:n_states], goes_on], [*targets, condition], [*facts, self.fact(1)]
+            kept = body.facts[goes_on]
+            results, facts = [*results[:n_states], goes_on], [*facts, kept]
+            targets = [*targets, self.shaped(condition, kept)]
         steps += self.hand_on(inner, results[: len(targets)], targets, facts)
         yield Loop(tuple(steps), counter, self.trips(), condition)
 
@@ -101,6 +103,13 @@ class _Control:
             return None
         constant = self.scope.facts[given].constant
         return int(constant.array.reshape(-1)[0]) if constant is not None else Ref(self.scope.number(given))
+
+    def shaped(self, number: int, fact: Fact) -> int:
+        """A buffer of one element, seen in the shape of a value."""
+        buffer = self.linker.buffers[number]
+        if fact.shape is None or fact.shape == buffer.shape:
+            return number
+        return self.linker.add(Buffer(buffer.dtype, (1,) * len(fact.shape), "view", number))
 
     # -- Scan
 
@@ -170,8 +179,9 @@ class _Control:
     ) -> Iterator[Step]:
         """Copies of a body's results to where they are wanted, as if all were copied at once."""
         sources = [inner.number(v) for v in results]
+        roots = {self.root(target) for target in targets}
         for k, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if source != target and self.root(source) in targets:
+            if source != target and self.root(source) in roots:
                 sources[k] = self.linker.buffer(facts[k], "arena")
                 yield from self.copy(source, sources[k], facts[k])
         for source, target, fact in zip(sources, targets, facts, strict=True):

@@ -19,7 +19,7 @@ from graphopt.ir.bounds import fact_of_type
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.ir.infer_bodies import scan_axis
+from graphopt.ir.infer_bodies import loop_head, scan_axis
 from graphopt.ir.types import Dim, Size, Symbol, TensorType
 from graphopt.lowering.compute import Tensor, compute, producers_first
 from graphopt.lowering.expressions import INDEX, Expr, cast, equal, select
@@ -229,7 +229,7 @@ class _Lowerer:
         own: list[Fact] = []
         if node.op == "Loop":
             states = [self.facts[v].type for v in node.outputs[: outer - 2]]
-            own = [fact_of_type(t) for t in (TensorType("int64", ()), TensorType("bool", ()), *states)]
+            own = [fact_of_type(t) for t in (*loop_head(body), *states)]
         elif node.op == "Scan":
             n_states = _states(node)
             own = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Value
+from graphopt.ir.infer_bodies import loop_head
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.splice import splice
 from graphopt.rewrite.workspace import Workspace
@@ -66,11 +67,12 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     if trips == 0 and any(map(space.uses, scans)):
         return False
     collected: list[list[Value]] = [[] for _ in scans]
-    condition: Value | None = space.make_constant(Constant.of(np.array(True)))
+    counter, goes = loop_head(body)
+    condition = space.make_constant(Constant.of(np.full(goes.shape, True)))
     for trip in range(trips):
-        number = space.make_constant(Constant.of(np.array(trip, dtype=np.int64)))
+        number = space.make_constant(Constant.of(np.full(counter.shape, trip, dtype=np.int64)))
         made = splice(space, body, [number, condition, *states, *captured], named=trip == 0)
-        condition, states = made[0], made[1 : 1 + n_states]
+        states = made[1 : 1 + n_states]
         for parts, value in zip(collected, made[1 + n_states :], strict=True):
             parts.append(_stacked(space, value))
     results = [None if not parts else parts[0] if len(parts) == 1 else _joined(space, parts) for parts in collected]
