@@ -5,16 +5,27 @@ Commands are built as values and never parsed from text, and every name in them 
 a function from its number to its class, so that a class has a name that is the same in every run:
 the smallest number of its terms. Commutativity is in the data: each row of a commutative op of two
 children is there in both orders, so that a query needs no variants for it.
+
+egglog has one pool of threads for all e-graphs of a process. A child that was forked has the pool and
+none of its threads: whoever asks something of it waits for ever, as large searches do, and every e-graph
+that ends. So a child loads an engine of its own, and never ends an e-graph of its parent's.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFinder
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from graphopt.errors import UsageError
 
 TERM = "N"
 """The function from the number of a term to its class."""
@@ -51,9 +62,8 @@ class EGraph:
     """Terms and queries. What is added is sent to egglog together, before the next query runs."""
 
     def __init__(self) -> None:
-        bindings = _bindings()
-
-        self._b = bindings
+        self._process = os.getpid()
+        self._b = bindings = _bindings()
         self._span = bindings.RustSpan("", 0, 0)
         self._graph = bindings.EGraph()
         self._pending: list[Any] = []
@@ -66,6 +76,11 @@ class EGraph:
             b.Constructor(span, ABSENT, b.Schema([], "V"), None, False),
             b.AddRuleset(span, "orders"),
         ]
+
+    def __del__(self) -> None:
+        graph = getattr(self, "_graph", None)
+        if graph is not None and self._process != os.getpid():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(graph))  # so that not even the end of the interpreter ends it
 
     # -- adding
 
@@ -122,6 +137,8 @@ class EGraph:
 
     def run(self, queries: Iterable[str]) -> dict[str, int]:
         """Find the matches of these queries that earlier runs did not find; how many, by name of the query."""
+        if self._process != os.getpid():
+            raise UsageError("this process was forked in the middle of a search, which only its parent can go on with")
         b, span = self._b, self._span
         orders = b.RunSchedule(b.Saturate(span, b.Run(span, b.RunConfig("orders"))))
         self._graph.run_program(*self._pending, orders)
@@ -184,16 +201,51 @@ class _Numbers(dict[Any, int]):
         return number
 
 
-@cache
-def _bindings() -> Any:
-    """egglog's engine alone. Its Python package, which nothing here needs, takes ten times as long to import."""
-    from importlib.machinery import PathFinder
-    from importlib.util import find_spec, module_from_spec
+_ENGINE = "egglog.bindings"
+"""egglog's engine alone. Its Python package, which nothing here needs, takes ten times as long to import."""
+_engines: dict[int, Any] = {}
+"""The engine of this process, after those of the processes that it was forked from."""
 
-    package = find_spec("egglog")
-    found = PathFinder.find_spec("egglog.bindings", None if package is None else package.submodule_search_locations)
-    if found is None or found.loader is None or "egglog.bindings" in sys.modules:
-        return import_module("egglog.bindings")
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+
+def _bindings() -> Any:
+    """The engine of this process."""
+    process = os.getpid()
+    if process not in _engines:
+        package = find_spec("egglog")
+        found = PathFinder.find_spec(_ENGINE, None if package is None else package.submodule_search_locations)
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError("No module named 'egglog.bindings'", name=_ENGINE)
+        is_taken = _engines or _ENGINE in sys.modules  # in a process, or one that it was forked from: nobody can tell
+        _engines[process] = _load_copy(Path(found.origin)) if is_taken else _load(found.origin)
+    return _engines[process]
+
+
+def _load(path: str) -> Any:
+    spec = spec_from_file_location(_ENGINE, path, loader=ExtensionFileLoader(_ENGINE, path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
+
+
+def _load_copy(library: Path) -> Any:
+    """The engine once more, with a state of its own: a library is loaded once for each file, whatever it is called."""
+    with TemporaryDirectory(prefix="graphopt-") as folder:
+        copy = Path(folder, "bindings" + EXTENSION_SUFFIXES[-1])
+        with library.open("rb") as file:
+            copy.write_bytes(file.read(_loaded_size(library)))
+        return _load(str(copy))
+
+
+def _loaded_size(library: Path) -> int:
+    """How many bytes of a library are loaded; what follows, of an ELF file, is for debuggers, and most of it."""
+    with library.open("rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":  # 64 bits, the least first
+            return -1
+        start, size, count = (*struct.unpack_from("<Q", head, 32), *struct.unpack_from("<HH", head, 54))
+        file.seek(start)
+        segments = [file.read(size) for _ in range(count)]
+    ends: list[int] = [sum(struct.unpack_from("<8xQ16xQ", segment)) for segment in segments]
+    return max(ends)

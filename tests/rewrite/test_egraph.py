@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from graphopt.rewrite.egraph import ABSENT, Atom, EGraph, Table
 
 
@@ -84,3 +90,84 @@ def test_relations_hold_numbers_and_terms() -> None:
     e.declare_query("q", [Atom("literal", (3, "v0")), Atom("f", ("s0", "v0"), "v1")], ["v1"])
     e.run(["q"])
     assert e.read(["q"])[1] == {"q": [(4,)]}
+
+
+# -- forked children, which have egglog's pool of threads and none of the threads
+
+FORK = """
+import multiprocessing, os, sys
+from graphopt.rewrite.egraph import EGraph, Table
+
+def search(n=1):
+    e = EGraph()
+    e.declare_table(Table("leaf", 0))
+    for number in range(n):
+        e.add(number, "leaf", number)
+    e.run([])
+    return len(e.read([])[0])
+
+def nested(n):
+    child = os.fork()
+    if not child:
+        os._exit(search() - 1)
+    return search(n) + os.waitpid(child, 0)[1]
+
+def inherited():
+    try:
+        before.run([])
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+def forked(body: str) -> str:
+    """What a program prints that forks; it must end, and well."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK + body],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("of_one", ["search", "nested"])
+def test_a_pool_of_forked_processes_searches(of_one: str) -> None:
+    body = f"""
+search()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map_async({of_one}, [1, 5, 30_000, 2]).get(timeout=40))
+"""
+    assert forked(body).strip() == "[1, 5, 30000, 2]"
+
+
+def test_a_forked_process_ends_though_its_parent_was_searching() -> None:
+    body = """
+before = EGraph()
+before.run([])
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    inherited()
+    del before
+    search()
+"""
+    assert forked(body).strip() == "UsageError"
+
+
+def test_engines_of_forked_processes_are_loaded_once_for_each() -> None:
+    body = """
+from graphopt.rewrite import egraph
+first = egraph._bindings()
+assert egraph._bindings() is first
+if not os.fork():
+    own = egraph._bindings()
+    assert own is not first
+    assert egraph._bindings() is own
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+    forked(body)
