@@ -24,6 +24,7 @@ from graphopt.rewrite import rows
 from graphopt.rewrite.bindings import Bindings, Head
 from graphopt.rewrite.comparison import Unknown, at_most, equal, less, same_size
 from graphopt.rewrite.functions import FUNCTIONS
+from graphopt.rewrite.magnitudes import Numbers
 from graphopt.rewrite.notation import show_expr
 from graphopt.rewrite.rule import Apply, Each, Expr, Item, Lit, Ref, Series
 from graphopt.rewrite.rule import Field as FieldOf
@@ -202,6 +203,10 @@ def _content(question: Callable[[Constant], object]) -> Callable[[Fact, Operand,
     return answer
 
 
+def _numbers(fact: Fact, operand: Operand, operands: Questions) -> object:
+    return Numbers(operands.constant(operand.handle) if fact.is_const else None)
+
+
 def _python(constant: Constant) -> Any:
     """The elements in a dtype whose ``tolist`` gives Python numbers."""
     array = constant.array
@@ -226,6 +231,7 @@ FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
     "low": lambda fact, operand, operands: fact.low,
     "high": lambda fact, operand, operands: fact.high,
     "uses": lambda fact, operand, operands: operands.uses(operand.handle),
+    "numbers": _numbers,
     "period": _content(rows.period),
     "row_high": _content(rows.row_high),
     "causal": _content(rows.causal),

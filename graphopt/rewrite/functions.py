@@ -18,7 +18,17 @@ from typing import Any, TypeAlias
 
 from graphopt.ir.types import Dim, Size
 from graphopt.ir.types import broadcast as broadcast_sizes
-from graphopt.rewrite import attention, convolutions, einsums, indices, integers, merging, quantization, weights
+from graphopt.rewrite import (
+    attention,
+    convolutions,
+    einsums,
+    indices,
+    integers,
+    magnitudes,
+    merging,
+    quantization,
+    weights,
+)
 from graphopt.rewrite.comparison import Unknown, all_hold, at_most, equal, same_size
 
 Ints: TypeAlias = Sequence[int]
@@ -633,6 +643,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "kernel_growth": merging.kernel_growth, "in_group": merging.in_group, "whole": merging.whole,
     "least": quantization.least, "has_step": quantization.has_step, "saturates": quantization.saturates,
     "is_bias_scale": quantization.is_bias_scale, "all_zero": quantization.all_zero,
+    "absorbs": magnitudes.absorbs, "cancels": magnitudes.cancels, "mergeable": magnitudes.mergeable,
+    "moderate": magnitudes.moderate,
     # attention
     "heads_fit": attention.heads_fit, "heads_match": attention.heads_match, "repeats_heads": attention.repeats_heads,
     "trailing": attention.trailing, "all_before": attention.all_before,
