@@ -87,6 +87,9 @@ class Prices:
     """The same of one whose rows are read in strides."""
     open_rows: float = 1.0
     """The same of one of whose rows it is not known how long they are."""
+    signed: float = 1.0
+    """How many times as long a product of bytes takes as one of bytes without signs, where its first operand has
+    them."""
     columns: float = 0.0
     """Columns' worth of work that a convolution costs beyond its columns, where it is a product of matrices."""
     free: frozenset[str] = frozenset()
@@ -220,6 +223,10 @@ gelu-mul-first:   Mul(Mul(x, 0.5), Add(Erf(Mul(x, 0.70710677)), 1.0))    => com.
 # reals
 gelu-mul-bracket: Mul(x, Mul(Add(Erf(Mul(x, 0.70710677)), 1.0), 0.5))    => com.microsoft::Gelu(x)
 # reals
+four-bits:        MatMul(x, DequantizeLinear(w, s, z?, axis=0, block_size=m) as d)
+    => com.microsoft::MatMulNBits(x, w, s, accuracy_level=4)
+    where w.is_const and w.dtype in ("int4", "uint4") and w.rank == 2 and m in (16, 32, 64, 128, 256) and d.uses == 1
+# reals
 gemm:             Add(MatMul(x, w), b)                                   => Gemm(x, w, b)
     where w.is_const and w.rank == 2 and b.is_const and b.shape == (w.shape[1],)
 """
@@ -264,6 +271,9 @@ ORT = Target(
         node=0.5e-6,
         elements=ELEMENTS,
         movement=MOVEMENT,
+        # QLinearConv, QLinearMatMul and QGemm of int8 by int8 beside uint8 by int8: 7 to 14 times, as the inputs in ops
+        # on integers that tests/bench/quantized_formats.py measures
+        signed=10.0,
         efficiency={
             "matmul": 0.97, "dense": 0.72, "narrow": 0.60, "grouped": 0.50, "depthwise": 0.10, "recurrent": 0.47,
             "blocked dense": 0.97, "blocked narrow": 0.85, "blocked grouped": 0.95, "blocked depthwise": 0.75,

@@ -47,6 +47,8 @@ SECOND = dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"),
 
 BYTES = 0.4
 """How long a product of bytes takes, as a share of one of floats."""
+IN_BYTES = 4
+"""The ``accuracy_level`` of MatMulNBits with which it rounds what it multiplies to bytes."""
 WIDENED = 1.08
 """The same of one by weights in bfloat16, which become floats in registers: ``tests/bench/bfloat.py`` on large ones."""
 
@@ -235,7 +237,7 @@ class CostModel:
         elif op in PRODUCTS and len(inputs) > 1:
             operands = (inputs[0], inputs[SECOND.get(op, 1)])
             flops, waste, kind = self._multiplications(op, attrs, operands, outputs, blocked)
-            waste *= self._width(op, operands)
+            waste *= self._width(op, attrs, operands)
             waste *= self._idling(op, attrs, outputs)
             compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
             compute += self._transforming(op, attrs, inputs, outputs)
@@ -410,13 +412,16 @@ class CostModel:
         places = b[1] if len(b) == 5 else 1
         return _tiles(attrs, y) * places * channels * self.target.prices.elements.get(op, 0.0)
 
-    def _width(self, op: str, operands: Sequence[Fact | None]) -> float:
+    def _width(self, op: str, attrs: Attrs, operands: Sequence[Fact | None]) -> float:
         """How long products of operands of this width take, as a share of those of floats."""
-        second = operands[1]
+        first, second = operands
         if op == "graphopt::BfloatMatMul":
             return WIDENED
-        is_narrow = second is not None and second.dtype in ("int8", "uint8") and op != "com.microsoft::MatMulNBits"
-        return BYTES if is_narrow else 1.0
+        if op == "com.microsoft::MatMulNBits":
+            return BYTES if attrs.get("accuracy_level", 0) == IN_BYTES else 1.0
+        if second is None or second.dtype not in ("int8", "uint8"):
+            return 1.0
+        return BYTES * (self.target.prices.signed if first is not None and first.dtype == "int8" else 1.0)
 
     def _idling(self, op: str, attrs: Attrs, outputs: Sequence[Fact | None]) -> float:
         """How many times as long a product takes as its tiles would, because the last round of them leaves processors

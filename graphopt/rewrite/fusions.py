@@ -34,10 +34,15 @@ class Fused:
 
 
 def fusions(
-    text: str, classes: Mapping[int, Sequence[ENode]], facts: Mapping[int, Fact], opset: int
+    text: str,
+    classes: Mapping[int, Sequence[ENode]],
+    facts: Mapping[int, Fact],
+    opset: int,
+    readers: Mapping[int, int] | None = None,
 ) -> dict[int, list[Fused]]:
-    """The groups of each class. ``classes`` are those that are computed when the model runs."""
-    matcher = _Matcher(classes, facts, opset)
+    """The groups of each class. ``classes`` are those that are computed when the model runs; ``readers`` says how many
+    nodes of the graph that was explored read a class, which is one where it does not say."""
+    matcher = _Matcher(classes, facts, opset, readers or {})
     found: dict[int, list[Fused]] = {}
     count = 0
     by_op: dict[str, dict[int, None]] = {}
@@ -68,7 +73,14 @@ def _rules(text: str) -> tuple[Rule, ...]:
 class _Matcher:
     """Patterns against classes. It is what guards ask for facts, too."""
 
-    def __init__(self, classes: Mapping[int, Sequence[ENode]], facts: Mapping[int, Fact], opset: int) -> None:
+    def __init__(
+        self,
+        classes: Mapping[int, Sequence[ENode]],
+        facts: Mapping[int, Fact],
+        opset: int,
+        readers: Mapping[int, int],
+    ) -> None:
+        self.readers = readers
         self.classes = classes
         self.facts = facts
         self.opset = opset
@@ -80,7 +92,7 @@ class _Matcher:
         return self.facts[value].constant
 
     def uses(self, value: int) -> int | None:
-        return None
+        return self.readers.get(value, 1)
 
     def term(self, term: Term, c: int | None, bindings: Bindings[int]) -> Iterator[tuple[Bindings[int], Parts]]:
         """Every way in which a class is the term, with what that binds and the e-nodes that it passes."""

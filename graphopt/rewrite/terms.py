@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 
@@ -37,10 +38,15 @@ class Terms:
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
         self.fused: Mapping[int, Sequence[Fused]] = fusions(
-            model.target.fusions, self.working, saturated.facts, saturated.graph.opset
+            model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
         )
         """What the target makes of several e-nodes by itself, by the class that this computes."""
         self._costs: dict[tuple[int, bool], Cost] = {}
+
+    def _readers(self) -> Counter[int]:
+        """How many nodes of the graph that was explored, and of its outputs, read each class."""
+        nodes = [c for node in self.saturated.originals.values() for c in node.children]
+        return Counter(c for c in (*nodes, *self.saturated.roots) if c is not None)
 
     def restrict(self, choice: Mapping[int, ENode]) -> Terms:
         """The terms of a choice."""

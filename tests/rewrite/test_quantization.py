@@ -3,9 +3,11 @@
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphopt
+from graphopt.ir.evaluate import run
 from graphopt.ir.graph import CONSTANT, Graph, Value
 from graphopt.ir.onnx_io import load
 from graphopt.ir.text import parse
@@ -96,9 +98,80 @@ def test_weights_stay_quantized(name: str, target: str) -> None:
 
 
 def test_moves_between_dequantization_and_quantization_move_integers() -> None:
-    made, report = optimized("block_qdq", "portable")
+    made, report = optimized("block_qdq", "ort")
     assert {"move-quantized-to", "requantize-same"} <= fired(report)
     assert len(made) < 100
+
+
+WEIGHTS = ", ".join(str(n * 37 % 127 - 60) for n in range(64))
+
+
+def quantized_network(zero: str) -> Graph:
+    """Convolutions with a pool and a sum between them, in the form that ``quantize_static`` writes: what is quantized
+    is dequantized at once."""
+    return parse(f"""x: float32[1, 8, 8, 8]
+z = {zero}
+w = int8[8, 8, 1, 1]{{{WEIGHTS}}}
+s = 0.05
+q0 = QuantizeLinear(x, s, z)
+a = DequantizeLinear(q0, s, z)
+v = int8[]{{0}}
+f = DequantizeLinear(w, 0.01, v)
+b = Conv(a, f)
+q1 = QuantizeLinear(b, s, z)
+d = DequantizeLinear(q1, s, z)
+m = MaxPool(d, kernel_shape=[2, 2], strides=[2, 2])
+q2 = QuantizeLinear(m, s, z)
+e = DequantizeLinear(q2, s, z)
+c = Conv(e, f)
+q3 = QuantizeLinear(c, s, z)
+g = DequantizeLinear(q3, s, z)
+h = Add(g, e)
+q4 = QuantizeLinear(h, s, z)
+y = DequantizeLinear(q4, s, z)
+return y""")
+
+
+def signed_activations(graph: Graph) -> set[str]:
+    """The ops on integers whose first operand is of bytes with signs."""
+    products = [n for n in graph.nodes() if "QLinear" in n.op or n.op.endswith("QGemm")]
+    zeros = [(n.op, n.inputs[2]) for n in products]
+    return {op for op, zero in zeros if zero is not None and graph.constant_of(zero).dtype == "int8"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("zero", ["int8[]{0}", "int8[]{-128}", "int8[]{5}"])
+def test_onnx_runtime_gets_activations_without_signs(zero: str) -> None:
+    made, report = optimize_graph(quantized_network(zero), target=ORT)
+    assert "unsigned-activations" in fired(report)
+    ops = [n.op for n in made.nodes()]
+    assert ops.count("QLinearConv") == 2
+    assert "com.microsoft::QLinearAdd" in ops
+    assert not signed_activations(made)
+    x = np.linspace(-9, 9, 512, dtype=np.float32).reshape(1, 8, 8, 8)
+    exact, report = optimize_graph(quantized_network(zero), target=ORT, policy=Soundness.EXACT)
+    assert "unsigned-activations" in fired(report)
+    assert np.array_equal(run(exact, {"x": x})["y"], run(quantized_network(zero), {"x": x})["y"])
+
+
+def test_what_has_signs_where_it_comes_in_is_not_multiplied_as_it_is() -> None:
+    graph = parse(f"""x: int8[1, 64, 28, 28]
+w = int8[64, 64, 1, 1]{{{", ".join([WEIGHTS] * 64)}}}
+z = int8[]{{0}}
+a = DequantizeLinear(x, 0.05, z)
+f = DequantizeLinear(w, 0.01, z)
+c = Conv(a, f)
+y = QuantizeLinear(c, 0.05, z)
+return y""")
+    made, _ = optimize_graph(graph, target=ORT)
+    assert not signed_activations(made)
+    assert "QLinearConv" in {n.op for n in optimize_graph(graph, target=CPU)[0].nodes()}
+
+
+def test_where_pairs_stay_nothing_comes_between_them() -> None:
+    made, _ = optimize_graph(quantized_network("int8[]{0}"), target=PORTABLE)
+    made_by = {Value(n.id): n.op for n in made.nodes()}
+    read = [made_by[n.inputs[0]] for n in made.nodes() if n.op == "MaxPool" and n.inputs[0] is not None]
+    assert read == ["DequantizeLinear"]
 
 
 def test_quantization_does_what_a_relu_before_it_did() -> None:
@@ -113,11 +186,38 @@ def test_dynamic_quantization_is_one_op() -> None:
     assert {"product-to-float-bias", "dynamic-product"} <= fired(report)
 
 
-@pytest.mark.parametrize(("name", "rule"), [("int4", "four-bit-product"), ("uint4", "four-bit-product-zeros")])
-def test_weights_of_four_bits_are_multiplied_as_they_are(name: str, rule: str) -> None:
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_weights_of_four_bits_stay_in_the_form_that_onnx_runtime_looks_for(name: str) -> None:
     made, report = optimized(f"block_{name}", "ort")
-    assert rule in fired(report)
-    assert "com.microsoft::MatMulNBits" in {n.op for n in made.nodes()}
+    assert not {"four-bit-product", "four-bit-product-zeros"} & fired(report)
+    assert "DequantizeLinear" in {n.op for n in made.nodes()}
+
+
+def four_bit_products(block: int, second: str = "y = Relu(a)") -> Graph:
+    """A product by weights of four bits, and what follows it."""
+    return parse(f"""x: float32[4, 96]
+w = int4[96, 96]{{3, ...}}
+s = float32[{96 // block}, 96]{{0.01, ...}}
+d = DequantizeLinear(w, s, axis=0, block_size={block})
+a = MatMul(x, d)
+{second}
+return y""")
+
+
+def test_nothing_hides_a_product_by_four_bits_from_onnx_runtime() -> None:
+    made, _ = optimize_graph(four_bit_products(32, "y = Mul(a, 0.3)"), target=ORT)
+    assert [n.op for n in made.nodes() if "MatMul" in n.op] == ["MatMul"]
+
+
+def test_weights_of_four_bits_that_two_products_read_are_multiplied_as_they_are() -> None:
+    made, report = optimize_graph(four_bit_products(32, "r = Relu(a)\ny = MatMul(r, d)"), target=ORT)
+    assert "four-bit-product" in fired(report)
+    assert sum(n.op == "com.microsoft::MatMulNBits" for n in made.nodes()) == 2
+
+
+def test_onnx_runtime_has_no_products_by_blocks_that_are_no_power_of_two() -> None:
+    made, _ = optimize_graph(four_bit_products(24, "r = Relu(a)\ny = MatMul(r, d)"), target=ORT)
+    assert "com.microsoft::MatMulNBits" not in {n.op for n in made.nodes()}
 
 
 def test_two_changes_of_scale_are_one_only_where_approximations_are_allowed() -> None:

@@ -1,0 +1,141 @@
+"""Times what becomes of every format that ONNX Runtime quantizes a model to, in ONNX Runtime, beside the quantized model.
+
+    python tests/bench/quantized_formats.py [--threads N] [NAME ...]
+
+A row is a small network in one format: pairs or ops on integers, with or without signs, by tensor or by channel, of seven
+bits or eight. It says how long the input takes, and how many times as fast the model optimized for ``ort`` and for
+``portable`` is, engines taking turns; each was verified against the input. Names are parts of those in the first column, such
+as ``QOperator`` or ``S8S8``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from turns import Table, arguments, fastest, keep_to_cores, session
+
+import graphopt
+
+N = helper.make_node
+TABLE = Table("", 32, "input:9.3f ort:7.2f portable:9.2f")
+KINDS = ("S8S8", "U8S8", "U8U8")
+
+
+def floats(*shape: int, scale: float = 0.1) -> Any:
+    """Random numbers."""
+    rng = np.random.default_rng(sum(shape))
+    return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def network(nodes: list[onnx.NodeProto], shape: list[int], out: list[int], held: dict[str, Any]) -> onnx.ModelProto:
+    """A model from ``x`` to ``y``."""
+    ports = [helper.make_tensor_value_info(name, 1, s) for name, s in (("x", shape), ("y", out))]
+    weights = [numpy_helper.from_array(value, name) for name, value in held.items()]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def images() -> onnx.ModelProto:
+    """Convolutions of all kinds, with what stands between them."""
+    nodes = [
+        N("Conv", ["x", "w0", "b0"], ["a"], pads=[1] * 4), N("Relu", ["a"], ["a1"]),
+        N("MaxPool", ["a1"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        N("Conv", ["p", "w1", "b1"], ["c"], pads=[1] * 4), N("Relu", ["c"], ["c1"]),
+        N("Conv", ["c1", "w2", "b2"], ["d"], pads=[1] * 4, group=32), N("Sigmoid", ["d"], ["ds"]),
+        N("Add", ["ds", "p"], ["e"]), N("Conv", ["e", "w3"], ["f"]), N("LeakyRelu", ["f"], ["f1"], alpha=0.1),
+        N("AveragePool", ["f1"], ["f2"], kernel_shape=[2, 2], strides=[2, 2]), N("Concat", ["f2", "f2"], ["h"], axis=1),
+        N("GlobalAveragePool", ["h"], ["q"]), N("Flatten", ["q"], ["q1"]), N("Gemm", ["q1", "w4", "b4"], ["y"], transB=1),
+    ]  # fmt: skip
+    held = {
+        "w0": floats(32, 16, 3, 3),
+        "w1": floats(32, 32, 3, 3),
+        "w2": floats(32, 1, 3, 3),
+        "w3": floats(32, 32, 1, 1),
+    }
+    held |= {"w4": floats(10, 64), "b0": floats(32), "b1": floats(32), "b2": floats(32), "b4": floats(10)}
+    return network(nodes, [1, 16, 56, 56], [1, 10], held)
+
+
+def block() -> onnx.ModelProto:
+    """A transformer's block with one head."""
+    nodes = [
+        *(N("MatMul", ["x", f"w{n}"], [n]) for n in "qkv"), N("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        N("MatMul", ["q", "kt"], ["s"]), N("Mul", ["s", "scale"], ["s1"]), N("Softmax", ["s1"], ["p"], axis=-1),
+        N("MatMul", ["p", "v"], ["o"]), N("MatMul", ["o", "wo"], ["o1"]), N("Add", ["o1", "x"], ["h"]),
+        N("MatMul", ["h", "w1"], ["h1"]), N("Add", ["h1", "b1"], ["h2"]), N("Relu", ["h2"], ["h3"]),
+        N("MatMul", ["h3", "w2"], ["h4"]), N("Add", ["h4", "b2"], ["h5"]), N("Add", ["h5", "h"], ["y"]),
+    ]  # fmt: skip
+    held = {f"w{n}": floats(128, 128) for n in "qkvo"} | {"scale": np.float32(128**-0.5), "w1": floats(128, 512)}
+    held |= {"b1": floats(512), "w2": floats(512, 128), "b2": floats(128)}
+    return network(nodes, [1, 64, 128], [1, 64, 128], held)
+
+
+def perceptron() -> onnx.ModelProto:
+    """Products with biases."""
+    sizes = (256, 512, 512, 64)
+    nodes = []
+    for k, x in enumerate(("x", "r0", "r1")):
+        nodes.append(N("Gemm", [x, f"w{k}", f"b{k}"], [f"a{k}" if k < 2 else "y"], transB=1))
+        nodes += [N("Relu", [f"a{k}"], [f"r{k}"])] if k < 2 else []
+    held = {f"w{k}": floats(sizes[k + 1], sizes[k]) for k in range(3)}
+    return network(nodes, [32, 256], [32, 64], held | {f"b{k}": floats(sizes[k + 1]) for k in range(3)})
+
+
+class Samples:
+    """Inputs to calibrate with."""
+
+    def __init__(self, shape: list[int]) -> None:
+        self.left = [{"x": floats(*shape, scale=1.0 + n / 4)} for n in range(4)]
+
+    def get_next(self) -> Any:
+        return self.left.pop() if self.left else None
+
+
+def formats(folder: Path) -> Iterator[tuple[str, Path, list[int]]]:
+    """Every network in every format: a name, the quantized model and the shape of its input."""
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    for make in (images, block, perceptron):
+        made = make()
+        shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
+        onnx.save(made, folder / "float.onnx")
+        types = {"S8": QuantType.QInt8, "U8": QuantType.QUInt8}
+        for form, kind, channels, seven in product(("QDQ", "QOperator"), KINDS, (False, True), (False, True)):
+            name = f"{make.__name__} {form} {kind}{' channels' * channels}{' 7 bits' * seven}"
+            quantize_static(
+                folder / "float.onnx", folder / "in.onnx", Samples(shape), QuantFormat[form], per_channel=channels,
+                reduce_range=seven, activation_type=types[kind[:2]], weight_type=types[kind[2:]],
+            )  # fmt: skip
+            yield name, folder / "in.onnx", shape
+
+
+def main() -> None:
+    given = arguments(__doc__, "parts of the names of rows").parse_args()
+    keep_to_cores(given.threads)
+    logging.disable(logging.WARNING)
+    print(TABLE.heading)
+    with TemporaryDirectory() as name:
+        for label, path, shape in formats(Path(name)):
+            if given.names and not any(n in label for n in given.names):
+                continue
+            paths = [str(path)]
+            for target in ("ort", "portable"):
+                paths.append(str(path.with_name(f"{target}.onnx")))
+                graphopt.optimize(path, output=paths[-1], target=target, verify="require")
+            feeds = {"x": floats(*shape, scale=1.0)}
+            calls = [partial(session(p, given.threads).run, None, feeds) for p in paths]
+            before, *after = fastest(*calls)
+            print(TABLE.line(label, before * 1e3, *(before / a for a in after)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
