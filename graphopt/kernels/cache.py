@@ -56,7 +56,7 @@ def folder(name: str = "kernels") -> Path:
 
 def digest(kernel: Kernel) -> str:
     """The name of a kernel's files: of its source, its parameters, its target, and all that compiles it."""
-    tools = [gpu_compiler(), kernel.target] if kernel.target else [compiler()]
+    tools = [gpu_compiler(), kernel.target] if kernel.target else [compiler(), *["noalias"] * kernel.noalias]
     return sha256("\0".join([*tools, *kernel.params, kernel.source]).encode()).hexdigest()[:40]
 
 

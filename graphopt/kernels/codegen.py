@@ -68,7 +68,8 @@ def _function(source: str, place: Path) -> Any:
 
 def _lowered(kernel: Kernel, function: Any) -> Any:
     """LLVM's module of the function, of all that it calls, and of its entry."""
-    library, described, context = lowered(function, (*(_type(p) for p in kernel.params), types.int64, types.int64))
+    params = (*(_type(p) for p in kernel.params), types.int64, types.int64)
+    library, described, context = lowered(function, params, kernel.noalias)
     module = library._final_module
     module.link_in(llvm.parse_assembly(str(_entry(context, described, kernel))))
     return module

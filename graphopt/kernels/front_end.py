@@ -48,8 +48,23 @@ class Translate(FunctionPass):
         return True
 
 
+class _Attributes(ir.values.FunctionAttributes):
+    """Attributes of a function, among them one of LLVM's that llvmlite does not know."""
+
+    LOOPS = '"no-builtin-memcpy"'
+    """A loop that copies stays a loop: where LLVM knows that operands are apart it would else call C's function, which
+    for rows of some hundred elements takes longer than vectors in line."""
+    _known = ir.values.FunctionAttributes._known | {LOOPS}
+
+
 class _Lower(Lower):
     """Writes the instructions of one function."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        """Declare the function."""
+        super().setup_function(fndesc)
+        if fndesc.noalias:
+            self.function.attributes = _Attributes([*self.function.attributes, _Attributes.LOOPS])
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         """The result of an operator, by the signature that types were inferred by."""
@@ -135,16 +150,17 @@ def context_of_types() -> _Typing:
     return _Typing()
 
 
-def lowered(function: Any, args: tuple[Any, ...]) -> tuple[Library, Any, Any]:
+def lowered(function: Any, args: tuple[Any, ...], noalias: bool = False) -> tuple[Library, Any, Any]:
     """The library that holds a function of such arguments and all that it calls, its description, and the context.
 
-    The function returns an int32. Raises whatever numba raises.
+    The function returns an int32; ``noalias`` is what LLVM is told of its pointers. Raises whatever numba raises.
     """
     target = registry.cpu_target.target_context
     target.refresh()
     flags: Any = compiler.Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
+    flags.noalias = noalias
     flags.fastmath = FastMathOptions({"contract"})
     library = Library(target.codegen(), "kernel")
     found = compiler.compile_extra(

@@ -26,3 +26,6 @@ class Kernel:
     target: str = ""
     """What it is compiled for: this processor where it is empty, or GPUs of a compute capability (``sm_90``), where
     there are no ``lo`` and ``hi``."""
+    noalias: bool = False
+    """Whether LLVM is told that memory which is written through one of the pointers is reached through no other, so
+    that it keeps in registers what it would else read again after each store. Those for GPUs take no notice of it."""

@@ -43,9 +43,9 @@ def serve() -> None:
     """A worker's life: a kernel on each line of its input, an answer on each line of its output."""
     answers, sys.stdout = sys.stdout, sys.stderr  # a kernel's source must not write among the answers
     for line in sys.stdin:
-        params, target, place = json.loads(line)
+        place, params, *told = json.loads(line)
         try:
-            problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), target), Path(place))
+            problem = compile_here(Kernel(Path(place).read_text(encoding="utf-8"), tuple(params), *told), Path(place))
         except GraphoptError as error:  # what was made cannot be kept
             problem = str(error)
         print(json.dumps(problem), file=answers, flush=True)
@@ -164,7 +164,8 @@ def _asked(worker: subprocess.Popen[str], task: Task) -> str | None:
     """Have a worker compile a kernel; what was wrong with it. Raises ``OSError`` where the worker died."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(json.dumps([task.kernel.params, task.kernel.target, str(task.place)]) + "\n")
+    kernel = task.kernel
+    worker.stdin.write(json.dumps([str(task.place), kernel.params, kernel.target, kernel.noalias]) + "\n")
     worker.stdin.flush()
     answer = worker.stdout.readline()
     if not answer:

@@ -179,19 +179,14 @@ class _Control:
     ) -> Iterator[Step]:
         """Copies of a body's results to where they are wanted, as if all were copied at once."""
         sources = [inner.number(v) for v in results]
-        roots = {self.root(target) for target in targets}
+        roots = {self.linker.root(target) for target in targets}
         for k, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if source != target and self.root(source) in roots:
+            if source != target and self.linker.root(source) in roots:
                 sources[k] = self.linker.buffer(facts[k], "arena")
                 yield from self.copy(source, sources[k], facts[k])
         for source, target, fact in zip(sources, targets, facts, strict=True):
             if source != target:
                 yield from self.copy(source, target, fact)
-
-    def root(self, number: int) -> int:
-        """The buffer that owns the memory of another."""
-        buffer = self.linker.buffers[number]
-        return number if buffer.place != "view" or buffer.of is None else self.root(buffer.of)
 
     def copy(self, source: int, target: int, fact: Fact) -> Iterator[Step]:
         """A buffer's elements, copied to another of the same shape."""

@@ -188,6 +188,13 @@ class Writer:
         self.bounds: dict[Var, int] = {}
         self.order: list[Var] = []
         self.private = private(nest)
+        self.loops = self.stores = 0
+        """How many there are so far, of those in memory."""
+        self.stores_in_rounds = False
+        """Whether a loop that has none within stores to memory. Then LLVM is to know that buffers are apart from each
+        other: what is read and written in each round stays in registers, and rounds are done together. Where loops
+        only read, sums are in registers already, and to know it would let LLVM read ahead, out of outer loops, more
+        than registers hold."""
         names = IndexNames(
             self.lines, self.fresh, self.value, self.applied, nest.sizes, known.plain, known.given, self.apart
         )
@@ -222,7 +229,8 @@ class Writer:
         definition = f"def kernel({', '.join([*params, 'lo', 'hi'])}):"
         kinds = tuple(b.dtype for b in buffers) + (SIZE,) * len(sizes)
         source = "\n".join([*header, definition, *self.lines]) + "\n"
-        return Emitted(Kernel(source, kinds), buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
+        kernel = Kernel(source, kinds, noalias=self.stores_in_rounds)
+        return Emitted(kernel, buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
 
     def sizes(self) -> dict[str, Expr]:
         """The sizes that are used, and the quotients that take the place of others, by the names of parameters."""
@@ -298,9 +306,12 @@ class Writer:
         """Within it, lines are the body of a loop over ``range(steps)``."""
         self.line(f"for {var.name} in range({steps}):")
         self.order.append(var)
+        self.loops += 1
+        before = self.loops, self.stores
         with self.spell.names.loop(var, self.depth + 1):
             yield
         self.order.remove(var)
+        self.stores_in_rounds |= self.loops == before[0] and self.stores > before[1]
 
     # ------------------------------------------------------------------ statements
 
@@ -464,6 +475,7 @@ class Writer:
             text = self.spell.value(value, lanes)
         variable = self.local(target, place, lanes, written=True)
         if variable is None:
+            self.stores += target.buffer.scope != "local"
             self.spell.store(target, text, lanes)
             return
         if lanes is not None and not text.wide:

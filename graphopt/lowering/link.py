@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from graphopt.ir.graph import Graph, Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering import compute
 from graphopt.lowering.control import control
-from graphopt.lowering.emit import Launchable, LibraryCall, Written
+from graphopt.lowering.emit import Emitted, Launchable, LibraryCall, Written
 from graphopt.lowering.expressions import Var, const
 from graphopt.lowering.flops import flops
 from graphopt.lowering.given import Called, Placed, inputs_of
@@ -248,6 +249,8 @@ class Linker:
             if b not in buffers:
                 shape = tuple(size_of(e, sizes) for e in b.shape)
                 buffers[b] = self.add(Buffer(b.dtype, shape, "arena"))
+        if isinstance(emitted, Emitted) and not self.are_apart(made, buffers):
+            emitted = replace(emitted, kernel=replace(emitted.kernel, noalias=False))
         self.parts.append(Part(nodes, made, emitted))
         moved = [product(*(size_of(e, sizes) for e in b.shape), BITS[b.dtype] // 8) for b in emitted.buffers]
         if isinstance(emitted, LibraryCall):
@@ -264,6 +267,17 @@ class Linker:
             x, y, z = (size_of(e, sizes) for e in emitted.grid)
             return Launch(kernel, args, (x, y, z), emitted.block, *told)
         return Call(kernel, args, size_of(emitted.extent, sizes), emitted.parallel, *told)
+
+    def are_apart(self, nest: Nest, buffers: Mapping[NestBuffer, int]) -> bool:
+        """Whether no operand that a nest writes is in the memory of another one. Scratch memory is always apart, and so
+        are buffers of the arena that live at once, and outputs from inputs, which programs see to when they are run."""
+        roots = Counter(self.root(buffers[b]) for b in nest.buffers)
+        return all(roots[self.root(buffers[b])] == 1 for b in nest.outputs)
+
+    def root(self, number: int) -> int:
+        """The buffer that owns the memory of another."""
+        buffer = self.buffers[number]
+        return number if buffer.place != "view" or buffer.of is None else self.root(buffer.of)
 
 
 class Scope:

@@ -1,10 +1,12 @@
 import ctypes
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +100,25 @@ def test_the_same_kernel_is_compiled_once_and_then_found(folder: Path) -> None:
 
 
 def test_workers_compile_what_this_process_would(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = compile_kernels([scaled(k) for k in range(4)], jobs=0)
+    kernels = [*(scaled(k) for k in range(4)), replace(scaled(3), noalias=True)]
+    here = compile_kernels(kernels, jobs=0)
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "other"))
     told: list[int] = []
-    assert compile_kernels([scaled(k) for k in range(4)], jobs=2, listener=lambda done, of: told.append(done)) == here
-    assert told == [1, 2, 3, 4]
+    assert compile_kernels(kernels, jobs=2, listener=lambda done, of: told.append(done)) == here
+    assert told == [1, 2, 3, 4, 5]
+
+
+def test_what_is_apart_stays_in_registers_and_what_is_not_goes_through_memory(folder: Path) -> None:
+    added = "def kernel(a, b, n, lo, hi):\n    for i in range(n):\n        b[0] = b[0] + a[i]\n    return 0\n"
+    plain = Kernel(added, ("float32", "float32", "size"))
+    texts = [codegen.assembly(k, folder / "k.py") for k in (plain, replace(plain, noalias=True))]
+    sums, stores = ([len(re.findall(p, text)) for text in texts] for p in (r"v?addss\t", r"v?movss\t%xmm\d+, \("))
+    assert stores == [sums[0], 1], "behind each sum, and once behind the loop"
+    moved = "def kernel(a, b, n, lo, hi):\n    for i in range(n):\n        b[i] = a[i] + a[0]\n    return 0\n"
+    (code,) = compile_kernels([Kernel(moved, plain.params)])
+    a = np.ones(40, np.float32)
+    assert called(code, a, a[1:], 39) == 0
+    assert a.tolist() == list(range(1, 41)), "each element rests on the one before it"
 
 
 def test_kernels_are_compiled_while_others_are_written(folder: Path) -> None:
@@ -151,12 +167,13 @@ def test_the_name_tells_what_differs(folder: Path, monkeypatch: pytest.MonkeyPat
         cache.digest(one),
         cache.digest(scaled(3)),
         cache.digest(Kernel(one.source, ("float64", "float32", "size"))),
+        cache.digest(replace(one, noalias=True)),
     }
     monkeypatch.setattr(cpu, "features", lambda: frozenset({"sse2"}))
     cache.compiler.cache_clear()
     names.add(cache.digest(one))
     cache.compiler.cache_clear()
-    assert len(names) == 4
+    assert len(names) == 5
 
 
 def test_a_damaged_entry_is_compiled_again(folder: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from graphopt.kernels import host
+from graphopt.lowering import compute as t
 from graphopt.lowering.default_schedules import scheduled
 from graphopt.lowering.divide import divided
 from graphopt.lowering.emit import EmitError, emit
 from graphopt.lowering.expressions import Const
+from graphopt.lowering.schedule import Schedule
 from graphopt.lowering.script import read
 from tests.lowering.described import FIXED, SYMBOLIC
 from tests.lowering.native import check
@@ -42,6 +44,23 @@ def test_the_source_is_as_it_was(name: str) -> None:
 def test_a_nest_is_right_without_any_schedule(name: str) -> None:
     nest = ALL[name]()
     check(nest, nest, [5] * len(nest.sizes))
+
+
+def test_buffers_are_told_apart_where_the_loops_within_all_others_store() -> None:
+    x, w, k = t.placeholder((32, 32)), t.placeholder((32, 32), name="w"), t.reduce_axis(32)
+    made = t.compute((32, 32), lambda i, j: t.sum(x[i, k.var] * w[k.var, j], k), name="y")
+    s = Schedule(t.nest("product", [x, w], [made]))
+    block = s.get_block("y")
+    assert emit(s.nest).kernel.noalias, "it adds to each result in memory"
+    i, j, depth = s.get_loops(block)
+    j0, j1 = s.split(j, [None, 16])
+    s.reorder(i, j0, depth, j1)
+    copy = s.cache_write(block, "local")
+    s.reverse_compute_at(copy, j0)
+    start = s.decompose_reduction(block, depth)
+    for stage in (block, start, copy):
+        s.vectorize(s.get_loops(stage)[-1])
+    assert not emit(s.nest).kernel.noalias, "sums are in a register until all is added"
 
 
 def test_a_reduction_is_not_vectorized_before_its_init_is_decomposed() -> None:
