@@ -114,7 +114,9 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
     assert done.speedup > 0
     made = graphopt.compile(str(model), database=database, tuned="require", cache=False)
     x = np.linspace(-1, 1, 7 * 24, dtype=np.float32).reshape(7, 24)
-    np.testing.assert_allclose(made({"x": x})["y"], graphopt.compile(str(model), tuned="off")({"x": x})["y"], rtol=1e-4)
+    want = graphopt.compile(str(model), tuned="off")({"x": x})["y"]
+    rounding = 24 * np.finfo(np.float32).eps * 24 * 0.25  # of sums of as many terms, none above a quarter, in any order
+    np.testing.assert_allclose(made({"x": x})["y"], want, rtol=1e-4, atol=rounding)
 
 
 def test_a_model_is_tuned_for_a_device(tmp_path: Path) -> None:

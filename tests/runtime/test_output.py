@@ -1,5 +1,6 @@
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,15 @@ LIMIT = 100
 """Bytes that a file may have, as if the disk were full then."""
 
 
-@pytest.fixture
+@contextmanager
 def full() -> Iterator[None]:
+    """As if the disk were full, for no longer than it takes: what the tests print may go to a file too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_takes_its_place_as_a_whole(tmp_path: Path) -> None:
@@ -31,14 +35,13 @@ def test_a_file_takes_its_place_as_a_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [place]
 
 
-@pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("size", [LIMIT + 1, 1 << 20])  # what fails when it is flushed, and at once
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, size: int) -> None:
     place = tmp_path / "out"
     place.write_text("old")
-    with pytest.raises(ReadError, match=r"out: cannot write there \(File too large\)$"), whole(place) as file:
+    with full(), pytest.raises(ReadError, match=r"out: cannot write there \(File too large\)$"), whole(place) as file:
         file.write(bytes(size))
-    with pytest.raises(ReadError, match=r"out: cannot write there"), whole(place) as file:
+    with full(), pytest.raises(ReadError, match=r"out: cannot write there"), whole(place) as file:
         np.savez(file, a=np.zeros(size, np.uint8))
     assert place.read_text() == "old"
     assert list(tmp_path.iterdir()) == [place]
