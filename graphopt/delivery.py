@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import ReadError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
-from graphopt.runtime.output import whole
+from graphopt.saving import folder_beside, take_places, whole
 from graphopt.verify import OFF, Verification, verify_as_asked
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def deliver(
     if place is None and verify in (0, "off"):
         return like(model, graph), OFF, None
     try:
-        with tempfile.TemporaryDirectory(prefix=".graphopt-", dir=place and place.parent) as name:
-            written = Path(name) / "result" / (place.name if place else "model.onnx")
+        with _folder(place) as folder:
+            written = folder / "result" / (place.name if place else "model.onnx")
             written.parent.mkdir()
             try:
                 step("write", onnx_io.save, graph, written)
@@ -49,7 +49,7 @@ def deliver(
                 raise ReadError(str(error).replace(str(written), str(place or "a temporary folder"))) from None
             verified = OFF
             if verify not in (0, "off"):
-                source = original if isinstance(original, Path) else _saved(original, Path(name))
+                source = original if isinstance(original, Path) else _saved(original, folder)
                 verified = step("verify", verify_as_asked, source, written, verify, inputs)
             size = _bytes(written.parent)
             for path, text in (beside or {}).items():
@@ -83,7 +83,20 @@ def _bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
+@contextmanager
+def _folder(place: Path | None) -> Iterator[Path]:
+    """A folder for a while: on the same disk as a place that something in it is to take."""
+    if place is not None:
+        with folder_beside(place.parent) as folder:
+            yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+        yield Path(name)
+
+
 def _move(written: Path, place: Path) -> None:
-    """Put everything in its place: data first, the model last."""
-    for file in sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name)):
-        os.replace(file, place.parent / file.name)
+    """Put everything in its place: data first, which replaces nothing, and the model last."""
+    before = onnx_io.data_files(place)
+    files = sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name))
+    take_places({file: place.parent / file.name for file in files})
+    onnx_io.drop_data(place, before)

@@ -13,7 +13,7 @@ ROOT = Path(graphopt.__file__).parent
 
 # What each part may import, from the bottom up. A part is the longest prefix that a module's name has here.
 # Every part may import itself and those that ``ANYWHERE`` names.
-ANYWHERE = {"errors", "nearest"}
+ANYWHERE = {"errors", "nearest", "saving"}
 PARTS = {
     **{part: set() for part in ANYWHERE},
     "display": set(),

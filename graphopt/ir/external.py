@@ -1,4 +1,4 @@
-"""Files of a model: data files beside it, read safely, and results, written whole or not at all.
+"""Files of a model: data files beside it, read safely.
 
 A model is data from strangers, and the path in it is the stranger's choice. Only regular files
 below the model's own folder are read: no absolute path, no ``..``, no link that leads out.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -52,38 +51,5 @@ def _map(folder: Path, location: str, what: str) -> memoryview:
         if status.st_nlink > 1:
             raise ReadError(f"{refused} is a hard link, which may lead out of the model's folder; copy the file there")
         return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ)) if status.st_size else memoryview(b"")
-    finally:
-        os.close(handle)
-
-
-def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
-    """Write files, each of the pieces given for it.
-
-    All go to disk under other names first and then take their places, in order: what was there before is
-    replaced whole or not at all. Raises ReadError where that fails.
-    """
-    beside: dict[Path, Path] = {}
-    try:
-        for path, pieces in files.items():
-            beside[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            with open(beside[path], "wb") as file:
-                file.writelines(pieces)
-                file.flush()
-                os.fsync(file.fileno())
-        for path, temporary in beside.items():
-            os.replace(temporary, path)
-        for folder in {path.parent for path in files}:
-            _sync(folder)
-    except OSError as error:
-        raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
-    finally:
-        for temporary in beside.values():
-            temporary.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)

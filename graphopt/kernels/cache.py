@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 import time
 from contextlib import suppress
 from functools import cache
@@ -22,6 +21,7 @@ from graphopt.errors import MissingDependencyError, ReadError, UsageError
 from graphopt.kernels.cuda.machine import EXTRA
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu
+from graphopt.saving import beside
 
 VARIABLE = "GRAPHOPT_CACHE"
 """The environment variable that names another folder than the user's own cache folder."""
@@ -119,14 +119,8 @@ def store(place: Path, code: bytes) -> None:
 def write(place: Path, content: bytes) -> None:
     """Write a file as a whole; raises ``ReadError`` where it cannot be."""
     try:
-        handle, name = tempfile.mkstemp(dir=place.parent)
-        try:
-            with open(handle, "wb") as file:
-                file.write(content)
-            os.replace(name, place)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with beside(place, durable=False, private=True) as file:
+            file.write(content)
     except OSError as error:
         raise ReadError(
             f"{place} cannot be written: {error.strerror}; set {VARIABLE} to a folder where there is room"

@@ -7,8 +7,6 @@ is ever found. What cannot be read or written is parsed, every time.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -20,6 +18,7 @@ from typing import Any
 
 from graphopt.rewrite import rule as notions
 from graphopt.rewrite.rule import Rule
+from graphopt.saving import beside
 
 _ROOT = Path(__file__).resolve().parent
 
@@ -45,14 +44,8 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
 def _store(place: Path, text: str) -> None:
     """Write a file as a whole, readable by its user alone."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=place.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, place)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with beside(place, durable=False, private=True) as file:
+        file.write(text.encode())
 
 
 def _folder() -> Path:

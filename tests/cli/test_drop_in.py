@@ -57,15 +57,15 @@ def test_options_that_shape_the_result(model: Path) -> None:
     assert run(["in.onnx", "out.onnx", "--skip-optimization"]) == 0
     assert made(model)[0] == ["Relu", "Relu", "MatMul", "Transpose", "Neg"]
     assert run(["in.onnx", "out.onnx", "--save-as-external-data"]) == 0
-    assert (model / "out.onnx.data").is_file()
+    assert len(list(model.glob("out.onnx.*.data"))) == 1
     assert made(model)[0] == ["Relu", "MatMul", "Neg"]
 
 
 def test_a_size_above_which_weights_go_into_a_file(model: Path) -> None:
     assert run(["in.onnx", "out.onnx", "--external-data-threshold", "100MB"]) == 0
-    assert not (model / "out.onnx.data").exists()
+    assert not list(model.glob("out.onnx.*.data"))
     assert run(["in.onnx", "out.onnx", "--external-data-threshold", "1KB"]) == 0
-    assert (model / "out.onnx.data").exists()
+    assert len(list(model.glob("out.onnx.*.data"))) == 1
 
 
 def test_the_model_itself_may_be_replaced(model: Path) -> None:

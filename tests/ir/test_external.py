@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ReadError
-from graphopt.ir.external import Folder, write_files
+from graphopt.ir.external import Folder
 
 
 @pytest.fixture
@@ -77,31 +77,3 @@ def test_what_is_no_file_is_refused(folder: Folder) -> None:
     os.mkfifo(folder.path / "pipe")
     with pytest.raises(ReadError, match="is not a file"):
         folder.view("pipe", "here")
-
-
-def test_files_are_written_whole(tmp_path: Path) -> None:
-    write_files({tmp_path / "data": [b"1", memoryview(b"23")], tmp_path / "model": [b"4"]})
-    assert (tmp_path / "data").read_bytes() == b"123"
-    assert sorted(os.listdir(tmp_path)) == ["data", "model"]
-
-
-def test_files_take_their_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced = []
-    replace = os.replace
-
-    def note(source: Path, target: Path) -> None:
-        assert all((tmp_path / f".{name}.{os.getpid()}.tmp").exists() or name in replaced for name in ("data", "model"))
-        replaced.append(target.name)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", note)
-    write_files({tmp_path / "data": [b"1"], tmp_path / "model": [b"2"]})
-    assert replaced == ["data", "model"]
-
-
-def test_nothing_changes_where_writing_fails(tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(b"old")
-    with pytest.raises(ReadError, match=r"model.*: cannot write there"):
-        write_files({tmp_path / "data": [b"new"], tmp_path / "none" / "model": [b"4"]})
-    assert (tmp_path / "data").read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["data"]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModelError, LimitError, ReadError, UsageError
-from graphopt.ir.external import Folder, write_files
+from graphopt.ir.external import Folder
 from graphopt.ir.graph import Function, Graph, Header
+from graphopt.saving import is_named_by_content, name_by_content, write_files
 
 if TYPE_CHECKING:
     import onnx
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from graphopt.ir.onnx_io.store import Store
 
+DATA = ".data"
+"""What the name of a data file ends with."""
 LIMIT = (1 << 31) - 1
 """The most bytes that protobuf can hold in one message."""
 
@@ -126,21 +129,49 @@ def save(graph: Graph, path: str | Path, external: bool = False) -> None:
     """Write the model to a file, whole or not at all; what it replaces stays until everything is on disk.
 
     Tensors that lie in files beside the model stay there if the file is in the same folder, and go into
-    ``<name>.data`` otherwise; so do all large tensors of a model over 2 GB, or of any where ``external`` says so.
+    ``<name>.<digest>.data`` otherwise; so do all large tensors of a model over 2 GB, or of any where ``external`` says
+    so. Such a file replaces none, so that the model has its own data at every moment; that of the model which is
+    replaced goes once it is.
     """
     from graphopt.ir.onnx_io.store import Store
 
     path = Path(path)
-    store = Store(path.parent, f"{path.name}.data", split=external)
+    store = Store(path.parent, path.name, split=external)
     pieces = _serialize(graph, store)
     if _size(pieces) > LIMIT:
-        store = Store(path.parent, store.data_name, split=True)
+        store = Store(path.parent, path.name, split=True)
         pieces = _serialize(graph, store)
-    if store.data and store.refers_to_data:  # what would be replaced is still read from
-        store = Store(path.parent, store.data_name, split=store.split, gather=True)
+    if store.data and store.refers_to_data:  # one file is enough
+        store = Store(path.parent, path.name, split=store.split, gather=True)
         pieces = _serialize(graph, store)
-    files: dict[Path, list[bytes | memoryview]] = {path.with_name(store.data_name): store.data} if store.data else {}
+    files: dict[Path, list[bytes | memoryview]] = {}
+    if store.data:
+        name = name_by_content(path.name, store.data, DATA)
+        store = Store(path.parent, path.name, name, split=store.split, gather=store.gather)
+        pieces = _serialize(graph, store)
+        files[path.with_name(name)] = store.data
+    before = data_files(path)
     write_files({**files, path: pieces})
+    drop_data(path, before)
+
+
+def data_files(path: Path) -> frozenset[str]:
+    """The names of the data files that ``save`` gave to a model's file and that it refers to."""
+    from graphopt.ir.onnx_io.wire import MalformedError, detach, locations
+
+    if not path.is_file():
+        return frozenset()
+    try:
+        skeleton, _ = detach(_map(path))
+    except (ReadError, MalformedError):
+        return frozenset()
+    return frozenset(name for name in locations(skeleton) if is_named_by_content(name, path.name, DATA))
+
+
+def drop_data(path: Path, before: frozenset[str]) -> None:
+    """Remove those of the data files that a model had before which it no longer refers to."""
+    for name in before - data_files(path) if before else ():
+        path.with_name(name).unlink(missing_ok=True)
 
 
 def to_skeleton(graph: Graph) -> onnx.ModelProto:

@@ -7,10 +7,12 @@ from posixpath import normpath
 
 from onnx import SparseTensorProto, TensorProto
 
+from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import CODES
 from graphopt.ir.onnx_io import wire
 from graphopt.ir.onnx_io.tensors import Stored, encode, fill_strings
+from graphopt.saving import is_named_by_content
 
 ALIGNMENT = 4096
 """Tensors in a data file start at multiples of a memory page, so that they can be mapped."""
@@ -19,23 +21,28 @@ ALIGNMENT = 4096
 class Store:
     """Takes the bytes of a model's tensors, and says in the messages where they are.
 
-    ``folder`` is where the model will lie and ``data_name`` the data file beside it; without a folder
-    tensors that lie in files are put into the model. With ``split``,
-    large initializers go into the data file; with ``gather``, those that lie in other files do too.
+    ``folder`` is where the model will lie under ``name``, and ``data_name`` the data file beside it, empty as long as
+    it is not known what will be in it; without a folder tensors that lie in files are put into the model. With
+    ``split``, large initializers go into the data file; with ``gather``, those that lie in other files do too.
     """
 
     def __init__(
-        self, folder: Path | None = None, data_name: str = "", split: bool = False, gather: bool = False
+        self,
+        folder: Path | None = None,
+        name: str = "",
+        data_name: str = "",
+        split: bool = False,
+        gather: bool = False,
     ) -> None:
         self.folder = None if folder is None else folder.resolve()
-        self.data_name, self.split, self.gather = data_name, split, gather
+        self.name, self.data_name, self.split, self.gather = name, data_name, split, gather
         self.blobs: list[memoryview] = []
         """The bytes of large tensors, which the messages only mark."""
         self.data: list[bytes | memoryview] = []
         """The pieces of the data file."""
         self.data_size = 0
         self.refers_to_data = False
-        """Whether the model reads a data file of that name as it is now."""
+        """Whether the model reads a data file that was made for a model of that name."""
 
     def tensor(self, constant: Constant, into: TensorProto, name: str | None = None) -> None:
         """Put a constant into an empty tensor. ``name`` is that of an initializer; None for an attribute."""
@@ -64,8 +71,11 @@ class Store:
             self._put(stored.bytes, into, name)
         elif self.gather or stored.folder.resolve() != self.folder:
             self._append(stored.bytes, into)
-        elif any(e.key == "location" and normpath(e.value) == self.data_name for e in into.external_data):
+        elif any(e.key == "location" and self._is_ours(normpath(e.value)) for e in into.external_data):
             self.refers_to_data = True
+
+    def _is_ours(self, file: str) -> bool:
+        return file == self.name + onnx_io.DATA or is_named_by_content(file, self.name, onnx_io.DATA)
 
     def _put(self, raw: memoryview, into: TensorProto, name: str | None) -> None:
         if len(raw) <= wire.LARGE:

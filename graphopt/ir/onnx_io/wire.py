@@ -9,6 +9,7 @@ pieces of the serialized model, weights included, without ever joining them.
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from functools import cache
 from typing import TypeAlias
@@ -154,6 +155,18 @@ def _attach(
             at += 8 if kind == 1 else 4
     pieces.append(data[run:end])
     return end - start + grown
+
+
+def locations(skeleton: bytes) -> list[str]:
+    """The files that tensors lie in: the values of all entries called ``location``."""
+    found = []
+    for entry in re.finditer(rb"\n\x08location\x12", skeleton):
+        try:
+            size, start = _varint(memoryview(skeleton), entry.end(), len(skeleton))
+        except MalformedError:
+            continue
+        found.append(skeleton[start : start + size].decode(errors="replace"))
+    return found
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
