@@ -90,7 +90,7 @@ class Child:
         try:
             self._write(question)
             poll.register(self._process.stdout, select.POLLIN)
-            if not poll.poll(limit * 1000):
+            if limit <= 0 or not poll.poll(limit * 1000):
                 raise CandidateError("slow", f"no answer after {limit:g} s")
             kind, value = pickle.load(self._process.stdout)
             return kind, value
