@@ -293,6 +293,16 @@ def outputs_of(call: Invoke) -> frozenset[int]:
     return frozenset(k for k, p in enumerate(description.params) if p in description.outputs)
 
 
+def buffers_written(nest: Nest) -> set[Buffer]:
+    """The buffers that a nest writes itself, or by what it invokes."""
+    found = set(nest.outputs)
+    for stmt in statements(nest.body):
+        if isinstance(stmt, Invoke):
+            made = (stmt.args[k] for k in outputs_of(stmt))
+            found |= {arg.buffer for arg in made if isinstance(arg, Region)}
+    return found
+
+
 def sides(region: Region, rank: int) -> tuple[int, ...]:
     """The axes of a region's buffer that are those of a parameter of the rank.
 

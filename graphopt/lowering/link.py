@@ -23,6 +23,7 @@ from graphopt.lowering.expressions import Var, const
 from graphopt.lowering.flops import flops
 from graphopt.lowering.given import Called, Placed, inputs_of
 from graphopt.lowering.groups import Group, group
+from graphopt.lowering.intrinsics import buffers_written
 from graphopt.lowering.loops import Buffer as NestBuffer
 from graphopt.lowering.loops import Nest
 from graphopt.lowering.lower import Bodied, Body, Described, Facts, Lowering, Referred, Viewed
@@ -272,7 +273,7 @@ class Linker:
         """Whether no operand that a nest writes is in the memory of another one. Scratch memory is always apart, and so
         are buffers of the arena that live at once, and outputs from inputs, which programs see to when they are run."""
         roots = Counter(self.root(buffers[b]) for b in nest.buffers)
-        return all(roots[self.root(buffers[b])] == 1 for b in nest.outputs)
+        return all(roots[self.root(buffers[b])] == 1 for b in buffers_written(nest) if b in nest.buffers)
 
     def root(self, number: int) -> int:
         """The buffer that owns the memory of another."""

@@ -7,6 +7,7 @@ from graphopt.lowering import intrinsics
 from graphopt.lowering.expressions import Const
 from graphopt.lowering.intrinsics import (
     TensorIntrin,
+    buffers_written,
     find_intrinsic,
     implementation,
     outputs_of,
@@ -70,3 +71,13 @@ def test_an_implementation_has_the_parameters_of_its_description():
     other = Nest("other", description.params[:1], description.body)
     with pytest.raises(ScheduleError, match="its implementation has other parameters"):
         TensorIntrin("scale", description, other)
+
+
+def test_what_is_invoked_writes():
+    nest = read("""
+@program
+def product(a: Buffer[(4, 5), "float32"], b: Buffer[(5, 7), "float32"], c: Buffer[(4, 7), "float32"]):
+    invoke("gemm_nn_float32", c[:, :], a[:, :], b[:, :], 4, 7, 5)
+""")
+    assert nest.outputs == ()
+    assert buffers_written(nest) == {nest.buffers[2]}
