@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphopt.ir.constants import Array
     from graphopt.ir.graph import Graph
     from graphopt.rewrite.ruleset import Ruleset
+    from graphopt.verify import Verification
 
 _IDLE = frozenset(
     (
@@ -64,9 +65,11 @@ def simplify(
     output_path: str | Path | None = None,
     **others: object,
 ) -> tuple[Any, bool]:
-    """The optimized model as a ``ModelProto``, and whether checking it on ``check_n`` random inputs found it right.
+    """The optimized model as a ``ModelProto``, and whether checking it on ``check_n`` random inputs (at least one)
+    verified it.
 
-    ``model`` is a ``ModelProto`` or a path. Where the check fails, the model that comes back is the original.
+    ``model`` is a ``ModelProto`` or a path. Where the check finds the result wrong, the model that comes back is the
+    original; where it settles nothing (``graphopt.verify``), the result comes back with False.
     ``function_rewrite_rules`` are pairs of functions as rules, applied wherever they match; ``custom_rewriter`` takes
     a ``ModelProto`` and changes it or gives another, in turns with the rules until neither does anything.
     ``skipped_optimizers`` name onnxoptimizer's passes or our rules and families. Arguments that cannot be honoured
@@ -92,15 +95,17 @@ def simplify(
         options["rules"] = rules
     inputs = _inputs(graph, shapes_by_input(graph, test_input_shapes), input_data, input_fill)
     given = original if custom_rewriter is None else _rewritten(original, custom_rewriter, options)
+    draws = max(check_n, 1)
     try:
-        result = optimize(given, **options, verify=check_n or "off", inputs=inputs)
-        if custom_rewriter is not None and check_n:
-            _verify(original, result, check_n, inputs)
+        result, report = optimize(given, **options, verify=draws, inputs=inputs, return_report=True)
+        found = [report.verification]
+        if custom_rewriter is not None:
+            found.append(_verify(original, result, draws, inputs))
     except VerificationError:
         return original, False
     if output_path is not None:
         save(load(result), output_path)
-    return result, True
+    return result, all(verification.is_verified for verification in found)
 
 
 def slim(
@@ -241,8 +246,8 @@ def _rewritten(proto: Any, rewriter: Callable[[Any], Any], options: dict[str, An
     return proto
 
 
-def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -> None:
-    """Raise VerificationError where the models differ on random inputs."""
+def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -> Verification:
+    """What comparing the models on random inputs finds. Raises VerificationError where they differ."""
     import tempfile
 
     from graphopt.ir.onnx_io import load, save
@@ -252,7 +257,7 @@ def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -
         places = Path(folder) / "original.onnx", Path(folder) / "result.onnx"
         for proto, place in zip((original, result), places, strict=True):
             save(load(proto), place)
-        verify_as_asked(*places, draws, inputs)
+        return verify_as_asked(*places, draws, inputs)
 
 
 def _without_outputs(graph: Graph, names: Sequence[str]) -> Graph:

@@ -31,13 +31,14 @@ Given: TypeAlias = "Array | tuple[float, float] | str | Path"
 class Range:
     """What an input may hold: numbers between two bounds, or one of a few where ``choices`` is not empty.
 
-    ``whole``: integers only, whatever the dtype.
+    ``whole``: integers only, whatever the dtype. ``is_free``: integers that may be negative and large.
     """
 
     low: float = -inf
     high: float = inf
     choices: tuple[float, ...] = ()
     whole: bool = False
+    is_free: bool = False
 
     def __and__(self, other: Range) -> Range:
         return Range(
@@ -52,6 +53,7 @@ class Range:
 
 
 ANYTHING = Range()
+FREE = Range(is_free=True)
 A_FEW = Range(1, 4, whole=True)
 """For a size, a count or a number of repeats."""
 
@@ -115,6 +117,8 @@ def ranges(graph: Graph) -> dict[str, Range]:
         reached = _follow(graph, facts, value, 0.0, set())
         if reached != ANYTHING:
             found[graph.names[value]] = reached
+        elif _is_free(graph, value):
+            found[graph.names[value]] = FREE
     return found
 
 
@@ -149,12 +153,65 @@ def _follow(
                     found &= _follow(body, {}, formal, shift, seen)
             elif node.op == "Concat" or index in _CARRIERS.get(node.op, ()):
                 waiting += [(output, shift) for output in node.outputs]
+            elif node.op in ("Add", "Mul") and _selects(graph, node, index):
+                waiting.append((node.outputs[0], shift))
             elif node.op in ("Add", "Sub"):
                 other = graph.constant_of(node.inputs[1 - index])
                 if other is not None and other.size == 1 and (node.op == "Add" or index == 0):
                     step = float(other.array.reshape(-1)[0])
                     waiting.append((node.outputs[0], shift + (step if node.op == "Add" else -step)))
     return found
+
+
+def _selects(graph: Graph, node: Node, index: int) -> bool:
+    """Whether an op hands an input on or leaves it out, as ``Where`` does: a product with a mask of zeros and ones, or
+    a sum of two such products."""
+    first, second = node.inputs[index], node.inputs[1 - index]
+    if node.op == "Mul":
+        return _is_mask(graph, second) and not _is_mask(graph, first)
+    return all(
+        value is not None
+        and graph.producer(value).op == "Mul"
+        and any(_is_mask(graph, factor) for factor in graph.producer(value).inputs)
+        for value in (first, second)
+    )
+
+
+_TRUTHS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "IsNaN", "IsInf")
+"""Ops whose results are truth values."""
+
+
+def _is_mask(graph: Graph, value: Value | None) -> bool:
+    """Whether the elements are truth values as numbers."""
+    node = None if value is None else graph.producer(value)
+    source = None if node is None or node.op != "Cast" else node.inputs[0]
+    return source is not None and graph.producer(source).op in _TRUTHS
+
+
+_ARITHMETIC = frozenset((
+    "Abs", "Add", "Clip", "Div", "Identity", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Relu", "Reshape", "Sign",
+    "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where", "Concat", "Expand", "Flatten", "Pad", "Slice", "Split",
+    "Tile", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd",
+))  # fmt: skip
+_COMPARISONS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+
+
+def _is_free(graph: Graph, start: Value) -> bool:
+    """Whether an integer is only computed with and compared, so that it may be any: no op takes it, or what is made of
+    it, for an index, a size or a count."""
+    waiting, seen = [start], {start}
+    while waiting:
+        for user, index in graph.users(waiting.pop()):
+            node = graph.node(user)
+            if node.op in _COMPARISONS:
+                continue
+            is_data = index in _CARRIERS.get(node.op, (index,))
+            if node.op not in _ARITHMETIC or not is_data or (node.op in ("Div", "Mod") and index == 1):
+                return False
+            new = [value for value in node.outputs if value not in seen]
+            seen.update(new)
+            waiting += new
+    return True
 
 
 def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> Range:
@@ -261,7 +318,7 @@ def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
 
 # -- elements
 
-DISTRIBUTIONS = 6
+DISTRIBUTIONS = 7
 """How many kinds of random floats there are."""
 
 
@@ -366,6 +423,8 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Gen
         return np.asarray(rng.integers(int(range.low), int(range.high), shape, endpoint=True)).astype(numpy_dtype)
     if bounded:
         return np.asarray(rng.uniform(range.low, range.high, shape)).astype(numpy_dtype)
+    if not is_float and range.is_free and dtype not in _INTEGERS:
+        return _free(numpy_dtype, shape, rng)
     if not is_float:
         low, high = _INTEGERS.get(dtype, (0, 1 if kind % 2 else 3))
         return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(numpy_dtype)
@@ -376,8 +435,23 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Gen
         1 + rng.random(shape),
         0.01 * rng.standard_normal(shape),
         np.ones(shape),
+        255 * rng.standard_normal(shape),
     )[kind % DISTRIBUTIONS]
     return np.asarray(np.clip(floats, range.low, range.high)).astype(numpy_dtype)
+
+
+_MAGNITUDES = (4, 300, 70_000)
+"""Integers that may be any are drawn up to each of these, and at the ends of what their dtype holds."""
+
+
+def _free(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Integers of both signs: small ones, large ones, and now and then an extreme one."""
+    whole = np.iinfo(dtype)
+    bounds = [(max(-m, int(whole.min)), min(m, int(whole.max))) for m in _MAGNITUDES]
+    kinds = [rng.integers(low, high, shape, dtype, endpoint=True) for low, high in bounds]
+    extremes = rng.choice(np.array([whole.min, whole.max], dtype), shape)
+    chosen = rng.choice(len(kinds) + 1, shape, p=(0.3, 0.3, 0.3, 0.1))
+    return np.asarray(np.choose(chosen, [*kinds, extremes])).astype(dtype)
 
 
 def _near(default: Array, rng: np.random.Generator) -> Array:

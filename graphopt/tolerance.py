@@ -42,6 +42,17 @@ def error(want: Array, got: Array, coarsest: float = 0.0) -> float:
     return difference / (share * scale + 1e-30) if difference else 0.0
 
 
+def deviation(a: Array, b: Array) -> Array:
+    """For each of the floats of two arrays of one shape, how far they are apart, in units of the tolerance of ``a``."""
+    share = RELATIVE.get(a.dtype.name, 0.3)
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    scale = float(np.abs(a).max(initial=0.0, where=np.isfinite(a)))
+    with np.errstate(invalid="ignore"):
+        found: Array = np.abs(a - b) / (share * scale + 1e-30)
+    return found
+
+
 def is_inexact(array: Array) -> bool:
     """Whether the elements are floats or complex numbers, the 8-bit and bfloat16 kinds included."""
     return array.dtype.kind in "fc" or "float" in array.dtype.name

@@ -29,20 +29,37 @@ SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What verification found. ``error`` is the largest difference, in units of the tolerance (up to 1 is right)."""
+    """What verification found."""
 
     status: str
-    """``verified`` (``reason`` may say what weakens it), ``unverified`` (for that reason), or ``off``."""
+    """``verified``; ``inconclusive`` where both models ran, and ``reason`` says why that settles nothing;
+    ``unverified`` where they could not be run, for that reason; or ``off``."""
     reason: str = ""
     engine: str = ""
     draws: int = 0
+    redrawn: int = 0
+    """How many weights were drawn anew as well, alike in both models, because with their own the outputs say little."""
     error: float | None = None
+    """The largest difference of all outputs and draws, in units of the tolerance (up to 1 is right); None where nothing
+    was compared, or where the difference has no size: in shape, in whole numbers, or in where numbers are finite."""
     seconds: float = 0.0
     sizes: tuple[dict[str, int], ...] = ()
     """For each draw the sizes of open dimensions, where there are any."""
     outputs: tuple[tuple[str, float | None], ...] = ()
-    """Of each output the largest difference, in units of the tolerance (beyond 1: no more than rounding does to the
-    original); None where that has no size, since shapes or where numbers are finite differ as they may."""
+    """Of each output the same."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether original and result were compared, and nothing speaks against the result."""
+        return self.status == "verified"
+
+    @property
+    def difference(self) -> str:
+        """The largest difference in words; empty where it has no size."""
+        if self.error is None:
+            return ""
+        times = "of" if self.error <= 1 else "times"
+        return f"largest difference {self.error:.2g} {times} the tolerance" if self.error else "no difference"
 
 
 OFF = Verification("off")
@@ -81,7 +98,7 @@ def verify(
     """Compare two model files on random inputs and say how it went.
 
     ``inputs`` gives elements or bounds for some inputs by name; ``names`` is what messages call the two models.
-    Raises VerificationError where an output differs, and, with ``required``, where nothing could be compared.
+    Raises VerificationError where an output differs, and, with ``required``, for all that is not ``verified``.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
@@ -101,7 +118,7 @@ def verify(
             raise VerificationError(f"{verdict}: {found['reason']}")
         case "usage":
             raise UsageError(found["reason"])
-        case "unverified" if required:
+        case "unverified" | "inconclusive" if required:
             raise VerificationError(f"{names[1]} could not be verified: {found['reason']}")
     sizes = tuple(found.pop("sizes", ()))
     outputs = tuple((name, error) for name, error in found.pop("outputs", ()))

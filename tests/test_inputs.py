@@ -7,6 +7,7 @@ from graphopt.errors import LimitError, ReadError, UsageError
 from graphopt.inputs import Range, draw, given, ranges, sizes
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
+from graphopt.ir.text import parse
 from graphopt.ir.types import SequenceType, TensorType, symbol
 
 
@@ -150,3 +151,34 @@ def test_what_users_give(tmp_path: Path) -> None:
             given(value)
     with pytest.raises(ReadError, match="not an array of numbers, or a damaged one"):
         given(tmp_path / "bad.npy")
+
+
+def test_floats_that_are_cast_to_indices_are_indices() -> None:
+    """As TensorFlow's exporter writes an embedding: the choice of negative indices is a sum of masked products."""
+    graph = parse("""x: float32[n, 21], t: float32[178, 32]
+        i = Cast(x, to=int32)
+        less = Less(Cast(i, to=float32), 0.0)
+        first = Mul(Cast(less, to=int32), Add(i, int32[]{178}))
+        second = Mul(i, Cast(Not(less), to=int32))
+        y = Gather(t, Add(first, second))
+        return y""")
+    found = ranges(graph)["x"]
+    assert found.whole
+    assert (found.low, found.high) in ((0, 177), (-178, -1))
+    drawn = draw(graph, {"n": 50}, {"x": found}, {}, 0, 0)["x"]
+    assert (drawn == np.rint(drawn)).all()
+    assert len(set(drawn.ravel().tolist())) > 100
+
+
+def test_integers_that_are_only_computed_with_may_be_any() -> None:
+    graph = parse("""x: int64[200], n: int64[1], k: int64[200]
+        y = Abs(Add(x, k))
+        z = Expand(y, n)
+        return y, z""")
+    found = ranges(graph)
+    assert "k" not in found or not found["k"].is_free or found["n"].whole
+    alone = ranges(parse("x: int64[200]\n y = Abs(x)\n return y"))
+    drawn = draw(parse("x: int64[200]\n y = Abs(x)\n return y"), {}, alone, {}, 0, 0)["x"]
+    assert drawn.min() == np.iinfo(np.int64).min
+    assert ((drawn < 0) & (drawn > -5)).any()
+    assert (drawn > 300).any()

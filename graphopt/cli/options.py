@@ -65,7 +65,7 @@ Verify = Annotated[
     str,
     typer.Option(
         metavar="N|off|require",
-        help="Compare on N random inputs, for 2 minutes at most; require: not being able to is an error.",
+        help="Compare on N random inputs, for 2 minutes at most; require: all but verified is an error.",
     ),
 ]
 Check = Annotated[

@@ -80,8 +80,8 @@ def _tell(done: Report, written: Path, asked: Asked) -> None:
     if asked.page is not None:
         write_page(page_of_report(done), asked.page)
     if asked.quiet:
-        if done.verification is not None and done.verification.status == "unverified":
-            tables.show_warnings([f"{written} is unverified: {done.verification.reason}"])
+        if done.verification is not None and done.verification.reason:
+            tables.show_warnings([f"{written} is {done.verification.status}: {done.verification.reason}"])
         return
     on_stderr = files.is_stdout(asked.json)
     tables.show_report(done, explain=asked.explain, verbose=asked.verbose, dry_run=asked.dry_run, on_stderr=on_stderr)

@@ -101,16 +101,19 @@ def _changes(report: Report) -> Table:
 
 
 def _verified(found: Verification) -> str:
-    if found.status == "verified":
-        draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
-        share = f"largest difference {found.error:.2g} of the tolerance" if found.error else "no difference"
-        doubt = f", {escape(found.reason)}" if found.reason else ""
-        sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in found.sizes)
-        at = f" ({escape(sizes)})" if sizes else ""
-        return f"[green]verified[/] on {draws}{at} in {escape(found.engine)}, {share} ({found.seconds:.1f} s){doubt}"
     if found.status == "off":
         return "not verified (off)"
-    return f"[yellow]unverified[/]: {escape(found.reason)}"
+    if found.status == "unverified":
+        return f"[yellow]unverified[/]: {escape(found.reason)}"
+    draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
+    sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in found.sizes)
+    at = f" ({escape(sizes)})" if sizes else ""
+    weights = f", and one with {found.redrawn} weights drawn anew," if found.redrawn else ""
+    how = f"on {draws}{at}{weights} in {escape(found.engine)}"
+    size = f", {found.difference}" if found.difference else ""
+    colour = "green" if found.is_verified else "yellow"
+    doubt = f": {escape(found.reason)}" if found.reason else ""
+    return f"[{colour}]{found.status}[/] {how}{size} ({found.seconds:.1f} s){doubt}"
 
 
 def show_inspection(found: Inspection) -> None:

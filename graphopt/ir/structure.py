@@ -55,6 +55,12 @@ def same(a: Graph, b: Graph) -> str | None:
     return _interface_difference(a, b) or _difference(a, b, hasher) or "they differ"
 
 
+def node_hashes(graph: Graph) -> dict[int, bytes]:
+    """The hashes of a graph's nodes by id: equal in two graphs where the same ops make the same of the same constants
+    and of inputs at the same positions."""
+    return _Hasher(by_identity=False).nodes(graph)
+
+
 class _Hasher:
     """Hashes graphs and remembers the hash of each of their nodes."""
 

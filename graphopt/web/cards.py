@@ -199,7 +199,7 @@ def _of_report(report: Report) -> Iterable[Element]:
     yield _table(("", "before", "after", ""), rows, "right")
     if report.verification is not None:
         found = report.verification
-        error = "" if found.error is None else f", largest difference {found.error:.2g} of the tolerance"
+        error = f", {found.difference}" if found.difference else ""
         yield _e("p", f"{found.status}{error}{f': {found.reason}' if found.reason else ''}", style="margin: .3em 0")
     yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()), "right")
 

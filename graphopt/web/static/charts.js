@@ -129,9 +129,9 @@ function saturationSection(explorations) {
 function checkSection(found) {
   if (!found || found.status === "off") return null;
   const head =
-    found.status === "verified"
-      ? `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.reason ? `, ${found.reason}` : ""}.`
-      : `Not verified: ${found.reason}`;
+    found.status === "unverified"
+      ? `Unverified: ${found.reason}`
+      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.redrawn ? `, and on one with ${found.redrawn} weights drawn anew` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),

@@ -28,8 +28,8 @@ function overview(page) {
     if (found && found.status !== "off")
       card(
         "Check",
-        found.status === "verified" ? "verified" : "unverified",
-        found.status === "verified" && found.error !== null ? `error ${short(found.error)} of the tolerance` : "",
+        found.status,
+        found.error !== null ? `error ${short(found.error)} ${found.error > 1 ? "times" : "of"} the tolerance` : "",
         found.status === "verified" ? "good" : "warn",
       );
     rows = opsTable(rewriting.ops);
