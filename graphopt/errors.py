@@ -125,6 +125,16 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """More memory of a device is wanted than there is; the message says how much, and what would do."""
 
 
+SENSELESS = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
+"""What Python raises where numbers make no sense together, such as a stride of 0 or an axis that is not there."""
+
+
+def words_of(error: Exception) -> str:
+    """What an error of Python's says, with its kind where that alone says what is wrong."""
+    said = " ".join(str(error).split())
+    return said if type(error) is ValueError and said else f"{type(error).__name__} ({said or 'no more is known'})"
+
+
 @contextmanager
 def naming(model: object) -> Iterator[None]:
     """Let errors that know only the node at fault name the model's file too, where the model is a path."""

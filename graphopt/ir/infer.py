@@ -17,9 +17,9 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
-from graphopt.errors import InvalidModelError
+from graphopt.errors import SENSELESS, InvalidModelError, words_of
 from graphopt.ir import ops
-from graphopt.ir.added import Outputs, added, output_types
+from graphopt.ir.added import Added, Outputs, added, output_types
 from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import Call
@@ -73,11 +73,21 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
     try:
+        if (not inputs or inputs[0] is None) and not ops.may_lack(op, 0):
+            raise ValueError("its first input is missing")
         types = list(function(call) if function else _by_onnx(call))[:n_outputs]
         types += [None] * (n_outputs - len(types))
         elements = infer_elements(call, types)
-    except ValueError as error:
-        raise InvalidModelError(_complaint(call, str(error))) from error
+        return _facts(call, user, types, elements)
+    except SENSELESS as error:  # a mistake in the model ends here, whatever Python makes of it
+        raise InvalidModelError(complaint(call, words_of(error))) from error
+
+
+def _facts(
+    call: Call, user: Added | None, types: Sequence[Type | None], elements: Sequence[tuple[Size, ...] | None]
+) -> tuple[Fact, ...]:
+    """What is known of the outputs, given their types and the elements that are known."""
+    op, attrs, inputs = call.op, call.attrs, call.inputs
     is_run = user is not None and user.function is not None  # what a user's function gives is not asked beforehand
     is_computed = ops.is_pure(op, attrs) and op != INPUT and op not in ops.KEPT and not is_run
     is_const = is_computed and all(f is None or f.is_const for f in inputs)
@@ -102,7 +112,8 @@ def _by_user(outputs: Outputs, call: Call) -> Types:
     return output_types(outputs, [None if f is None else f.type for f in call.inputs], dict(call.attrs))
 
 
-def _complaint(call: Call, reason: str) -> str:
+def complaint(call: Call, reason: str) -> str:
+    """What is wrong with a call, with the types of its inputs."""
     operands = [
         "nothing" if f is None else f"{f.dtype or '?'}{spell(call.any_shape(i))}" for i, f in enumerate(call.inputs)
     ]
@@ -264,6 +275,15 @@ def infer_in_graph(graph: Graph, node: Node, inputs: Sequence[Fact | None], func
     return _Walk(functions).node(graph, node, inputs)
 
 
+MOST_ELEMENTS = 1 << 63
+"""No tensor has more elements: nobody can count them."""
+
+
+def label_of(graph: Graph, node: Node) -> str:
+    """What a message calls a node: by its name, else by that of what it gives."""
+    return node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
+
+
 class _Walk:
     """A walk through a graph, its bodies and its local functions, which may be nested so that they never end."""
 
@@ -289,6 +309,7 @@ class _Walk:
             for value, fact in zip(node.outputs, outputs, strict=True):
                 declared = graph.types.get(value) if node.op != CONSTANT else None
                 found[value] = _numbered(fact if declared is None else _completed(fact, declared))
+                _check_size(graph, node, found[value])
         if self.is_model:
             _check_outputs(graph, found)
         return found
@@ -304,13 +325,12 @@ class _Walk:
                 _check_inputs(Call(node.op, node.attrs, inputs, node.n_outputs, graph.opset))
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
-            label = node.origin.name or next((graph.names[v] for v in node.outputs if v in graph.names), str(node.id))
-            raise InvalidModelError(f"node {label!r}: {error}") from error
+            raise InvalidModelError(f"node {label_of(graph, node)!r}: {error}") from error
 
     def bodied(self, node: Node, function: InferBodied, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         try:
             found = function(node, inputs, self.body)
-        except (ValueError, LookupError) as error:
+        except SENSELESS as error:
             raise InvalidModelError(f"the inputs or outputs of {node.op} and its bodies do not fit together") from error
         if len(found) != node.n_outputs:
             raise InvalidModelError(f"{node.op} has {node.n_outputs} outputs, its bodies give {len(found)}")
@@ -328,11 +348,19 @@ class _Walk:
         return [NOTHING if v is None else found[v] for v in body.outputs]
 
 
+def _check_size(graph: Graph, node: Node, fact: Fact) -> None:
+    """Raise InvalidModelError where a tensor has more elements than can be counted."""
+    size = fact.size
+    if isinstance(size, int) and size > MOST_ELEMENTS:
+        what = f"{node.op} of rank {fact.rank} has more than 2**63 elements"
+        raise InvalidModelError(f"node {label_of(graph, node)!r}: {what}")
+
+
 def _check_inputs(call: Call) -> None:
     """Raise InvalidModelError where inputs are of different types that have to be of one."""
     mixed = ops.mixture(call.op, tuple(None if f is None else f.dtype for f in call.inputs))
     if mixed is not None:
-        raise InvalidModelError(_complaint(call, mixed))
+        raise InvalidModelError(complaint(call, mixed))
 
 
 def _check_outputs(graph: Graph, found: Mapping[Value, Fact]) -> None:

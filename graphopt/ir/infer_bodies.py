@@ -60,7 +60,7 @@ def infer_loop(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
     outer = len(inputs) - node.captures
     trips, condition = (*inputs[:2], None, None)[:2]
     number, goes = loop_head(node.bodies["body"])
-    runs = fact_of(Constant.of(np.full(goes.shape, True)))  # a body that runs has a true condition
+    runs = fact_of(Constant.of(np.full((1,) * (goes.rank or 0), True)))  # a body that runs has a true condition
     head = [
         Fact(number, elements=(fresh_symbol(),), low=0.0),
         runs if condition is not None else fact_of_type(goes),

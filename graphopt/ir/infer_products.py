@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from graphopt.ir import contrib_attention, contrib_quantized
 from graphopt.ir.call import Call
@@ -44,10 +45,11 @@ def gemm(call: Call) -> Types:
     a, b = call.shape(0), call.shape(1)
     if (a is not None and len(a) != 2) or (b is not None and len(b) != 2):
         raise ValueError("both must be matrices")
-    rows = a[call.integer("transA")] if a else call.size_of_its_own("rows")
-    columns = b[1 - call.integer("transB")] if b else call.size_of_its_own("columns")
+    across, down = (int(call.integer(name) != 0) for name in ("transA", "transB"))
+    rows = a[across] if a else call.size_of_its_own("rows")
+    columns = b[1 - down] if b else call.size_of_its_own("columns")
     if a and b:
-        agree(a[1 - call.integer("transA")], b[call.integer("transB")], "the sizes summed over")
+        agree(a[1 - across], b[down], "the sizes summed over")
     c = call.shape(2)
     if c is not None and broadcast_shapes([(rows, columns), c]) != (rows, columns):
         rows, columns = one_way((rows, columns), c)
@@ -87,6 +89,8 @@ def einsum(call: Call) -> Types:
         letters = terms.replace("...", "").replace(",", "")
         result = "..." * ("..." in terms) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     head, dots, tail = result.partition("...")
+    if strange := [c for c in head + tail if c not in sizes]:
+        raise ValueError(f"{equation} names {strange[0]!r} in the result, and in no operand")
     middle = broadcast_shapes(spread) if dots else ()
     return [call.tensor((*(sizes[c] for c in head), *middle, *(sizes[c] for c in tail)))]
 
@@ -98,6 +102,8 @@ def window(
     size: Size, kernel: Size, stride: int, pads: tuple[int, int], dilation: int, auto_pad: str, ceil: bool = False
 ) -> Size | None:
     """How many positions a window takes along one axis; None where that cannot be said."""
+    if stride < 1 or dilation < 1:
+        raise ValueError(f"a window moves by at least 1: its stride is {stride}, its dilation {dilation}")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         return (size + (stride - 1)) // stride
     span = dilation * (kernel - 1) + 1
@@ -222,6 +228,8 @@ def resize(call: Call) -> Types:
 
 def _scaled(size: Size, scale: float) -> Size | None:
     """The floor of a size times a scale, where that can be said."""
+    if not isfinite(scale) or scale <= 0:
+        raise ValueError(f"a scale of {scale:g}: expected a positive number")
     if scale == int(scale):
         return size * int(scale)
     if isinstance(size, int):

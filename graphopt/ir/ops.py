@@ -214,6 +214,13 @@ def is_optional(op: str, port: int, opset: int = LATEST) -> bool:
     return formal is not None and formal.optional
 
 
+def may_lack(op: str, index: int) -> bool:
+    """Whether an input may be left out, as far as the op is known."""
+    found = schema(op)
+    formal = found.input(index) if found else None
+    return formal is None or formal.optional or formal.variadic
+
+
 def input_constraint(op: str, index: int) -> str:
     """The type letter (or type) of an input: inputs and outputs with one letter have one dtype. Empty if unknown."""
     found = schema(op)

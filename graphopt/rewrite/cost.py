@@ -17,7 +17,7 @@ from itertools import pairwise
 from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
-from graphopt.ir.infer import infer
+from graphopt.ir.infer import MOST_ELEMENTS, infer
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.rewrite.workload import FEW, workload
 from graphopt.rewrite.workspace import captured_facts
@@ -163,7 +163,7 @@ class CostModel:
 
     def elements(self, fact: Fact | None) -> int:
         """How many elements a tensor has; an absent one has none."""
-        return 0 if fact is None else product(self.shape(fact))
+        return 0 if fact is None else min(product(self.shape(fact)), MOST_ELEMENTS)
 
     def nbytes(self, fact: Fact | None) -> float:
         """How many bytes a tensor takes; an absent one takes none."""

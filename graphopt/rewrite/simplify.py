@@ -6,8 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from graphopt.errors import RuleError
+from graphopt.errors import SENSELESS, InvalidModelError, RuleError, words_of
 from graphopt.ir import infer
+from graphopt.ir.call import Call
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
@@ -115,7 +116,12 @@ class _Simplifier:
         """Let a pass go over the whole graph."""
         before, first = self.space.edits, self.graph.next_id
         there = self.calls()
-        if act(self.space):
+        try:
+            is_changed = act(self.space)
+        except SENSELESS as error:
+            said = words_of(error)
+            raise InvalidModelError(f"graph {self.graph.name!r}: {name} can make no sense of it: {said}") from error
+        if is_changed:
             gone = self.space.unread()
             taken = [id for id in there if id in gone or id not in self.graph]
             self.note(name, self.graph.name, f"{self.space.edits - before} places", (), taken, first)
@@ -152,7 +158,7 @@ class _Simplifier:
             return UNUSED in self.passes and remove_unused(self.space, node)
         first = self.graph.next_id
         for native in self.passes:
-            if native.visit is not None and native.visit(self.space, node):
+            if native.visit is not None and self.visited(native, native.visit, node):
                 self.note(native.name, name_of(self.graph, node), self.shown(node), (node.id,), (node.id,), first)
                 return True
         rules = self.rules_at(node.op)
@@ -165,6 +171,19 @@ class _Simplifier:
             if needed <= around
             for way, found in enumerate(self.matches(rule, node))
         )
+
+    def visited(self, native: Pass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
+        """Whether a pass changes something at a node. Raises InvalidModelError where it can make no sense of it."""
+        try:
+            return visit(self.space, node)
+        except SENSELESS as error:
+            facts = [
+                None if v is None else self.space.fact(v) for v in node.inputs if v is None or v in self.space.facts
+            ]
+            call = Call(node.op, node.attrs, facts, node.n_outputs, self.graph.opset)
+            reason = f"{native.name} can make no sense of it: {words_of(error)}"
+            label = infer.label_of(self.graph, node)
+            raise InvalidModelError(f"node {label!r}: {infer.complaint(call, reason)}") from error
 
     def matches(self, rule: Rule, node: Node) -> Iterator[Match]:
         """The matches of a rule at a node, watched where somebody counts."""

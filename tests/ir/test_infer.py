@@ -5,6 +5,7 @@ from time import process_time
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,8 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Function, Graph, Value
-from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.infer import INFERENCES, infer, infer_node
+from graphopt.ir.infer_shapes import Types
 from graphopt.ir.onnx_io import load
 from graphopt.ir.onnx_io.types import read_type
 from graphopt.ir.text import parse
@@ -664,3 +666,48 @@ def test_a_chain_is_inferred_in_linear_time() -> None:
 
 def test_fresh_symbols_are_fresh() -> None:
     assert fresh_symbol() != fresh_symbol()
+
+
+SENSELESS = {
+    "y = Conv(x, float32[1, 1, 1, 1]{0.5}, strides=[0, 0])": "node 'y': Conv of .*: .* its stride is 0",
+    "y = MaxPool(x, kernel_shape=[1, 1], strides=[0, 1])": "node 'y': MaxPool of .* its stride is 0",
+    'y = Einsum(x, equation="abcd->q")': "'q' in the result, and in no operand",
+    "y = Resize(x, _, [1.0, 1.0, inf, 1.0])": "a scale of inf: expected a positive number",
+    "y = Resize(x, _, [1.0, 1.0, nan, 1.0])": "a scale of nan",
+    "y = Shape()": "node 'y': Shape of : its first input is missing",
+    "y = Relu(_)": "its first input is missing",
+    "y = Gather(x, [0], axis=7)": "node 'y'",
+    f"y = Expand(Reshape(x, [16]), {[9] * 60 + [16]})": "node 'y': Expand of rank 61 has more than 2\\*\\*63 elements",
+}
+
+
+@pytest.mark.parametrize("call", SENSELESS)
+def test_numbers_that_make_no_sense_together(call: str) -> None:
+    with pytest.raises(InvalidModelError, match=SENSELESS[call]):
+        infer(parse(f"x: float32[1, 1, 4, 4] {call} return y"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [ZeroDivisionError("division"), OverflowError(), KeyError("q"), IndexError(), TypeError()]
+)
+def test_what_python_raises_within_an_inference_is_an_invalid_model(
+    wrong: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> Types:
+        raise wrong
+
+    monkeypatch.setitem(INFERENCES, "Relu", fail)
+    with pytest.raises(InvalidModelError, match=rf"node 'y': Relu of float32\[2\]: {type(wrong).__name__}"):
+        infer(parse("x: float32[2] y = Relu(x) return y"))
+
+
+def test_any_number_but_0_transposes() -> None:
+    def node(left: int) -> onnx.ModelProto:
+        return onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x, float[2,5] w) => (float[3,5] y) '
+            f"{{ y = Gemm<transA: int = {left}>(x, w) }}"
+        )
+
+    graph = load(node(5))
+    assert infer(graph)[graph.outputs[0]].shape == (3, 5)
+    assert graph.key() == load(node(1)).key()  # so that rules may compute with it

@@ -43,7 +43,7 @@ def model(number: str, condition: str, is_fixed: bool, ends: bool) -> onnx.Model
 CASES = list(product(("int64", "int64[1]", "int64[n]"), ("bool", "bool[1]"), (True, False), (True, False)))
 
 
-@pytest.mark.parametrize("number, condition, is_fixed, ends", CASES)
+@pytest.mark.parametrize(("number", "condition", "is_fixed", "ends"), CASES)
 def test_loops_are_run_and_optimized_as_their_bodies_are_declared(
     number: str, condition: str, is_fixed: bool, ends: bool
 ) -> None:
@@ -62,7 +62,7 @@ def test_loops_are_run_and_optimized_as_their_bodies_are_declared(
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("number, condition", (("int64[1]", "bool[1]"), ("int64[1]", "bool")))
+@pytest.mark.parametrize(("number", "condition"), [("int64[1]", "bool[1]"), ("int64[1]", "bool")])
 def test_programs_of_such_loops(number: str, condition: str) -> None:
     proto = model(number, condition, False, True)
     del proto.graph.output[

@@ -6,14 +6,15 @@ import time
 
 import pytest
 
-from graphopt.errors import RuleError
-from graphopt.ir.graph import Graph
+from graphopt.errors import InvalidModelError, RuleError
+from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.build import constant_of
 from graphopt.rewrite.describe import describe
 from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.passes import Pass
 from graphopt.rewrite.replay import replay
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.simplify import simplify
@@ -153,3 +154,18 @@ def test_facts_follow_edits() -> None:
     reshape = space.graph.producer(relu.inputs[0])  # type: ignore[arg-type]
     space.update(reshape.id, inputs=(reshape.inputs[0], space.make_constant(constant_of((3, 4), None))))
     assert str(space.fact(relu.outputs[0]).type) == "float32[3, 4]"
+
+
+@pytest.mark.parametrize("wrong", [IndexError("tuple index out of range"), ZeroDivisionError(), KeyError("q")])
+def test_a_node_that_a_pass_can_make_no_sense_of(wrong: Exception) -> None:
+    def fail(_: Workspace, node: Node | None = None) -> bool:
+        if node is None or node.op == "Relu":
+            raise wrong
+        return False
+
+    graph = parse("x: float32[2] y = Relu(x) return y")
+    said = f"node 'y': Relu of float32\\[2\\]: odd can make no sense of it: {type(wrong).__name__}"
+    with pytest.raises(InvalidModelError, match=said):
+        simplify(graph, passes=(Pass("odd", "", "A1", visit=fail),))
+    with pytest.raises(InvalidModelError, match=f"odd can make no sense of it: {type(wrong).__name__}"):
+        simplify(graph, passes=(Pass("odd", "", "A1", sweep=fail),))

@@ -18,6 +18,12 @@ _NEW_CHOICES = {
 }
 """Choices of an attribute that came later than the attribute, and the opset that brought them."""
 
+SWITCHES = dict.fromkeys(
+    ("Gemm", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"),
+    ("transA", "transB"),
+)
+"""By op, attributes of which ONNX says no more than that they are not 0."""
+
 _COUNTED_FROM_FRONT = frozenset(
     {"ArgMax", "ArgMin", "Concat", "Flatten", "Split", "Squeeze", "Unsqueeze", "Softmax", "LogSoftmax", "Hardmax"}
     | ops.KINDS["reduce"]
@@ -30,6 +36,7 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
 
     ``make`` gives a handle of a constant, ``fact`` what is known of a value.
     """
+    call = _switched(call)
     if "::" in call.op:
         return call
     if call.op == CONSTANT:
@@ -49,6 +56,13 @@ def read(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callabl
     except Unreadable:
         return Call(f"{call.op}@{_since(call.op, opset)}", call.inputs, call.attrs, call.n_outputs)
     return draft.call()
+
+
+def _switched(call: Call[H]) -> Call[H]:
+    """The call with 1 where an attribute is any other number that means the same, so that rules may compute with it."""
+    odd = [name for name in SWITCHES.get(call.op, ()) if call.attrs.get(name) not in (0, 1, None)]
+    ones = {name: 1 for name in odd if isinstance(call.attrs[name], int)}
+    return Call(call.op, call.inputs, call.attrs.with_(**ones), call.n_outputs) if ones else call
 
 
 def write(call: Call[H], opset: int, make: Callable[[Constant], H], fact: Callable[[H], Fact]) -> Call[H]:

@@ -68,9 +68,9 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
         return False
     collected: list[list[Value]] = [[] for _ in scans]
     counter, goes = loop_head(body)
-    condition = space.make_constant(Constant.of(np.full(goes.shape, True)))
+    condition = space.make_constant(Constant.of(np.full((1,) * (goes.rank or 0), True)))
     for trip in range(trips):
-        number = space.make_constant(Constant.of(np.full(counter.shape, trip, dtype=np.int64)))
+        number = space.make_constant(Constant.of(np.full((1,) * (counter.rank or 0), trip, dtype=np.int64)))
         made = splice(space, body, [number, condition, *states, *captured], named=trip == 0)
         states = made[1 : 1 + n_states]
         for parts, value in zip(collected, made[1 + n_states :], strict=True):

@@ -208,8 +208,8 @@ class _Choice:
     def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
         """The call in an order, where the model's opset has it; in its own, the node as it is. Found once."""
         if (node.id, p) not in self.spellings and p == identity(form.rank):
-            operands = tuple(None if v is None else i for i, v in enumerate(node.inputs))
-            self.spellings[node.id, p] = Spelling(node.op, node.attrs, operands)
+            own = tuple(None if v is None else i for i, v in enumerate(node.inputs))
+            self.spellings[node.id, p] = Spelling(node.op, node.attrs, own)
         if (node.id, p) not in self.spellings:
             found = form.spell(p, q)
             if found is not None:

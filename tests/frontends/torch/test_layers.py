@@ -23,8 +23,8 @@ def layer_of(kind: str, batch_first: bool, batch: int, words: int, width: int, h
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("batch_first", (True, False))
-@pytest.mark.parametrize("kind", ("Encoder", "Decoder"))
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
 def test_layers_of_transformers(kind: str, batch_first: bool, sizes: tuple[int, int, int, int]) -> None:
     layer, inputs = layer_of(kind, batch_first, *sizes)
     graph = graphopt.from_torch(layer, inputs)
@@ -34,7 +34,7 @@ def test_layers_of_transformers(kind: str, batch_first: bool, sizes: tuple[int, 
         assert close(torch.from_numpy(got), layer(*inputs))
 
 
-@pytest.mark.parametrize("kind", ("Encoder", "Decoder"))
+@pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
 def test_compiled_layers_of_transformers(kind: str) -> None:
     layer, inputs = layer_of(kind, True, 1, 4, 8, 2)
     with torch.no_grad():
