@@ -83,7 +83,7 @@ def explain_rule(
     if rule is None or others:
         raise UsageError(f"{name} is not the name of one rule: `graphopt rules list` shows them all")
     graph = onnx_io.load(model)
-    chosen = everything.select(policy=weakest, target=place)
+    chosen = everything.select(policy=weakest, target=place, opset=graph.opset)
     _, report = optimize_graph(graph, chosen, place, weakest)
     assert report.derivation is not None
     fired = tuple(e for e in report.derivation.rewrites if e.rule == rule.name)

@@ -68,7 +68,7 @@ def optimize_graph(
 
     Where ``timed`` knows of times, each choice is made again by the prices that it gives.
     """
-    chosen = (rules or standard()).select(policy=policy, target=target)
+    chosen = (rules or standard()).select(policy=policy, target=target, opset=graph.opset)
     run = _Run(graph, chosen, target, budget or Budget(), step or Steps(), timed)
     start = graph
     limit = stored_bytes(graph) + allowance(stored_bytes(graph), target)
@@ -335,8 +335,8 @@ def optimize(
         raise UsageError(f"the target {place.name} makes programs, no ONNX models: use graphopt.compile")
     weakest = soundness(policy)
     going_by = priced(place, costs)
-    everything, names = ruleset(rules), {"only": _several(only), "without": _several(without)}
-    everything.select(**names, policy=weakest, target=place)  # names that do not exist are told before anything is read
+    everything, names = ruleset(rules), (_several(only), _several(without))
+    everything.select(*names, weakest, place)  # names that do not exist are told before anything is read
     if isinstance(model, str | Path) and output is None:
         raise UsageError("optimizing a file needs output=, the path to write")
     step = Steps(listener)
@@ -349,7 +349,7 @@ def optimize(
     original, prepared = preparation.fixed(read), graph
 
     def attempt(place: Target) -> tuple[Graph, Report]:
-        chosen = everything.select(**names, policy=weakest, target=place)
+        chosen = everything.select(*names, weakest, place, prepared.opset)
         found, report = optimize_graph(prepared, chosen, place, weakest, budget, step)
         return found, replace(
             report, derivation=report.derivation and replace(report.derivation, preparation=preparation)

@@ -122,6 +122,24 @@ class Layout:
     """Ops that a convolution applies to what it writes, where nobody else reads that: seconds an element."""
 
 
+LACKING_SINCE: Mapping[str, int] = {
+    "Bernoulli": 22,
+    "CausalConvWithState": 27,
+    "GlobalLpPool": 22,
+    "ImageDecoder": 21,
+    "MaxRoiPool": 22,
+    "Multinomial": 22,
+    "RandomNormal": 22,
+    "RandomNormalLike": 22,
+    "RandomUniform": 22,
+    "RandomUniformLike": 22,
+    "RoiAlign": 22,
+    "Swish": 25,
+}
+"""Ops of ONNX that ONNX Runtime 1.32 on CPU has no kernel for from an opset on, which stated them anew: no rule may make
+one in such a model. ``python -m tests.bench.kernels`` asks the runtime that is installed, and prints this table."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A runtime, as far as rewriting cares.
@@ -138,6 +156,8 @@ class Target:
     tags: frozenset[str] = frozenset()
     layout: Layout | None = field(default=None, hash=False)
     fusions: str = ""
+    lacking_since: Mapping[str, int] = field(default_factory=lambda: LACKING_SINCE, hash=False, repr=False)
+    """By op: the opset from which on there is no kernel for it."""
     within: frozenset[str] = frozenset()
     """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
@@ -155,8 +175,10 @@ class Target:
         """Whether what is optimized for it is an ONNX model: no op of ours is in it."""
         return "graphopt" not in self.ops
 
-    def allows(self, op: str) -> bool:
-        """Whether results may use the op (``domain::Name``, or a name of ONNX's own)."""
+    def allows(self, op: str, opset: int = 0) -> bool:
+        """Whether results of an opset may use the op (``domain::Name``, or a name of ONNX's own)."""
+        if opset >= self.lacking_since.get(op, inf):
+            return False
         domain, _, name = op.rpartition("::")
         allowed = self.ops.get(domain, frozenset())
         return allowed is None or name in allowed
@@ -399,6 +421,7 @@ CPU = Target(
         "graphopt": None,
     },
     tags=frozenset({"cpu"}),
+    lacking_since={},
     within=ELEMENTWISE,
     runtime="graphopt",
 )  # fmt: skip
@@ -464,6 +487,7 @@ CUDA = Target(
     ),
     ops={"": None, "com.microsoft": CPU.ops["com.microsoft"], "graphopt": frozenset()},
     tags=frozenset({"cuda"}),
+    lacking_since={},
     within=ELEMENTWISE,
     device="cuda",
 )

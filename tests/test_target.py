@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.optimize import optimize
-from graphopt.target import CPU, ORT, PORTABLE, TARGETS, target
+from graphopt.ir.text import parse
+from graphopt.optimize import optimize, optimize_graph
+from graphopt.target import CPU, LACKING_SINCE, ORT, PORTABLE, TARGETS, target
+from tests.bench.kernels import has_kernel
 
 
 def test_targets_have_names() -> None:
@@ -45,3 +47,21 @@ def test_only_programs_have_ops_of_ours() -> None:
     assert not PORTABLE.allows("graphopt::BlockedConv")
     with pytest.raises(UsageError, match="the target cpu makes programs, no ONNX models"):
         optimize(b"", target="cpu")
+
+
+@pytest.mark.parametrize("opset", [24, 25, 26])
+def test_no_rule_makes_what_runtimes_lack_in_the_opset(opset: int) -> None:
+    graph = parse(f"graph g (ir 11, opset {opset}) x: float32[2, 3] y = Mul(x, Sigmoid(x)) return y")
+    made = {t.name: optimize_graph(graph, target=t)[0] for t in (PORTABLE, CPU)}
+    found = {name: {node.op for node in g.nodes()} - {"Input"} for name, g in made.items()}
+    assert found == {"portable": {"Swish"} if opset < 25 else {"Mul", "Sigmoid"}, "cpu": {"Swish"}}
+
+
+@pytest.mark.parametrize("op", LACKING_SINCE)
+def test_the_runtime_lacks_what_the_table_says(op: str) -> None:
+    pytest.importorskip("onnxruntime")
+    first = LACKING_SINCE[op]
+    assert not PORTABLE.allows(op, first)
+    assert CPU.allows(op, first)
+    assert has_kernel(op, first, "float") is not True
+    assert PORTABLE.allows(op, first - 1)

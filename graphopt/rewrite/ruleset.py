@@ -63,10 +63,12 @@ class Ruleset:
         without: Sequence[str] = (),
         policy: Soundness | str = Soundness.REALS,
         target: str | Target = "portable",
+        opset: int = 0,
     ) -> Ruleset:
         """The rules that the policy admits and the target uses; ``only`` these and ``without`` those.
 
-        A target uses the rules for it (by its tags, or its name alone) that make no op it does not take.
+        A target uses the rules for it (by its tags, or its name alone) that make no op it does not take in
+        models of the ``opset``.
 
         Both name rules, passes, families (``H8``) or all families of a letter (``H``). Raises
         RuleError with the nearest names where one names nothing, and UsageError where there is no such policy.
@@ -88,7 +90,7 @@ class Ruleset:
             if rule.targets and not rule.targets & tags:
                 return False
             made = [c.op for side in rule.rhs for c in calls(side) if not c.is_variable]
-            return isinstance(target, str) or all(map(target.allows, made))
+            return isinstance(target, str) or all(target.allows(op, opset) for op in made)
 
         rules = tuple(r for r in self.rules if is_on(r) and is_for(r))
         return replace(self, rules=rules, passes=tuple(p for p in self.passes if is_on(p)))
