@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -194,14 +195,12 @@ def main() -> None:
     keep_to_cores(given.threads)
     paths = [n for n in given.names if n.endswith(".onnx")]
     starts = tuple(n for n in given.names if n not in paths)
-    cases: list[Case] = list(models(paths))
-    if starts or not paths:
-        own = (*ladder(), *single_ops(), *on_rows(), *of_bytes())
-        cases += [case for case in own if not starts or case[0].startswith(starts)]
+    own = (*ladder(), *single_ops(), *on_rows(), *of_bytes()) if starts or not paths else ()
+    chosen = (case for case in own if not starts or case[0].startswith(starts))
     print(f"{'':34}{'microseconds of a call':>28}{'of kernels alone':>28}{'seconds to compile':>21}")
     print(TABLE.heading)
     found: list[tuple[float, float, float]] = []
-    for case in cases:
+    for case in chain(models(paths), chosen):
         try:
             line, ratios = row(case, given.threads, given.slower, given.count)
             found.append(ratios)
