@@ -136,8 +136,8 @@ LACKING_SINCE: Mapping[str, int] = {
     "RoiAlign": 22,
     "Swish": 25,
 }
-"""Ops of ONNX that ONNX Runtime 1.32 on CPU has no kernel for from an opset on, which stated them anew: no rule may make
-one in such a model. ``python -m tests.bench.kernels`` asks the runtime that is installed, and prints this table."""
+"""Ops of ONNX that ONNX Runtime 1.32 on CPU has no kernel for from an opset on, which stated them anew: no rule may
+make one in such a model. ``python -m tests.bench.kernels`` asks the installed runtime, and prints this table."""
 
 
 @dataclass(frozen=True)

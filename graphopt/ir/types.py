@@ -9,21 +9,31 @@ Arithmetic between sizes gives back an ``int`` wherever the symbols cancel.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, total_ordering
 from itertools import count
 from typing import TypeAlias
 
+_PLAIN = re.compile(r"(?!(broadcast|min)$)[A-Za-z_?][\w~]*")
+
+
+def quoted(name: str) -> str:
+    """A name in backquotes, with JSON's escapes: as it stands in text where it is not plain."""
+    body = json.dumps(name, ensure_ascii=False)[1:-1].replace("`", "\\u0060")
+    return f"`{body}`"
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A size that has a name; names that start with ``?`` stand for sizes nobody named."""
+    """A size that has a name, whatever its spelling; names that start with ``?`` stand for sizes nobody named."""
 
     name: str
 
     def __str__(self) -> str:
-        return self.name
+        return self.name if _PLAIN.fullmatch(self.name) else quoted(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,7 @@ class FloorDiv:
     denominator: Size
 
     def __str__(self) -> str:
-        return f"(({self.numerator}) // ({self.denominator}))"
+        return f"(({text_of(self.numerator)}) // ({text_of(self.denominator)}))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Broadcast:
     sizes: tuple[Size, ...]
 
     def __str__(self) -> str:
-        return f"broadcast({', '.join(map(str, self.sizes))})"
+        return f"broadcast({', '.join(map(text_of, self.sizes))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Minimum:
     sizes: tuple[Size, ...]
 
     def __str__(self) -> str:
-        return f"min({', '.join(map(str, self.sizes))})"
+        return f"min({', '.join(map(text_of, self.sizes))})"
 
 
 Atom: TypeAlias = Symbol | FloorDiv | Broadcast | Minimum
@@ -82,10 +92,11 @@ class Dim:
 
     def __lt__(self, other: Dim) -> bool:
         """An arbitrary but fixed order of normal forms, not of sizes."""
-        return str(self) < str(other)
+        return self.text < other.text
 
     @cached_property
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The size as graphs' text has it: names that are not plain stand in backquotes."""
         parts: list[str] = []
         for monomial, coefficient in self.terms:
             factors = "*".join(map(str, monomial))
@@ -96,7 +107,9 @@ class Dim:
         return " ".join(parts)
 
     def __str__(self) -> str:
-        return self._text
+        """The size in words: a name alone is spelled as the model has it."""
+        atom = _atom(self)
+        return atom.name if isinstance(atom, Symbol) else self.text
 
     __repr__ = __str__
 
@@ -129,6 +142,11 @@ class Dim:
 
 
 Size: TypeAlias = int | Dim
+
+
+def text_of(size: Size) -> str:
+    """The size as graphs' text has it."""
+    return size.text if isinstance(size, Dim) else str(size)
 
 
 def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
@@ -307,7 +325,7 @@ def broadcast(*sizes: Size) -> Size:
         return numbers[0]
     if len(found) <= 1:
         return next(iter(found), 1)
-    return Dim((((Broadcast(tuple(sorted(found, key=str))),), 1),))
+    return Dim((((Broadcast(tuple(sorted(found, key=text_of))),), 1),))
 
 
 def _atom(size: Size) -> Atom | None:
@@ -335,7 +353,7 @@ def minimum(*sizes: Size) -> Size:
         inner = _atom(size)
         parts.extend(inner.sizes if isinstance(inner, Minimum) else [size])
     kept: list[Size] = []
-    for part in sorted(set(parts), key=str):
+    for part in sorted(set(parts), key=text_of):
         if not any(is_size(part - other) for other in kept):
             kept = [other for other in kept if not is_size(other - part)] + [part]
     return kept[0] if len(kept) == 1 else Dim((((Minimum(tuple(kept)),), 1),))
@@ -368,6 +386,12 @@ class TensorType:
 
     def __str__(self) -> str:
         body = "*" if isinstance(self.shape, Unranked) else ", ".join(map(str, self.shape))
+        return f"{self.dtype}[{body}]"
+
+    @property
+    def text(self) -> str:
+        """The type as graphs' text has it."""
+        body = "*" if isinstance(self.shape, Unranked) else ", ".join(map(text_of, self.shape))
         return f"{self.dtype}[{body}]"
 
     @property

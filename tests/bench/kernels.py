@@ -1,6 +1,7 @@
 """Which of ONNX's ops ONNX Runtime has no kernel for from an opset on: ``python -m tests.bench.kernels``.
 
-For each op and opset models of that op alone, on several types, are given to the runtime. What it prints is the table ``LACKING_SINCE`` of ``graphopt/target.py``.
+For each op and opset models of that op alone, on several types, are given to the runtime. What it prints is the table
+``LACKING_SINCE`` of ``graphopt/target.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """ONNX's type messages as types and back.
 
-A dimension that is no positive number and has no name of its own stands for a fresh symbol: exporters
+A dimension has the name that the model gives it, whatever its spelling. One that is no positive number and has no
+name of its own stands for a fresh symbol: exporters
 write ``0``, ``-1``, ``?`` or nothing where they do not know.
 """
 
@@ -57,7 +58,12 @@ def _read_dim(dim: TensorShapeProto.Dimension) -> Size:
     if dim.dim_value > 0:
         return int(dim.dim_value)
     name = dim.dim_param
-    return symbol(name) if isinstance(name, str) and name.isidentifier() else fresh_symbol()
+    return symbol(name) if isinstance(name, str) and _is_name(name) else fresh_symbol()
+
+
+def _is_name(name: str) -> bool:
+    """Whether exporters mean a size by it, and not that they know none: then it is blank, a number or ``?``."""
+    return not (not name.strip() or name.startswith("?") or name.strip().lstrip("+-").isdigit())
 
 
 def write_type(type: Type, into: TypeProto) -> None:

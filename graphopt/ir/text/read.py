@@ -153,6 +153,8 @@ class _Reader:
                 return int(parts[0])
             case "symbol":
                 return self.symbol(str(parts[0]))
+            case "quoted_symbol":
+                return symbol(_name(parts[0]))
             case "broadcast":
                 return broadcast(*map(self.size, parts))
             case "minimum":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import count
@@ -10,7 +9,7 @@ from itertools import count
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Function, Graph, Node, Value
 from graphopt.ir.text.elements import is_short, show_elements, show_number, show_plain, show_text
-from graphopt.ir.types import OpaqueType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from graphopt.ir.types import OpaqueType, OptionalType, SequenceType, SparseTensorType, TensorType, Type, quoted
 
 RESERVED = frozenset(
     ("graph", "return", "function", "default", "as", "type", "sparse", "sequence", "optional", "opaque", "hex",
@@ -57,8 +56,7 @@ def show_name(name: str) -> str:
     """A name as it stands in text: in backquotes, with JSON's escapes, where it is not plain."""
     if _NAME.fullmatch(name) and name not in RESERVED:
         return name
-    body = json.dumps(name)[1:-1].replace("`", "\\u0060")
-    return f"`{body}`"
+    return quoted(name)
 
 
 def _op(op: str, overload: str = "") -> str:
@@ -184,9 +182,9 @@ def show_type(type: Type | None) -> str:
         case None:
             return "?"
         case TensorType():
-            return str(type)
+            return type.text
         case SparseTensorType(dtype, shape):
-            return f"sparse({TensorType(dtype, shape)})"
+            return f"sparse({TensorType(dtype, shape).text})"
         case SequenceType(element):
             return f"sequence({show_type(element)})"
         case OptionalType(element):

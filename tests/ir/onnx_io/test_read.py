@@ -112,7 +112,7 @@ def test_sizes_that_nobody_named_are_equal_to_no_other() -> None:
     type = graph.types[graph.inputs[0]]
     assert isinstance(type, TensorType)
     assert isinstance(type.shape, tuple)
-    assert [is_anonymous(size) for size in type.shape] == [True] * 6 + [False] * 2
+    assert [is_anonymous(size) for size in type.shape] == [True] * 5 + [False] * 3
     assert len(set(type.shape)) == 8
     unranked = load(ZOO["other_types"]())
     (value,) = [v for v, name in unranked.names.items() if name == "unranked"]
