@@ -121,13 +121,13 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     except EngineError as refusal:
         raise UnverifiedError(f"{a} does not run ({refusal})") from None
     except RefusalError as refusal:
-        engine, problem = refusal.args
-        if before.opset != after.opset and _UNKNOWN in problem:
+        engine, said = refusal.args
+        if before.opset != after.opset and _UNKNOWN in said:
             raise UsageError(
-                f"{engine} has no kernels for what {b} is in opset {after.opset} ({problem}): ask for a later --opset, "
+                f"{engine} has no kernels for what {b} is in opset {after.opset} ({said}): ask for a later --opset, "
                 "or say --verify off where another runtime is to run it"
             ) from None
-        raise MismatchError(f"{engine} runs {a} but not {b} ({problem})") from None
+        raise MismatchError(f"{engine} runs {a} but not {b} ({said})") from None
     enter("comparison")
     errors, doubts = _judged(request, engine, before, samples, found)
     silent = _silent(before, after, samples)

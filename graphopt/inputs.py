@@ -252,8 +252,10 @@ def _shape(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) ->
     constant = graph.constant_of(value)
     if constant is not None:
         return constant.shape
-    fact = facts.get(value) if value is not None else None
-    return None if fact is None else fact.shape
+    if value is None:
+        return None
+    type = facts[value].type if value in facts else graph.types.get(value)
+    return type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else None
 
 
 def _size(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int, axis: object) -> Size | None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,23 @@ from graphopt.drop_in import simplify, slim
 from graphopt.errors import UsageError, VerificationError
 from graphopt.rewrite.ruleset import standard
 from graphopt.spellings import OPTIMIZERS
+from graphopt.verify import Verification
 
 
 class Calls(list[dict[str, Any]]):
     fault: Exception | None = None
+    status = "verified"
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     made = Calls()
 
-    def optimize(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
+    def optimize(model: onnx.ModelProto, return_report: bool = False, **options: Any) -> Any:
         made.append(options)
         if made.fault:
             raise made.fault
-        return model
+        return (model, SimpleNamespace(verification=Verification(made.status))) if return_report else model
 
     module = ModuleType("graphopt.optimize")
     module.optimize = optimize  # type: ignore[attr-defined]
@@ -54,8 +56,26 @@ def test_a_model_or_a_path_comes_back_as_a_model(calls: Calls, model: onnx.Model
         result, ok = simplify(given)
         assert ok
         assert [n.op_type for n in result.graph.node] == ["Relu", "Neg"]
-    assert calls[0]["verify"] == "off"
+    assert calls[0]["verify"] == 1
     assert calls[0]["freeze"]
+
+
+@pytest.mark.parametrize("check_n", [0, 1])
+@pytest.mark.parametrize("status", ["inconclusive", "unverified"])
+def test_only_what_is_verified_is_ok(calls: Calls, model: onnx.ModelProto, status: str, check_n: int) -> None:
+    calls.status = status
+    assert not simplify(model, check_n)[1]
+
+
+def test_a_model_that_nothing_runs_is_not_ok() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Foo", ["x"], ["l"], domain="my"), helper.make_node("Neg", ["l"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
+    assert not simplify(helper.make_model(graph, opset_imports=opsets, ir_version=9))[1]
 
 
 def test_what_is_supported_reaches_the_optimizer(calls: Calls, model: onnx.ModelProto, tmp_path: Path) -> None:

@@ -156,10 +156,10 @@ def test_what_users_give(tmp_path: Path) -> None:
 def test_floats_that_are_cast_to_indices_are_indices() -> None:
     """As TensorFlow's exporter writes an embedding: the choice of negative indices is a sum of masked products."""
     graph = parse("""x: float32[n, 21], t: float32[178, 32]
-        i = Cast(x, to=int32)
-        less = Less(Cast(i, to=float32), 0.0)
-        first = Mul(Cast(less, to=int32), Add(i, int32[]{178}))
-        second = Mul(i, Cast(Not(less), to=int32))
+        i = Cast(x, to=6)
+        less = Less(Cast(i, to=1), 0.0)
+        first = Mul(Cast(less, to=6), Add(i, int32[]{178}))
+        second = Mul(i, Cast(Not(less), to=6))
         y = Gather(t, Add(first, second))
         return y""")
     found = ranges(graph)["x"]

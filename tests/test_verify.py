@@ -126,9 +126,7 @@ def test_rounding_is_no_mismatch(tmp_path: Path) -> None:
 
     a = model("a.onnx", [N("Mul", ["x", "a"], ["u"]), N("Mul", ["u", "b"], ["v"])])
     b = model("b.onnx", [N("Mul", ["x", "ab"], ["v"])])
-    found = verify(a, b)
-    assert found.status == "inconclusive"
-    assert re.search(r"differs .* by .*, and that of the original by .* when its inputs move by one ulp", found.reason)
+    assert verify(a, b).status == "verified"
 
 
 def test_doubles_that_were_singles_are_compared_as_singles(tmp_path: Path) -> None:
@@ -227,7 +225,7 @@ def test_saturated_outputs_are_avoided_or_owned_up_to(tmp_path: Path) -> None:
     found = verify(a, model("d.onnx", "never", "Floor"))
     assert (found.status, found.error) == ("inconclusive", 0)
     assert "output 'y' of the original does not depend on random inputs" in found.reason
-    with pytest.raises(VerificationError, match="could not be verified: output 'y' .* does not depend"):
+    with pytest.raises(VerificationError, match=r"could not be verified: output 'y' .* does not depend"):
         verify(a, tmp_path / "d.onnx", required=True)
 
 
@@ -313,14 +311,17 @@ def test_the_error_that_is_told_is_the_largest_excused_or_not(tmp_path: Path) ->
 
 
 INTEGERS = {
-    "clip": ("x: int64[4, 16]\n y = Clip(x, int64[]{0}, int64[]{100})\n return y", "wrong: Clip(x, 0, 100) => Identity(x)"),
+    "clip": (
+        "x: int64[4, 16]\n y = Clip(x, int64[]{0}, int64[]{100})\n return y",
+        "wrong: Clip(x, 0, 100) => Identity(x)",
+    ),
     "abs": ("x: int64[4, 16]\n y = Abs(x)\n return y", "wrong: Abs(x) => Identity(x)"),
 }
 
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_that_may_be_any_are_large_and_negative_too(name: str, tmp_path: Path) -> None:
-    with pytest.raises(VerificationError, match="the result is wrong: .* of 64 elements"):
+    with pytest.raises(VerificationError, match=r"the result is wrong: .* of 64 elements"):
         rewritten(*INTEGERS[name], tmp_path)
 
 
