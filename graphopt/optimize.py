@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +194,7 @@ class _Run:
                 saturated.stop,
                 saturated.reproducible and found.reproducible,
                 saturated.rounds,
+                tuple(saturated.put_off.items()),
             )
         )
         self.statistics.add(saturated.statistics)
@@ -279,12 +281,16 @@ def _together(explorations: Sequence[Exploration]) -> Exploration | None:
     if not explorations:
         return None
     stops = [e.stop for e in explorations if e.stop != "saturated"]
+    put_off: Counter[str] = Counter()
+    for e in explorations:
+        put_off.update(dict(e.put_off))
     return Exploration(
         sum(e.nodes for e in explorations),
         sum(e.classes for e in explorations),
         max(e.iterations for e in explorations),
         stops[0] if stops else "saturated",
         all(e.reproducible for e in explorations),
+        put_off=tuple(sorted(put_off.items())),
     )
 
 

@@ -78,6 +78,9 @@ class Exploration:
     reproducible: bool = True
     rounds: tuple[Round, ...] = ()
     """How it grew, from before the first round on."""
+    put_off: tuple[tuple[str, int], ...] = ()
+    """The rules of which something was put off, with how many matches were, because one class had enough of the rule; 0
+    where it would have taken too long to find all of its matches."""
 
 
 @dataclass(frozen=True, slots=True)

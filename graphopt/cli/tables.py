@@ -51,9 +51,13 @@ def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, 
     out.print(f"seconds     {report.seconds:.2f}" + (f"  ({steps})" if steps else ""))
     if (found := report.exploration) is not None:
         clock = "" if found.reproducible else "; another run may differ, because the clock stopped this one"
-        end = "saturated" if found.stop == "saturated" else f"stopped by the limit on {escape(found.stop)}"
+        ends = {"saturated": "saturated", "put off": "saturated but for what was put off"}
+        end = ends.get(found.stop, f"stopped by the limit on {escape(found.stop)}")
         rounds = "one round" if found.iterations == 1 else f"{found.iterations} rounds"
         out.print(f"explored    {end} after {rounds}, {found.nodes:,} e-nodes{clock}", soft_wrap=True)
+        if found.put_off:
+            rules = ", ".join(f"{rule} {count}" if count else f"{rule} (too wide)" for rule, count in found.put_off)
+            out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
 

@@ -68,6 +68,8 @@ class Classes:
         """and the forms of the terms that were in such a class, or read it."""
         self.contradictions: list[str] = []
         """What congruence made equal that cannot be: some rule is wrong."""
+        self.looked_at = 0
+        """Terms that new ones were compared with, to see whether they say anything new."""
         self.inferred: Inferred = {}
         """What was inferred of calls, for who builds right sides."""
         self._symbol_ids: dict[Symbol, int] = {}
@@ -78,6 +80,7 @@ class Classes:
         self._memo: dict[_Key, int] = {}
         self._parents: list[list[int]] = []
         self._members: list[list[int]] = []
+        self._distinct: list[int] = []
         self._duplicates: set[int] = set()
         self._free = 0
         self._moved: deque[int] = deque()
@@ -144,6 +147,24 @@ class Classes:
         """The distinct terms of a class, in ascending order."""
         return sorted(t for t in self._members[name] if t not in self._duplicates)
 
+    def distinct(self, name: int) -> int:
+        """How many distinct terms a class has."""
+        return self._distinct[name]
+
+    def port(self, term: int) -> int:
+        """Which output a projection is."""
+        port = self.symbols[self.terms[term][0]].attrs["index"]
+        assert isinstance(port, int)
+        return port
+
+    def in_class(self, name: int) -> Sequence[int]:
+        """The terms of a class, duplicates among them."""
+        return self._members[name]
+
+    def readers(self, name: int) -> Sequence[int]:
+        """The terms that read a class, duplicates among them, some more than once."""
+        return self._parents[name]
+
     def has_alike(self, name: int, term: int, mark: int, depth: int = 4) -> bool:
         """Whether a class has a term that differs from a new one in nothing but the elements of constants.
 
@@ -151,16 +172,32 @@ class Classes:
         say once more what is known; there is no end to the ways in which constants can be combined.
         New are the terms from the mark on.
         """
-        symbol, children = self.terms[term]
-        return depth > 0 and any(
-            self.terms[member][0] == symbol
-            and len(self.terms[member][1]) == len(children)
-            and all(
-                self._is_alike(child, other, mark, depth)
-                for child, other in zip(children, self.terms[member][1], strict=True)
-            )
-            for member in self._members[name]
-            if member < mark
+        if depth and not all(self.fact(c).is_const for c in self.terms[term][1]):
+            return name in self._alike(term, mark, depth)
+        return depth > 0 and any(self._are_alike(term, member, mark, depth) for member in self._members[name])
+
+    def _alike(self, term: int, mark: int, depth: int) -> set[int]:
+        """All classes that have such a term. They are found from a child that is no constant: few terms read that,
+        where a class may have thousands."""
+        read = [self._same(c, mark, depth) for c in self.terms[term][1] if not self.fact(c).is_const]
+        fewest = min(read, key=lambda classes: sum(len(self._parents[c]) for c in classes), default=())
+        readers = {reader for c in fewest for reader in self._parents[c]}
+        self.looked_at += len(readers)
+        return {self.find(reader) for reader in readers if self._are_alike(term, reader, mark, depth)}
+
+    def _same(self, child: int, mark: int, depth: int) -> set[int]:
+        """The classes that an old term may read where a new one reads this child, which is no constant."""
+        if child < mark or depth < 2:
+            return {self.find(child)}
+        return self._alike(child, mark, depth - 1)
+
+    def _are_alike(self, term: int, member: int, mark: int, depth: int) -> bool:
+        (symbol, children), (its_symbol, others) = self.terms[term], self.terms[member]
+        return (
+            member < mark
+            and symbol == its_symbol
+            and len(children) == len(others)
+            and all(self._is_alike(c, o, mark, depth) for c, o in zip(children, others, strict=True))
         )
 
     def _is_alike(self, child: int, other: int, mark: int, depth: int) -> bool:
@@ -197,7 +234,7 @@ class Classes:
                 self._parents[child].pop()
             self._computed.pop(len(self.terms), None)
             self._free -= self._is_free(symbol)
-            for column in (self._above, self._facts, self._parents, self._members):
+            for column in (self._above, self._facts, self._parents, self._members, self._distinct):
                 column.pop()
 
     def spelling(self, term: int) -> Spelling:
@@ -267,6 +304,7 @@ class Classes:
             self._facts.append(fact)
             self._parents.append([])
             self._members.append([term])
+            self._distinct.append(1)
             self._free += self._is_free(symbol)
             for child in set(key[1]):
                 self._parents[child].append(term)
@@ -316,6 +354,7 @@ class Classes:
         self._moved.extend(self._parents[right])
         self._parents[left] += self._parents[right]
         self._members[left] += self._members[right]
+        self._distinct[left] += self._distinct[right]
         self._computed.pop(left, None)
         known = self._facts[left], self._facts[right]
         self._facts[left] = sharper(*known)
@@ -334,6 +373,7 @@ class Classes:
         first, second = sorted((term, other))
         self._memo[key] = first
         self._duplicates.add(second)
+        self._distinct[self.find(second)] -= 1
         if self.find(first) != self.find(second):
             if (why := contradiction(self.fact(first), self.fact(second))) is not None:
                 self.contradictions.append(why)

@@ -34,6 +34,9 @@ __all__ = ["FACTS", "LAZY", "SETS", "SMALL", "Operand", "Unknown", "evaluate", "
 SMALL = 4096
 """Constants of more elements have no ``.value``."""
 
+SHOWN = 8
+"""So many elements of a sequence are shown."""
+
 _FLOAT = frozenset({"float16", "bfloat16", "float32", "float64"})
 _INT = frozenset({"int8", "int16", "int32", "int64"})
 _UINT = frozenset({"uint8", "uint16", "uint32", "uint64"})
@@ -181,7 +184,13 @@ def _small(fact: Fact, operand: Operand, operands: Questions) -> Constant | None
 
 def _value(fact: Fact, operand: Operand, operands: Questions) -> object:
     constant = _small(fact, operand, operands)
-    return None if constant is None else _nested(_python(constant).tolist())
+    return None if constant is None else _numbers(constant)
+
+
+@lru_cache(64)
+def _numbers(constant: Constant) -> object:
+    """The elements of a constant, in tuples. A guard may ask for them in each of its parts."""
+    return _nested(_python(constant).tolist())
 
 
 def _scalar(fact: Fact, operand: Operand, operands: Questions) -> object:
@@ -216,7 +225,9 @@ def _python(constant: Constant) -> Any:
 
 
 def _nested(value: Any) -> object:
-    return tuple(map(_nested, value)) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    return tuple(map(_nested, value)) if value and isinstance(value[0], list) else tuple(value)
 
 
 FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
@@ -324,9 +335,11 @@ def _compile_field(of: Expr, name: str) -> Closure:
     text = show_expr(of)
 
     def look(scope: Scope) -> Any:
-        value = owner(scope)
-        if type(value) is tuple and variable in scope.positions:
-            value = value[scope.positions[variable]]
+        if variable in scope.positions and type(several := scope.bindings.values.get(variable)) is tuple:
+            index = scope.positions[variable]  # one operand is made, not those of all the others, too
+            value: Any = Operand(several[index], f"{variable}[{index}]")
+        else:
+            value = owner(scope)
         match value:
             case Operand():
                 return fact_of(value, name, scope.operands)
@@ -382,7 +395,28 @@ def _compile_each(body: Expr) -> Closure:
         here = (Scope(scope.bindings, scope.operands, dict.fromkeys(names, i)) for i in range(_count(names, scope)))
         return tuple(map(inner, here))
 
+    match body:
+        case Item(FieldOf(Ref(name), "shape"), index, None) if index is not None and not body.slice:
+            return _compile_sizes(name, compiled(index), every)
     return every
+
+
+def _compile_sizes(name: str, place: Closure, every: Closure) -> Closure:
+    """The size of each value at one place. Rules ask this of all inputs before each input of a concatenation, where
+    there may be hundreds; whatever is not plain is said by ``every``."""
+
+    def sizes(scope: Scope) -> Any:
+        values = scope.bindings.values.get(name)
+        if type(values) is not tuple or not values or name in scope.positions:
+            return every(scope)
+        axis, shapes = place(scope), [scope.operands.fact(value).shape for value in values]
+        try:
+            known = [shape[axis] for shape in shapes if shape is not None]
+        except (TypeError, IndexError):
+            return every(scope)
+        return tuple(known) if len(known) == len(values) else every(scope)
+
+    return sizes
 
 
 def _count(names: list[str], scope: Scope) -> int:
@@ -508,7 +542,9 @@ def show_value(value: object) -> str:
         case Head(op):
             return op
         case tuple() | list():
-            inside = ", ".join(map(show_value, value))
+            inside = ", ".join(map(show_value, value[:SHOWN]))
+            if len(value) > SHOWN:
+                return f"({inside}, ... {len(value)} in all)"
             return f"({inside},)" if len(value) == 1 else f"({inside})"
         case frozenset():
             return next((name for name in sorted(SETS) if named_set(name) == value), "a set")

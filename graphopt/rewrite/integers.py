@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,7 @@ def holds_numbers(dtype: str, *numbers: float) -> bool:
     return all(info.min / 2 <= n <= info.max / 2 for n in numbers)
 
 
+@lru_cache(64)
 def triangle(n: int, exclusive: int, reverse: int) -> tuple[tuple[float, ...], ...]:
     """The matrix by which a product from the left sums up what comes before (after), the element itself included.
 

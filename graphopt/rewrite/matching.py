@@ -13,12 +13,21 @@ from graphopt.rewrite.classes import ABSENT, CONSTANTS, Classes
 from graphopt.rewrite.egraph import EGraph, Row, Table
 from graphopt.rewrite.expressions import matches_literal
 from graphopt.rewrite.instances import Reader
+from graphopt.rewrite.joins import Rows
 from graphopt.rewrite.queries import LITERAL, OUTPUT, Form, Query, by_op, named_ops, queries_by_op, table_of_literal
 from graphopt.rewrite.rule import Literal, Rule
 from graphopt.rewrite.saturated import PROJECTION
 
 CONSTANT_TABLE = "constant"
 """The constructor of all that is made of constants alone, told apart by the number of the term."""
+
+WIDE_TABLE = "wide"
+"""The constructor of calls of very many children, told apart by the number of the term."""
+WIDE = 16
+"""Calls of more children are no tables of egglog's,"""
+SQUARES = 200_000
+"""and the squares of the columns of what is declared to it, which is what that costs, add up to this at most. Queries
+beyond that are joined here."""
 
 WAYS = 100
 """In so many ways the left side of a rule is looked for; what a variadic op makes possible beyond that (a concatenation
@@ -34,8 +43,10 @@ class Found:
     reader: Reader
     waiting: list[Row] = field(default_factory=list)
     seen: dict[Row, bool] = field(default_factory=dict)
+    is_declared: bool = True
+    """Whether egglog knows the query; the others are joined here."""
     asked: int = -1
-    """The round in which egglog was last asked for new rows."""
+    """The round in which new rows were last asked for."""
 
     def settle(self, row: Row, settled: bool) -> None:
         """The row was looked at. Where that did not settle it, it comes up again when its classes are better known."""
@@ -51,7 +62,13 @@ class Matching:
         self.found: list[list[Found]] = [[] for _ in rules]
         self._by_name: dict[str, Found] = {}
         self._engine = EGraph()
+        self._rows = Rows(classes)
+        self.squares = 0
+        """The squares of the columns of all that was declared to egglog, together."""
+        self.put_off: set[str] = set()
+        """The rules of which not all matches were found, because that would have taken too long."""
         self._forms: set[Form] = set()
+        self._declared: set[str] = set()
         self._named = [named_ops(rule) for rule in rules]
         self._literals: dict[Literal, int] = {}
         self._constants: list[tuple[int, Constant]] = []
@@ -61,16 +78,23 @@ class Matching:
         """The round in which a table last got rows, or rows with other classes."""
         self._engine.declare_table(Table(OUTPUT, 1))
         self._engine.declare_table(Table(CONSTANT_TABLE, 0))
+        self._engine.declare_table(Table(WIDE_TABLE, 0))
         self._engine.declare_relation(LITERAL, 1)
 
     def search(self, rules: Sequence[int]) -> None:
         """Look for matches of these rules among all that was made and joined so far."""
         self._send()
         self._rename()
-        wanted = [found.name for rule in rules for found in self.found[rule] if self._may_have_more(found)]
+        asked = [found for rule in rules for found in self.found[rule] if self._may_have_more(found)]
+        wanted = [found.name for found in asked if found.is_declared]
         counts = self._engine.run(wanted)
         more = [name for name in wanted if counts.get(name)]
         rows = self._engine.read(more)[1] if more else {}
+        for found in asked:
+            if not found.is_declared:
+                rows[found.name], is_whole = self._rows.join(found.query)
+                if not is_whole:
+                    self.put_off.add(found.query.rule.name)
         for name, all_rows in rows.items():
             found = self._by_name[name]
             found.waiting = [row for row in all_rows if row not in found.seen]
@@ -142,19 +166,22 @@ class Matching:
         fact = classes.fact(term)
         if fact.is_const:
             self._engine.add(term, CONSTANT_TABLE, term)
+            self._rows.add(term, None)
             if isinstance(fact.size, int) and fact.size <= SMALL and (fact.constant is not None or fact.size == 1):
                 constant = classes.constant(term)
                 self._constants += [] if constant is None else [(term, constant)]
         elif symbol.op == PROJECTION:
-            port = symbol.attrs["index"]
-            assert isinstance(port, int)
-            self._engine.add(term, OUTPUT, port, children)
+            self._engine.add(term, OUTPUT, classes.port(term), children)
+            self._rows.add(term, OUTPUT)
             self._changed[OUTPUT] = self._round
         else:
             form = classes.form(term)
-            commutative = is_commutative(form.op) and form.arity == 2
-            self._engine.declare_table(Table(form.table, form.arity, commutative))
-            self._engine.add(term, form.table, index, children)
+            if form.arity > WIDE:  # a leaf there, with a class to itself until it is joined here with others
+                self._engine.add(term, WIDE_TABLE, term)
+            else:
+                self._declare_table(Table(form.table, form.arity, is_commutative(form.op) and form.arity == 2))
+                self._engine.add(term, form.table, index, children)
+            self._rows.add(term, form.table)
             self._changed[form.table] = self._round
 
     def _declare(self, new: set[Form]) -> None:
@@ -172,7 +199,22 @@ class Matching:
                     name = f"q{len(self._by_name)}"
                     found = self._by_name[name] = Found(name, query, Reader(query))
                     self.found[index].append(found)
-                    self._engine.declare_query(name, query.atoms, query.columns)
+                    found.is_declared = self._declare_query(found)
+
+    def _declare_table(self, table: Table) -> None:
+        if table.name not in self._declared:
+            self._declared.add(table.name)
+            self._engine.declare_table(table)
+            self.squares += (table.arity + 2) ** 2
+
+    def _declare_query(self, found: Found) -> bool:
+        """Have egglog find the matches of a query; False where that is too wide."""
+        columns = len(found.query.columns)
+        if self.squares + columns**2 > SQUARES or any(form.arity > WIDE for form in found.query.forms):
+            return False
+        self.squares += columns**2
+        self._engine.declare_query(found.name, found.query.atoms, found.query.columns)
+        return True
 
     def _send_literals(self) -> None:
         """Fill the relation between literals and constants."""
@@ -181,6 +223,7 @@ class Matching:
             for term, constant in self._constants[constants if number < literals else 0 :]:
                 if _may_match(literal, constant) and matches_literal(constant, literal.value):
                     self._engine.relate(LITERAL, number, term)
+                    self._rows.relate(number, term)
                     self._changed[table_of_literal(number)] = self._round
         self._related = len(self._literals), len(self._constants)
 

@@ -2,7 +2,8 @@
 
 Each round finds the matches of all rules first and applies them then, rule by rule and match by
 match in an order that depends on nothing but the graph and the rules. A rule that matches far more
-often than others sits out some rounds (egg's back-off), so that one that explodes does not starve the rest.
+often than others sits out some rounds (egg's back-off), so that one that explodes does not starve the rest;
+and where a class is large, a rule that made it so makes no more of it: there is no end to the ways to group a sum.
 Rules with several roots apply to terms of the graph only, and to each of those once.
 """
 
@@ -33,6 +34,13 @@ EACH = 4
 """unless they are no more than so many for each term of the graph."""
 BAN = 4
 """Rounds that a rule sits out the first time; twice as many each time after that."""
+
+CROWD = 64
+"""In a class of at least so many terms, a rule that made as many of them makes no more: its matches are put off."""
+BUSY = 500
+"""Once a rule has fired more often than that,"""
+FEW = 16
+"""so many are enough: what the terms of two classes make together is the square of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,8 @@ class _Run:
         self.free_at = [0] * len(self.rules)
         self.rooted: list[set[int]] = [set() for _ in self.rules]
         """For rules with several roots, the terms that were roots already."""
+        self.given: dict[tuple[int, int], int] = {}
+        """How often a rule has fired at a class."""
         self.iteration = 0
         self.matches = 0
         self.rounds = [self.grown()]
@@ -101,7 +111,7 @@ class _Run:
                 is_over = not self.round()
                 self.rounds.append(self.grown())
                 if is_over:
-                    return "saturated"
+                    return "put off" if self.put_off() else "saturated"
         except _Stopped as stopped:
             self.rounds.append(self.grown())
             return str(stopped)
@@ -132,7 +142,8 @@ class _Run:
     def apply(self, index: int) -> None:
         """Apply all new matches of a rule, or have it sit out."""
         rule = self.rules[index]
-        found = [(f, row) for f in self.matching.found[index] for row in f.waiting]
+        queries = self.matching.found[index]
+        found = [(f, row) for f in queries for row in f.waiting if not self.is_crowded(index, row)]
         if not found:
             return
         if len(found) > self.often << self.bans[index]:
@@ -144,10 +155,25 @@ class _Run:
             self.apply_to_families(index, found)
         else:
             for query, row in found:
-                self.apply_to_row(index, query, row)
-        for query in self.matching.found[index]:
-            query.waiting = []
+                if not self.is_crowded(index, row):
+                    self.apply_to_row(index, query, row)
+        for query in queries:
+            query.waiting = [row for row in query.waiting if row not in query.seen]
         self.statistics[rule.name].seconds += monotonic() - start
+
+    def is_crowded(self, index: int, row: Row) -> bool:
+        """Whether the class of a match has enough of its rule. It may have less again when terms prove to be equal."""
+        root = self.classes.find(row[0])
+        most = CROWD if self.statistics[self.rules[index].name].fired <= BUSY else FEW
+        return self.given.get((index, root), 0) >= most <= self.classes.distinct(root)
+
+    def put_off(self) -> dict[str, int]:
+        """By rule, how many of its matches wait because their class has enough of it; 0 where some were not found."""
+        found = dict.fromkeys(sorted(self.matching.put_off), 0)
+        for index, queries in enumerate(self.matching.found):
+            if count := sum(self.is_crowded(index, row) for query in queries for row in query.waiting):
+                found[self.rules[index].name] = count
+        return found
 
     def apply_to_row(self, index: int, found: Found, row: Row) -> None:
         instance = self.read(index, found, row)
@@ -272,6 +298,8 @@ class _Run:
             classes.provenance.applications.append(Application(rule.name, tuple(left), tuple(right), mark))
             self.matches += 1
             self.statistics[rule.name].fired += 1
+            given = index, classes.find(instance.roots[0])
+            self.given[given] = self.given.get(given, 0) + 1
         elif why is not None:
             classes.undo(mark)
         if why is None and len(instance.roots) > 1:
@@ -308,6 +336,7 @@ class _Run:
             classes.values,
             tuple(classes.contradictions),
             tuple(self.rounds),
+            self.put_off(),
         )
 
 

@@ -89,7 +89,7 @@ class Saturated:
     statistics: Mapping[str, RuleStatistics]
     """By rule name, in order of the rules."""
     stop: str
-    """Why it stopped: ``saturated``, ``nodes``, ``iterations`` or ``seconds``."""
+    """Why it stopped: ``saturated``, ``put off`` (saturated but for that), ``nodes``, ``iterations`` or ``seconds``."""
     iterations: int
     """Rounds of matching and applying."""
     nodes: int
@@ -101,6 +101,9 @@ class Saturated:
     """What followed from the rules and cannot be (one value of two types): some rule is wrong."""
     rounds: tuple[Round, ...] = ()
     """How it grew: what there was before the first round, and after each."""
+    put_off: Mapping[str, int] = field(default_factory=dict)
+    """The rules of which something was put off, with how many matches were because their class had enough of the rule;
+    0 where it would have taken too long to find all of its matches."""
 
     @property
     def reproducible(self) -> bool:

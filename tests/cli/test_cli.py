@@ -48,7 +48,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             bytes_after=900,
             cost_before=2e-3,
             cost_after=1e-3,
-            exploration=Exploration(12345, 80, 4, "saturated"),
+            exploration=Exploration(12345, 80, 4, "put off", put_off=(("regroup", 7), ("wide", 0))),
             rewrites=(Rewrite("relu-relu", "A22", "y[0]", "Relu(Relu(x))", "Relu(x)"),),
             verification=Verification("verified", "", "ONNX Runtime", 1, 0.01, 0.3),
             warnings=("look [here]",),
@@ -78,7 +78,8 @@ def test_the_result_goes_beside_the_model(calls: Calls, model: Path, capsys: pyt
     assert re.search(r"all others +2 +2", out)
     assert re.search(r"file +1 kB +900 B +-10.0 %", out)
     assert re.search(r"modelled cost +2 ms +1 ms +2.00x", out)
-    assert "explored    saturated after 4 rounds, 12,345 e-nodes" in out
+    assert "explored    saturated but for what was put off after 4 rounds, 12,345 e-nodes" in out
+    assert "put off     matches of regroup 7, wide (too wide)" in out
     assert "verified on one draw in ONNX Runtime, largest difference 0.01 of the tolerance" in out
     assert err == "warning: look [here]\n"
 

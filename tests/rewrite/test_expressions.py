@@ -7,9 +7,9 @@ import pytest
 
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.types import TensorType
+from graphopt.ir.types import TensorType, unranked
 from graphopt.rewrite.bindings import Bindings
-from graphopt.rewrite.expressions import Unknown, evaluate, matches_literal
+from graphopt.rewrite.expressions import Unknown, evaluate, holds, matches_literal, show_value
 from tests.rewrite.known_values import BOUND, KNOWN, B, Known, S, W, X, constant, n, read
 
 
@@ -181,3 +181,38 @@ def test_literals_in_narrow_dtypes() -> None:
     assert matches_literal(Constant.of(np.asarray(3, ml_dtypes.int4)), 3)
     known = Known({X: Fact(is_const=True, constant=Constant.of(np.array([0.5, 1.5], ml_dtypes.bfloat16)))})
     assert evaluate(read("x.value"), Bindings({"x": X}), known) == (0.5, 1.5)
+
+
+def test_long_sequences_are_shown_in_part() -> None:
+    assert show_value((1, 2, 3)) == "(1, 2, 3)"
+    assert show_value(tuple(range(4096))) == "(0, 1, 2, 3, 4, 5, 6, 7, ... 4096 in all)"
+
+
+def test_elements_are_put_in_tuples_once() -> None:
+    assert evaluate(read("w.value"), BOUND, KNOWN) is evaluate(read("w.value"), BOUND, KNOWN)
+
+
+def test_the_facts_of_many_values_are_asked_once_for_each() -> None:
+    """A concatenation has hundreds of inputs, and a rule is tried at each of them."""
+
+    class Counting(Known):
+        asked = 0
+
+        def fact(self, value: object) -> Fact:
+            self.asked += 1
+            return super().fact(value)
+
+    values = tuple(range(200))
+    operands = Counting({v: Fact(TensorType("float32", (2, 3))) for v in values})
+    bound: Bindings[int] = Bindings({"a": values})
+    assert evaluate(read("sum(each a.shape[1])"), bound, operands) == 600
+    assert operands.asked == len(values)
+    assert holds(read("a.rank == 2"), bound, operands) is None
+    assert operands.asked == 2 * len(values)
+
+
+@pytest.mark.parametrize("text", ["[each a.shape[7]]", "[each a.shape]"])
+def test_sizes_that_are_not_plain_are_said_as_ever(text: str) -> None:
+    operands = Known({1: Fact(TensorType("float32", (2, 3))), 2: Fact(TensorType("float32", unranked()))})
+    with pytest.raises(Unknown, match=r"has 2 elements, none at 7|`a\[1\]` has no known shape"):
+        evaluate(read(text), Bindings({"a": (1, 2)}), operands)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from graphopt.ir.evaluate import run
-from graphopt.ir.graph import Value
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
 from graphopt.ir.types import TensorType, symbol
 from graphopt.progress import Event
 from graphopt.rewrite import saturate as module
@@ -135,6 +136,54 @@ def test_rules_that_match_often_sit_out_and_come_back(monkeypatch: pytest.Monkey
     assert patient.stop == whole.stop == "saturated"
     assert patient.iterations > whole.iterations
     assert patient.nodes == whole.nodes
+
+
+def sum_of(n: int) -> Graph:
+    m = Maker()
+    y = m.input("x0", 2)
+    for i in range(1, n):
+        y = m("Add", y, m.input(f"x{i}", 2))
+    return m.done(y)
+
+
+def test_a_rule_gives_a_class_no_more_than_so_many_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    regroup = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))")
+    whole = saturate(sum_of(6), None, regroup, Budget(iters=100))
+    assert (whole.stop, whole.put_off) == ("saturated", {})
+    assert max(map(len, whole.classes.values())) == 2**5 - 1
+    monkeypatch.setattr(module, "CROWD", 10)
+    some = saturate(sum_of(6), None, regroup, Budget(iters=100))
+    assert some.stop == "put off"
+    assert some.put_off["regroup"] > 0
+    assert max(map(len, some.classes.values())) < 2**5 - 1
+
+
+def test_a_rule_that_fires_very_often_gives_each_class_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUSY", 40)
+    regroup = rules("regroup: Add(Add(a, b), c) => Add(a, Add(b, c))")
+    assert saturate(sum_of(5), None, regroup).put_off == {}  # at most 15 terms a class
+    assert saturate(sum_of(6), None, regroup).put_off
+
+
+def test_whether_a_term_is_new_is_seen_from_what_it_reads() -> None:
+    """A sum of products by constants is one product in very many ways: not each is compared with all of them."""
+
+    def compared(n: int) -> tuple[int, int]:
+        m = Maker()
+        y = None
+        for i in range(n):
+            product = m("MatMul", m.input(f"x{i}", 2, 3), m.constant(np.full((3, 2), i)))
+            y = product if y is None else m("Add", y, product)
+        text = "sum: Add(MatMul(x, a), MatMul(y, b)) => MatMul(Concat(x, y, axis=-1), Concat(a, b, axis=0))"
+        graph = m.done(y) if y is not None else m.done()
+        run = module._Run(graph, infer(graph), rules(text), Budget(), None)
+        run.run()
+        return run.classes.looked_at, run.statistics["sum"].tried
+
+    for n in (6, 12):
+        looked_at, built = compared(n)
+        assert built >= n - 1
+        assert looked_at <= 8 * built
 
 
 def test_terms_of_constants_are_left_alone() -> None:

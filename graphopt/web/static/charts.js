@@ -72,7 +72,8 @@ function saturationSection(explorations) {
     const most = Math.max(...rounds.flat());
     const x = { low: 0, high: rounds.length - 1, whole: true, show: String, name: "round" };
     const y = { low: 0, high: most * 1.05, show: (v) => (v >= 1000 ? `${short(v / 1000)}k` : short(v)), name: "count" };
-    const end = stop === "saturated" ? "nothing new was left to find" : `stopped by the limit on ${stop}`;
+    const ends = { saturated: "nothing new was left to find", "put off": "nothing new was left but what was put off" };
+    const end = ends[stop] ?? `stopped by the limit on ${stop}`;
     const label = `E-graph by round: ${kinds.map(([name, i]) => `${name} from ${rounds[0][i]} to ${rounds.at(-1)[i]}`).join(", ")}; ${end}.`;
     place.replaceChildren(
       chart(label, x, y, 280, (at) =>
