@@ -79,7 +79,7 @@ def test_what_cannot_be_kept_is_said_and_the_worker_lives_on(
     monkeypatch.setattr(workers.cache, "store", full)
     monkeypatch.setattr(workers, "_code", lambda kernel, place: b"code")
     (tmp_path / "k.py").write_text(NOTHING)
-    line = json.dumps([["float32"], "", str(tmp_path / "k.py")])
+    line = json.dumps([str(tmp_path / "k.py"), ["float32"], "", False])
     monkeypatch.setattr(sys, "stdin", StringIO(f"{line}\n{line}\n"))
     answers = sys.stdout
     workers.serve()
