@@ -184,11 +184,11 @@ def _small(fact: Fact, operand: Operand, operands: Questions) -> Constant | None
 
 def _value(fact: Fact, operand: Operand, operands: Questions) -> object:
     constant = _small(fact, operand, operands)
-    return None if constant is None else _numbers(constant)
+    return None if constant is None else _tuples(constant)
 
 
 @lru_cache(64)
-def _numbers(constant: Constant) -> object:
+def _tuples(constant: Constant) -> object:
     """The elements of a constant, in tuples. A guard may ask for them in each of its parts."""
     return _nested(_python(constant).tolist())
 
