@@ -11,13 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphopt.benchmark.active_measurement import tune_choices as tune_choices
+    from graphopt.benchmark.tune import tune_model as tune_model
     from graphopt.compile import CompiledModel as CompiledModel
     from graphopt.compile import compile as compile
-    from graphopt.dispatch import fuse_by_pattern as fuse_by_pattern
-    from graphopt.drop_in import simplify as simplify
-    from graphopt.drop_in import slim as slim
     from graphopt.errors import GraphoptError as GraphoptError
     from graphopt.frontends.torch import from_torch as from_torch
+    from graphopt.interop.drop_in import simplify as simplify
+    from graphopt.interop.drop_in import slim as slim
     from graphopt.interop.learned import learn_rule as learn_rule
     from graphopt.interop.onnxscript_rules import rules_from_onnxscript as rules_from_onnxscript
     from graphopt.interop.pairs import rule_from_pair as rule_from_pair
@@ -28,57 +29,56 @@ if TYPE_CHECKING:
     from graphopt.ir.types import TensorType as TensorType
     from graphopt.ir.visitor import Mutator as Mutator
     from graphopt.ir.visitor import Visitor as Visitor
-    from graphopt.lowering.builder import GraphBuilder as GraphBuilder
-    from graphopt.lowering.external import register as register
-    from graphopt.lowering.module import Module as Module
+    from graphopt.lowering.module.builder import GraphBuilder as GraphBuilder
+    from graphopt.lowering.module.external import register as register
+    from graphopt.lowering.module.module import Module as Module
+    from graphopt.lowering.module.passes import Pass as Pass
+    from graphopt.lowering.module.passes import Pipeline as Pipeline
     from graphopt.lowering.operators.table import lower as lower
-    from graphopt.lowering.passes import Pass as Pass
-    from graphopt.lowering.passes import Pipeline as Pipeline
-    from graphopt.lowering.schedule import Schedule as Schedule
+    from graphopt.lowering.schedule.schedule import Schedule as Schedule
     from graphopt.optimize import optimize as optimize
-    from graphopt.pipelines import pipeline_named as pipeline_named
-    from graphopt.questions import tune_choices as tune_choices
-    from graphopt.report import Report as Report
-    from graphopt.rewrite.python import rule as rule
+    from graphopt.program.dispatch import fuse_by_pattern as fuse_by_pattern
+    from graphopt.program.pipelines import pipeline_named as pipeline_named
+    from graphopt.rewrite.reading.decorator import rule as rule
     from graphopt.rewrite.ruleset import Ruleset as Ruleset
     from graphopt.rewrite.ruleset import standard as standard
-    from graphopt.submodel import extract as extract
-    from graphopt.tune import tune_model as tune_model
+    from graphopt.run.report import Report as Report
+    from graphopt.tools.submodel import extract as extract
 
 _HOMES = {
     "CompiledModel": "graphopt.compile",
     "Graph": "graphopt.ir.graph",
     "GraphoptError": "graphopt.errors",
-    "Report": "graphopt.report",
-    "GraphBuilder": "graphopt.lowering.builder",
-    "Module": "graphopt.lowering.module",
+    "Report": "graphopt.run.report",
+    "GraphBuilder": "graphopt.lowering.module.builder",
+    "Module": "graphopt.lowering.module.module",
     "Mutator": "graphopt.ir.visitor",
-    "Pass": "graphopt.lowering.passes",
-    "Pipeline": "graphopt.lowering.passes",
+    "Pass": "graphopt.lowering.module.passes",
+    "Pipeline": "graphopt.lowering.module.passes",
     "Ruleset": "graphopt.rewrite.ruleset",
-    "Schedule": "graphopt.lowering.schedule",
+    "Schedule": "graphopt.lowering.schedule.schedule",
     "TensorType": "graphopt.ir.types",
     "Visitor": "graphopt.ir.visitor",
     "as_pass": "graphopt.interop.passes",
     "compile": "graphopt.compile",
-    "extract": "graphopt.submodel",
+    "extract": "graphopt.tools.submodel",
     "from_torch": "graphopt.frontends.torch",
-    "fuse_by_pattern": "graphopt.dispatch",
+    "fuse_by_pattern": "graphopt.program.dispatch",
     "learn_rule": "graphopt.interop.learned",
     "load": "graphopt.ir.onnx_io",
     "lower": "graphopt.lowering.operators.table",
     "optimize": "graphopt.optimize",
-    "pipeline_named": "graphopt.pipelines",
-    "register": "graphopt.lowering.external",
-    "rule": "graphopt.rewrite.python",
+    "pipeline_named": "graphopt.program.pipelines",
+    "register": "graphopt.lowering.module.external",
+    "rule": "graphopt.rewrite.reading.decorator",
     "rule_from_pair": "graphopt.interop.pairs",
     "rules_from_onnxscript": "graphopt.interop.onnxscript_rules",
     "save": "graphopt.ir.onnx_io",
-    "simplify": "graphopt.drop_in",
-    "slim": "graphopt.drop_in",
+    "simplify": "graphopt.interop.drop_in",
+    "slim": "graphopt.interop.drop_in",
     "standard": "graphopt.rewrite.ruleset",
-    "tune_choices": "graphopt.questions",
-    "tune_model": "graphopt.tune",
+    "tune_choices": "graphopt.benchmark.active_measurement",
+    "tune_model": "graphopt.benchmark.tune",
 }
 """Where each public name is defined."""
 

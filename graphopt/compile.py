@@ -1,4 +1,4 @@
-"""``graphopt.compile``: from a model to a function of its inputs; its steps are in ``graphopt.pipeline``.
+"""``graphopt.compile``: from a model to a function of its inputs; its steps are in ``graphopt.program.pipeline``.
 
 A model that was compiled before needs neither the steps nor the packages that they work with, so that both
 are imported when they are first needed.
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphopt import stored
-from graphopt.compilation import CompileReport, Settings, dispatch_of, tuned_of
 from graphopt.display import Displayed
 from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
+from graphopt.program import program_cache as stored
 from graphopt.progress import Listener
+from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
 from graphopt.runtime.program import Program
@@ -31,11 +31,11 @@ from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
-    from graphopt.lowering.loops import Nest
-    from graphopt.lowering.options import ByHand
-    from graphopt.lowering.passes import Pipeline
-    from graphopt.pipeline import Compiled
-    from graphopt.report import Report
+    from graphopt.lowering.link.options import ByHand
+    from graphopt.lowering.loops.nest import Nest
+    from graphopt.lowering.module.passes import Pipeline
+    from graphopt.program.pipeline import Compiled
+    from graphopt.run.report import Report
 
 Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 """What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
@@ -80,7 +80,7 @@ def compile(
     folder or that which ``GRAPHOPT_CACHE`` names; by default that of a path or bytes, and with True that of a graph
     too, for which its weights are hashed.
 
-    ``pipeline`` (one, or the name of one: ``graphopt.pipelines``) is what is done to the graph instead of what
+    ``pipeline`` (one, or the name of one: ``graphopt.program.pipelines``) is what is done to the graph instead of what
     ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled
     it (``compiled.nests`` has those to start from), or a function that is given a ``Schedule`` of it. ``costs`` are the
     prices by which layouts and the like are chosen: ``"analytic"``, those that ``graphopt calibrate --target cpu``
@@ -91,7 +91,7 @@ def compile(
     """
     place = target_named(target, makes_models=False) if isinstance(target, str) else target
     if isinstance(pipeline, str):
-        from graphopt.pipelines import pipeline_named
+        from graphopt.program.pipelines import pipeline_named
 
         pipeline = pipeline_named(pipeline)
     by_default = optimize and (target, costs, policy, tuned, database) == ("cpu", "auto", "reals", "auto", None)
@@ -243,9 +243,9 @@ class CompiledModel(Displayed):
 
     def _begin(self) -> Graph:
         """The graph, prepared and compiled where that has not been done yet."""
-        from graphopt.lowering.lower import NeedsValues
-        from graphopt.pipeline import prepared, unranked_inputs
-        from graphopt.steps import Steps
+        from graphopt.lowering.lower.lower import NeedsValues
+        from graphopt.program.pipeline import prepared, unranked_inputs
+        from graphopt.run.steps import Steps
 
         with self._lock:
             if self._graph is not None:
@@ -270,7 +270,7 @@ class CompiledModel(Displayed):
             return graph
 
     def _compiled(self, graph: Graph) -> Compiled:
-        from graphopt.pipeline import compile_graph
+        from graphopt.program.pipeline import compile_graph
 
         with naming(self._name):
             compiled = compile_graph(graph, self.settings, self._step)
@@ -295,8 +295,8 @@ class CompiledModel(Displayed):
 
     def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program | DeviceProgram, Mapping[str, Any]]:
         """The program for these inputs, and what it is called with."""
-        from graphopt.lowering.lower import NeedsValues
-        from graphopt.pipeline import specialized
+        from graphopt.lowering.lower.lower import NeedsValues
+        from graphopt.program.pipeline import specialized
 
         while True:
             needed = self._needed

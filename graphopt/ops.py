@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphopt.rewrite.python import fn as fn
-from graphopt.rewrite.python import ops as ops
+from graphopt.rewrite.reading.decorator import fn as fn
+from graphopt.rewrite.reading.decorator import ops as ops
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -9,41 +9,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphopt.calibration.table import priced
-from graphopt.delivery import deliver
-from graphopt.derivation import Derivation, Preparation, digest_of
 from graphopt.errors import UsageError, names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.lowering.module import Module
-from graphopt.measure import MARGIN, SECONDS, fastest
+from graphopt.lowering.module.module import Module
 from graphopt.progress import Event, Listener
-from graphopt.report import Exploration, Report, Rewrite
-from graphopt.rewrite.alternatives import Alternatives
-from graphopt.rewrite.cost import CostModel, counted_at, graph_cost, stated_sizes
-from graphopt.rewrite.derive import derive
-from graphopt.rewrite.extract import allowance, extract, stored_bytes
-from graphopt.rewrite.families import families
-from graphopt.rewrite.journal import Journal, unsigned
+from graphopt.rewrite.derivations.derive import derive
+from graphopt.rewrite.derivations.repeats import Repeats, find_repeats
+from graphopt.rewrite.derivations.replicate_to_copies import transfer
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
+from graphopt.rewrite.egraph.saturate import Budget, saturate
+from graphopt.rewrite.extract.choose import allowance, extract, stored_bytes
+from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
+from graphopt.rewrite.extract.terms import calls
+from graphopt.rewrite.match.families import families
+from graphopt.rewrite.match.journal import Journal, unsigned
+from graphopt.rewrite.match.multi_version_graph import Alternatives
+from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes import fold_within
-from graphopt.rewrite.repeats import Repeats, find_repeats
-from graphopt.rewrite.rule import Soundness, soundness
+from graphopt.rewrite.rule.rule import Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.rewrite.saturate import Budget, saturate
-from graphopt.rewrite.saturated import ENode, Saturated
 from graphopt.rewrite.simplify import simplify
-from graphopt.rewrite.statistics import Statistics
-from graphopt.rewrite.terms import calls
-from graphopt.rewrite.transfer import transfer
-from graphopt.rewrite.workspace import Workspace, captured_facts
-from graphopt.rule_uses import rule_uses
-from graphopt.steps import Steps, count_ops
+from graphopt.run.derivation import Derivation, Preparation, digest_of
+from graphopt.run.measure import MARGIN, SECONDS, fastest
+from graphopt.run.report import Exploration, Report, Rewrite
+from graphopt.run.rule_uses import rule_uses
+from graphopt.run.steps import Steps, count_ops
+from graphopt.run.write_result import deliver
 from graphopt.target import PORTABLE, Target
 from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
-    from graphopt.inputs import Given
+    from graphopt.verify.inputs import Given
 
 
 T = TypeVar("T")
@@ -326,7 +326,7 @@ def optimize(
     ``Ruleset``, or rule files that are added to the standard set; ``only`` and ``without`` name rules or families.
     ``shapes`` and ``dims`` fix open dimensions of the
     inputs, ``opset`` converts first, ``freeze`` folds initializers that a caller could override.
-    ``journal`` is where to write what was done, from which ``graphopt.explanation`` tells, and takes back.
+    ``journal`` is where to write what was done, from which ``graphopt.tools.explanation`` tells, and takes back.
     ``costs`` are the prices to go by: ``"analytic"``, ``"measured"`` (``graphopt calibrate``), ``"auto"`` for measured
     ones where there are some, or a database of them. ``measure`` runs results beside the original, for so many seconds
     (30 where it is True), and keeps what is not slower, by a ``margin`` for noise.

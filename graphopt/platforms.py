@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from graphopt.calibration.machine import machine
-from graphopt.compilation import Dispatch, Settings
 from graphopt.errors import CompilationError, DeviceError
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
 from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt, has_cudnn
 from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.dispatch import OWN
-from graphopt.lowering.cuda.options import on
-from graphopt.lowering.default_schedules import scheduled
-from graphopt.lowering.link import Linked
-from graphopt.lowering.options import BY_RULE, Options
+from graphopt.lowering.link.cuda_options import on
+from graphopt.lowering.link.linker import Linked
+from graphopt.lowering.link.options import BY_RULE, Options
+from graphopt.run.settings import Dispatch, Settings
 from graphopt.runtime import cpu, saved
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE

@@ -15,7 +15,7 @@ from math import inf
 from typing import Literal
 
 from graphopt.errors import UsageError
-from graphopt.nearest import nearest_or_some
+from graphopt.suggestions import nearest_or_some
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ PORTABLE = Target(
 )  # fmt: skip
 
 # Which ops stay in the blocked layout was read off the graphs that the runtime saves of a convolution, the op, and
-# another convolution; `tests/rewrite/test_layout.py` does so again.
+# another convolution; `tests/rewrite/extract/test_layout.py` does so again.
 ORT = Target(
     name="ort",
     summary="ONNX Runtime on CPU, one thread: its own ops, and its blocked layout of images",

@@ -61,8 +61,8 @@ def kernels_are_compiled_here() -> Iterator[None]:
 
 
 def compared_here(folder: Path, *_: object) -> object:
-    """What a process of its own would answer (``graphopt/verify.py``), but for the limit of its memory."""
-    from graphopt import compare
+    """What a process of its own would answer (``graphopt/verify/verification.py``), but for the limit of its memory."""
+    from graphopt.verify import compare
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "_limit_memory", lambda: None)
@@ -72,16 +72,16 @@ def compared_here(folder: Path, *_: object) -> object:
 
 @pytest.fixture(autouse=True, scope="session")
 def models_are_compared_here() -> Iterator[None]:
-    """To start a process takes longer than to compare small models; ``tests/test_verify.py`` starts some."""
+    """To start a process takes longer than to compare small models; ``tests/verify`` starts some."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("graphopt.verify"), "_ask", compared_here)
+        patch.setattr(import_module("graphopt.verify.verification"), "_ask", compared_here)
         yield
 
 
 @pytest.fixture(autouse=True)
 def nobodys_ops() -> Iterator[None]:
     """Ops that a test adds are gone after it."""
-    from graphopt.ir import added
+    from graphopt.ir import custom_ops as added
     from graphopt.lowering.operators import table
 
     before = [dict(known) for known in (added._added, table._added)]

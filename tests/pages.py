@@ -124,7 +124,7 @@ def do(block: Block, path: Path, run: Run, known: dict[str, object]) -> str:
         case "console":
             converse(block.text, run, where)
         case "rules":
-            from graphopt.rewrite.parse import parse_rules
+            from graphopt.rewrite.reading.parse import parse_rules
 
             parse_rules(block.text, where)
     return out.getvalue()

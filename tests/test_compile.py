@@ -21,8 +21,8 @@ from graphopt.errors import CompilationError, ExecutionError, InputError, UsageE
 from graphopt.ir import evaluate, onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
+from graphopt.ir.tolerance import error
 from graphopt.runtime.steps import Branch, Loop
-from graphopt.tolerance import error
 
 PERCEPTRON = """
 x: float32[batch, 16]

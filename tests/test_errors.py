@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.compilation import Settings
 from graphopt.errors import InvalidModelError, LimitError, UsageError, naming
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.pipeline import linked_for
+from graphopt.program.pipeline import linked_for
+from graphopt.run.settings import Settings
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.derivation import read_derivation
 from graphopt.ir import onnx_io
+from graphopt.run.derivation import read_derivation
 
 FOLDER = os.environ.get("GRAPHOPT_MODELS", "")
 MODELS = sorted(Path(FOLDER).rglob("*.onnx")) if FOLDER else []

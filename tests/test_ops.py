@@ -2,7 +2,7 @@ import pytest
 
 from graphopt import ops
 from graphopt.ops import Add, compose, fn
-from graphopt.rewrite.notation import show_expr, show_term
+from graphopt.rewrite.rule.notation import show_expr, show_term
 
 
 def test_ops_and_functions_by_name() -> None:

@@ -24,10 +24,10 @@ from graphopt.ir.structure import same
 from graphopt.ir.text import parse, show
 from graphopt.optimize import optimize_graph
 from graphopt.progress import Event
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Soundness
 from graphopt.rewrite.ruleset import Ruleset, standard
-from graphopt.rewrite.saturate import Budget
 from graphopt.target import ORT, PORTABLE
 
 N = helper.make_node

@@ -14,10 +14,10 @@ import graphopt
 import graphopt.runtime
 from graphopt import platforms
 from graphopt.errors import ReadError, UsageError
+from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.saved import load_on
 from graphopt.runtime.steps import Library
-from graphopt.tolerance import error
 from tests.runtime.device_programs import LESS, SCALE
 
 FLOAT = TensorProto.FLOAT

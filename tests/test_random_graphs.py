@@ -13,7 +13,6 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from graphopt.compare import UnverifiedError, compare
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.evaluate import run
@@ -22,8 +21,9 @@ from graphopt.ir.structure import same
 from graphopt.ir.text import parse, show
 from graphopt.ir.types import TensorType, substitute
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.rule.rule import Soundness
 from graphopt.target import TARGETS
+from graphopt.verify.compare import UnverifiedError, compare
 from tests.random_graphs import random_graph
 from tests.recipes.maker import SPECIAL
 

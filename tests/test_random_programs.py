@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import graphopt
 from graphopt.compile import ReferenceWarning
-from graphopt.engines import EngineError, open_model
 from graphopt.errors import GraphoptError
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
+from graphopt.ir.tolerance import RELATIVE, error
 from graphopt.ir.types import TensorType, substitute
-from graphopt.tolerance import RELATIVE, error
+from graphopt.verify.runtimes import EngineError, open_model
 from tests.random_graphs import random_graph
 
 pytest.importorskip("onnxruntime")

@@ -16,11 +16,11 @@ import pytest
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
-from graphopt.engines import EngineError, open_in_onnxruntime
 from graphopt.ir import onnx_io
+from graphopt.ir.tolerance import error
 from graphopt.optimize import optimize_graph
 from graphopt.target import target
-from graphopt.tolerance import error
+from graphopt.verify.runtimes import EngineError, open_in_onnxruntime
 from tests.onnx_suite import suite
 
 pytest.importorskip("onnxruntime")

@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
-from graphopt.choices import choices
 from graphopt.ir.blocked import blocked, packed, unblocked
 from graphopt.ir.winograd import transformed
+from graphopt.tools.alternatives_report import choices
 
 BOUND = {2: 16.0, 4: 64.0}
 """By the rows of results in a tile: how large an error may be, in units of float32's roundoff times the largest sum of

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from docs.generators import api, commands, pictures
-from graphopt import documentation
-from graphopt.lowering import primitives
+from graphopt.lowering.schedule import primitives
+from graphopt.tools import documentation
 
 DOCS = Path(__file__).resolve().parents[1]
 

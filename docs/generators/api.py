@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import graphopt
-from graphopt.lowering.primitives import markdown
+from graphopt.lowering.schedule.primitives import markdown
 
 HEAD = """\
 # The Python API
@@ -26,8 +26,8 @@ makes it anew. The primitives of a `Schedule` have [a page of their own](schedul
 MODULES = (
     "graphopt.nn",
     "graphopt.runtime",
-    "graphopt.backend",
-    "graphopt.lowering.compute",
+    "graphopt.interop.backend",
+    "graphopt.lowering.loops.compute",
     "graphopt.tuning",
     "graphopt.errors",
 )

@@ -12,9 +12,9 @@ from typing import Any
 from unittest import mock
 from xml.sax.saxutils import escape
 
-from graphopt.rewrite.cost import CostModel
-from graphopt.rewrite.extract import extract
-from graphopt.rewrite.saturated import ENode
+from graphopt.rewrite.egraph.egraph_snapshot import ENode
+from graphopt.rewrite.extract.choose import extract
+from graphopt.rewrite.extract.cost import CostModel
 from graphopt.target import PORTABLE
 from tests.pages import follow, in_process
 from tests.test_layers import PARTS

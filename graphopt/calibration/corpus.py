@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.ir.graph import Attrs
-from graphopt.rewrite.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import Operand, Workload
 from graphopt.target import ops
 
 IMAGES = ((1, 16, 112, 112), (1, 64, 56, 56), (1, 256, 28, 28), (1, 512, 7, 7))

@@ -19,8 +19,8 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
 from graphopt.ir.infer import infer_node
-from graphopt.rewrite.cost import PRODUCTS, CostModel
-from graphopt.rewrite.workload import Workload
+from graphopt.rewrite.extract.cost import PRODUCTS, CostModel
+from graphopt.rewrite.extract.workload import Workload
 from graphopt.target import Prices, Target
 
 SWEEPS = 2

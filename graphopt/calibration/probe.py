@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.inputs import draw, ranges
 from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Header, Origin, Value
 from graphopt.ir.onnx_io import to_bytes
 from graphopt.ir.types import TensorType
-from graphopt.rewrite.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import Operand, Workload
 from graphopt.target import ops as ops_named
+from graphopt.verify.inputs import draw, ranges
 
 OPSETS = (21, 24, 9)
 """Opsets to write a model in, the first that has the op: those that runtimes of today read."""

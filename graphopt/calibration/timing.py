@@ -11,9 +11,9 @@ from math import inf
 
 from graphopt.calibration.probe import ENTER, LEAVE, probe
 from graphopt.calibration.store import Time
-from graphopt.engines import EngineError, Kernel, Profiler
 from graphopt.ir.graph import NO_ATTRS
-from graphopt.rewrite.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import Operand, Workload
+from graphopt.verify.runtimes import EngineError, Kernel, Profiler
 
 SECONDS, RUNS, WARM = 0.04, (9, 200), 3
 """How long one workload is run, how often at least and at most, and how many runs do not count."""

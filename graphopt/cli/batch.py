@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.batch import Change, Job, Summary
     from graphopt.progress import Event
-    from graphopt.report import Report
+    from graphopt.run.report import Report
+    from graphopt.tools.batch import Change, Job, Summary
 
 
 def is_asked(models: Sequence[Path], baseline: Path | None, fail_if_slower: float | None) -> bool:
     """Whether the arguments ask for a summary rather than for one model."""
-    from graphopt.batch import is_several
+    from graphopt.tools.batch import is_several
 
     return is_several(models) or baseline is not None or fail_if_slower is not None
 
 
 def jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[Job]:
     """What to optimize, and where to. One model alone goes to a file, as it does without a summary."""
-    from graphopt.batch import Job, find_jobs, is_several
+    from graphopt.tools.batch import Job, find_jobs, is_several
 
     if is_several(models):
         if in_place:
@@ -49,10 +49,10 @@ def optimize_several(
     verbose: bool,
 ) -> int:
     """Optimize all, print the summary, and give the exit code of the worst."""
-    from graphopt import batch
     from graphopt.cli import files, progress
-    from graphopt.derivation import journal_path
     from graphopt.optimize import optimize
+    from graphopt.run.derivation import journal_path
+    from graphopt.tools import batch
 
     target = str(options.get("target", "portable"))
     earlier = None if baseline is None else batch.read_summary(baseline)
@@ -106,8 +106,8 @@ def _show(summary: Summary, changes: Sequence[Change], *, on_stderr: bool) -> No
     from rich.markup import escape
     from rich.table import Table
 
-    from graphopt.batch import mean_gain
     from graphopt.cli.tables import console, size
+    from graphopt.tools.batch import mean_gain
 
     by_model = {change.model: change for change in changes}
     table = Table("model", box=None, pad_edge=False)

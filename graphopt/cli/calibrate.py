@@ -14,7 +14,7 @@ from graphopt.cli.options import Models, Quiet
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.calibrate import Calibration, Summary
+    from graphopt.benchmark.calibrate import Calibration, Summary
 
 
 @app.command("calibrate", epilog=EPILOG)
@@ -33,13 +33,13 @@ def calibrate(
     quiet: Quiet = False,
 ) -> None:
     """Measure what ops of models (default: a corpus) take here, for ``optimize`` and ``compile`` to go by."""
-    from graphopt.calibrate import calibrate as run
-    from graphopt.calibrate import clear as forget
-    from graphopt.calibrate import summary
+    from graphopt.benchmark.calibrate import calibrate as run
+    from graphopt.benchmark.calibrate import clear as forget
+    from graphopt.benchmark.calibrate import summary
     from graphopt.calibration.store import default_path
     from graphopt.cli import progress
-    from graphopt.coverage import find_models
     from graphopt.target import target as target_named
+    from graphopt.tools.coverage import find_models
 
     values.number("--seconds", seconds, 0)
     path = database or default_path()

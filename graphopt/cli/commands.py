@@ -142,7 +142,7 @@ def optimize(
 ) -> int:
     """Write an equivalent model that runs faster, and a table of what changed."""
     from graphopt.cli import batch, single
-    from graphopt.rewrite.saturate import Budget
+    from graphopt.rewrite.egraph.saturate import Budget
 
     values.number("--fail-if-slower", fail_if_slower)
     if quiet and verbose:
@@ -203,8 +203,8 @@ def inspect(
 ) -> None:
     """Print what a model holds: ops, sizes, types, open dimensions, opsets."""
     from graphopt.cli import printable, tables
-    from graphopt.inspection import inspect as look
-    from graphopt.inspection import list_nodes
+    from graphopt.tools.inspection import inspect as look
+    from graphopt.tools.inspection import list_nodes
 
     if nodes:
         for line in list_nodes(model):
@@ -222,8 +222,8 @@ def diff(
 ) -> None:
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
-    from graphopt.diff import diff as compare
-    from graphopt.verify import verify_as_asked
+    from graphopt.tools.diff import diff as compare
+    from graphopt.verify.verification import verify_as_asked
 
     tables.show_difference(compare(a, b))
     called = str(a), str(b)
@@ -243,7 +243,7 @@ def reduce(
 ) -> None:
     """Find the smallest model on which CMD still fails with the same exit code."""
     from graphopt.cli import files, progress, tables
-    from graphopt.reduce import reduce_file
+    from graphopt.tools.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
     place = output or model.with_name(f"{model.stem}.reduced.onnx")
@@ -269,9 +269,9 @@ def show_rules(
 ) -> None:
     """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
     from graphopt.proof.evidence import evidence_of
-    from graphopt.rewrite.catalogue import catalogue, ids
-    from graphopt.rewrite.notation import show_rule
+    from graphopt.rewrite.rule.notation import show_rule
     from graphopt.rewrite.ruleset import standard
+    from graphopt.tools.catalogue import catalogue, ids
 
     found = standard().named(name)
     named = [name, *(p.family for p in found.passes), *(r.family for r in found.rules)]

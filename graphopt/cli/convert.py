@@ -12,7 +12,7 @@ from graphopt.cli.app import EPILOG, app
 from graphopt.cli.options import Fed, Model, Quiet, Repeated, written
 
 if TYPE_CHECKING:
-    from graphopt.convert import Conversion
+    from graphopt.tools.convert import Conversion
 
 
 @app.command("convert", epilog=EPILOG)
@@ -37,7 +37,7 @@ def convert(
 ) -> None:
     """Write the model in another dtype, but for the ops that need theirs, and a table of errors by output."""
     from graphopt.cli import files, progress
-    from graphopt.convert import convert as run
+    from graphopt.tools.convert import convert as run
 
     place = output or model.with_name(f"{model.stem}.{to}.onnx")
     files.check_written({"-o": place}, [model])

@@ -12,7 +12,7 @@ from graphopt.cli.options import Json, Models, NoProgress, Repeated
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.coverage import Coverage
+    from graphopt.tools.coverage import Coverage
 
 
 @rules_app.command("coverage", epilog=EPILOG)
@@ -28,7 +28,7 @@ def coverage(
 ) -> None:
     """Optimize models for both targets, and list which families of rewrites acted: by which rules, on which models."""
     from graphopt.cli import files, progress
-    from graphopt.coverage import cover, cover_suite, find_models, joined
+    from graphopt.tools.coverage import cover, cover_suite, find_models, joined
 
     found = find_models(models or ())
     if not found and not suite:
@@ -49,7 +49,7 @@ def coverage(
 
 def _lines(found: Coverage) -> list[str]:
     """The table: a line for each rule that acted on each model, then what is missing, then the sums."""
-    from graphopt.rewrite.catalogue import catalogue
+    from graphopt.tools.catalogue import catalogue
 
     rows = [("family", "name", "rule", "model", "target", "times", "sites")]
     for family in catalogue().values():

@@ -32,7 +32,7 @@ DIGITS = 12
 
 def place(database: Path | None) -> Path:
     """Where tuned schedules are."""
-    from graphopt.tuning.tables import default_path
+    from graphopt.calibration.schedule_tables import default_path
 
     return database or default_path()
 
@@ -149,8 +149,8 @@ def prune(
     quiet: Quiet = False,
 ) -> None:
     """Forget records."""
+    from graphopt.calibration.schedule_tables import runtime
     from graphopt.tuning.database import Records
-    from graphopt.tuning.tables import runtime
 
     if not (stale or failed or best is not None):
         raise UsageError("nothing says which records to forget: give --stale, --best N or --failed")
@@ -227,7 +227,7 @@ def _list(found: list[Known]) -> None:
 
 def _lines(known: Known, history: list[Record]) -> list[str]:
     from graphopt.cli.progress import duration
-    from graphopt.lowering.trace import Trace
+    from graphopt.lowering.schedule.trace import Trace
 
     unverified = sum(not r.verified for r in history)
     lines = ["", _setting(known.setting), f"measured   {known.measured}, {unverified} of them elsewhere"]

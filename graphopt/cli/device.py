@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphopt.errors import CompilationError, ReadError, UsageError
 
 if TYPE_CHECKING:
-    from graphopt.compilation import Settings
+    from graphopt.run.settings import Settings
 
 
 def write_kernels(model: Path, folder: Path, settings: Settings, capability: str, quiet: bool) -> None:
@@ -17,7 +17,7 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
 
     from graphopt.cli import printable, progress
     from graphopt.cli.tables import console
-    from graphopt.device_code import capability_of, device_code, lines, write
+    from graphopt.tools.device_code import capability_of, device_code, lines, write
 
     if settings.target.device != "cuda":
         raise UsageError(f"programs for {settings.target.name} are not written: expected cpu or cuda")

@@ -9,7 +9,7 @@ import typer
 from graphopt.cli.app import EPILOG, app
 
 if TYPE_CHECKING:
-    from graphopt.doctor import Finding
+    from graphopt.tools.doctor import Finding
 
 
 @app.command("doctor", epilog=EPILOG)
@@ -20,8 +20,8 @@ def doctor(
 
     Paste what it prints into a bug report. The exit code is 6 where the self-test fails.
     """
-    from graphopt.doctor import examine, is_well
     from graphopt.errors import VerificationError
+    from graphopt.tools.doctor import examine, is_well
 
     findings = list(examine())
     _print_json(findings) if json else _print(findings)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.report import Report
+    from graphopt.run.report import Report
 
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 
@@ -35,7 +35,7 @@ def optimize(arguments: Sequence[str]) -> int:
 
     asked = _parser().parse_intermixed_args(arguments)
     if asked.inspect:
-        from graphopt.inspection import inspect
+        from graphopt.tools.inspection import inspect
 
         for model in asked.models:
             tables.show_inspection(inspect(model))
@@ -61,12 +61,12 @@ def _places(asked: argparse.Namespace) -> tuple[Path, Path, int]:
 def _optimize(asked: argparse.Namespace, source: Path, written: Path, draws: int) -> Report:
     import tempfile
 
-    from graphopt import drop_in
     from graphopt.cli import progress
-    from graphopt.convert import convert
     from graphopt.errors import naming
+    from graphopt.interop import drop_in
     from graphopt.ir.onnx_io import load, save
     from graphopt.optimize import optimize as run
+    from graphopt.tools.convert import convert
 
     graph = load(source)
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder, naming(source):
@@ -114,7 +114,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     """The options of both programs that have a meaning here. Those that need nothing are read and have no effect."""
-    from graphopt.drop_in import DTYPES
+    from graphopt.interop.drop_in import DTYPES
 
     parser = _Parser(prog="graphopt", add_help=False, allow_abbrev=False)
     add = parser.add_argument

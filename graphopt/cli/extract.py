@@ -40,10 +40,10 @@ def extract(
 ) -> None:
     """Write the part of a model between given values, with the types and weights that it has."""
     from graphopt.cli import files, tables
-    from graphopt.inspection import inspect
     from graphopt.ir.onnx_io import load
-    from graphopt.submodel import extract as cut
-    from graphopt.submodel import named_values
+    from graphopt.tools.inspection import inspect
+    from graphopt.tools.submodel import extract as cut
+    from graphopt.tools.submodel import named_values
 
     place = output or model.with_name(f"{model.stem}.part.onnx")
     files.check_written({"-o": place}, [model])

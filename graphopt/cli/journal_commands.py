@@ -25,7 +25,7 @@ from graphopt.cli.options import (
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.journal import Entry
+    from graphopt.rewrite.match.journal import Entry
 
 
 @app.command(epilog=EPILOG)
@@ -69,12 +69,12 @@ def explain(
             "say which node to explain, or which rule: graphopt explain OUT.onnx NODE, or --rule NAME; or --choices"
         )
     if choices:
-        from graphopt.choices import choices as made
         from graphopt.cli import tables
+        from graphopt.tools.alternatives_report import choices as made
 
         tables.show_choices(made(model, named(target or "cpu"), policy))
         return
-    from graphopt import explanation
+    from graphopt.tools import explanation
 
     if node is not None:
         origins = explanation.explain_node(model, node, journal)
@@ -104,10 +104,10 @@ def bisect(
     quiet: NoProgress = False,
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
-    from graphopt import explanation
     from graphopt.cli import progress
     from graphopt.optimize import ruleset
     from graphopt.target import target as named
+    from graphopt.tools import explanation
 
     values.number("--timeout", timeout, 0)
     with progress.shown(quiet, False) as listener:
@@ -144,9 +144,9 @@ def revert(
     quiet: Quiet = False,
 ) -> None:
     """Write the optimized model without some of its rewrites, and without what needed them."""
-    from graphopt import explanation
     from graphopt.cli import files, progress, tables
-    from graphopt.derivation import journal_path
+    from graphopt.run.derivation import journal_path
+    from graphopt.tools import explanation
 
     place = output or result.with_name(f"{result.stem}.reverted.onnx")
     files.check_written(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from graphopt.report import Measured, Race, Report
+    from graphopt.run.report import Measured, Race, Report
 
 
 def lines(report: Report) -> Iterator[str]:

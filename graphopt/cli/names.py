@@ -17,7 +17,7 @@ def rules(begun: str) -> list[str]:
 def nodes(context: typer.Context, begun: str) -> list[str]:
     """Nodes of the model that is named before, and values that they make; none where there is no such model."""
     from graphopt.errors import GraphoptError
-    from graphopt.inspection import node_names
+    from graphopt.tools.inspection import node_names
 
     model = context.params.get("model") or next(iter(context.args), "")  # which are not assigned before an open option
     try:

@@ -14,8 +14,8 @@ from graphopt.cli.progress import duration
 from graphopt.cli.tables import console
 
 if TYPE_CHECKING:
-    from graphopt.bench import Timing
-    from graphopt.lowering.link import Part
+    from graphopt.benchmark.bench import Timing
+    from graphopt.lowering.link.linker import Part
     from graphopt.runtime.profile import Row
 
 
@@ -36,7 +36,7 @@ def show_outputs(outputs: Mapping[str, Any]) -> None:
 def show_profile(rows: Sequence[Row], threads: int) -> None:
     """The steps of a run that took longest first, with their rates and the part of the time that this machine needs
     at the least."""
-    from graphopt.ceilings import measure
+    from graphopt.benchmark.ceilings import measure
 
     ceilings = measure(threads)
     whole = sum(r.seconds for r in rows) or 1.0

@@ -29,12 +29,12 @@ from graphopt.cli.options import (
     written,
 )
 from graphopt.errors import UsageError
-from graphopt.nearest import nearest
+from graphopt.suggestions import nearest
 
 if TYPE_CHECKING:
-    from graphopt.bench import Timing
-    from graphopt.compilation import Settings
+    from graphopt.benchmark.bench import Timing
     from graphopt.compile import CompiledModel
+    from graphopt.run.settings import Settings
     from graphopt.web.page import Page
 
 
@@ -61,11 +61,11 @@ def run_model(
     """Compile a model, run it once, and print its outputs, or write them."""
     import numpy as np
 
-    from graphopt.arrays import SUFFIX, read_array
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_outputs, show_profile
     from graphopt.runtime.output import whole
     from graphopt.runtime.profile import write_trace
+    from graphopt.verify.arrays import SUFFIX, read_array
 
     given = values.inputs(input or ())
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
@@ -91,7 +91,7 @@ def run_model(
         if candidates is None and set(feeds) != set(compiled.input_names):
             candidates = candidates_of(model, feeds, sizes, shapes)
         if candidates is not None:
-            from graphopt.bench import accepted_feeds
+            from graphopt.benchmark.bench import accepted_feeds
 
             feeds = accepted_feeds(candidates, compiled)
         outputs = compiled(feeds)
@@ -127,12 +127,12 @@ def bench_model(
     report: PageFile = None,
 ) -> None:
     """Time runs of a model on random inputs, here and in other engines, which take turns."""
-    from graphopt.bench import bench
+    from graphopt.benchmark.bench import bench
+    from graphopt.benchmark.roofline import check_picture
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_timings
     from graphopt.cli.tables import show_warnings
     from graphopt.compile import ReferenceWarning
-    from graphopt.roofline import check_picture
     from graphopt.web.layered import check as check_pages
     from graphopt.web.page import write_page
 
@@ -197,7 +197,7 @@ def compile_model(
     needs no GPU.
     """
     from graphopt.cli import files, progress
-    from graphopt.rewrite.cost import counted_at
+    from graphopt.rewrite.extract.cost import counted_at
     from graphopt.runtime.saved import MANIFEST
     from graphopt.web.layered import check as check_pages
     from graphopt.web.page import write_page
@@ -205,7 +205,7 @@ def compile_model(
 
     if target != "cpu":
         from graphopt.cli.device import write_kernels
-        from graphopt.device_code import REPORT
+        from graphopt.tools.device_code import REPORT
 
         if report is not None:
             raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
@@ -268,8 +268,8 @@ def show_model(
     """Print the calls that a model becomes, or how one of its nodes is computed."""
     from graphopt.cli.program_tables import show_parts
     from graphopt.cli.tables import show_warnings
-    from graphopt.lowering.script_print import show
-    from graphopt.pipeline import linked_for
+    from graphopt.lowering.loops.script_print import show
+    from graphopt.program.pipeline import linked_for
 
     with warnings.catch_warnings(record=True) as caught:
         linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))
@@ -290,8 +290,8 @@ def show_model(
 def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
     """The nodes that kernels compute which are meant by a name: that node, or what it became part of, which is said on
     stderr. UsageError where there is none."""
-    from graphopt.inspection import heirs
     from graphopt.ir import onnx_io
+    from graphopt.tools.inspection import heirs
 
     if name in there:
         return {name}
@@ -313,7 +313,7 @@ def settings_of(
     strict: bool = False,
 ) -> Settings:
     """The settings that options say. UsageError for what there is not."""
-    from graphopt.compilation import Settings, dispatch_of, tuned_of
+    from graphopt.run.settings import Settings, dispatch_of, tuned_of
     from graphopt.target import target as target_named
 
     return Settings(
@@ -332,9 +332,9 @@ def candidates_of(
     model: Path, given: Mapping[str, Any], sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
-    from graphopt.bench import random_feeds
-    from graphopt.inputs import check_inputs
+    from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io
+    from graphopt.verify.inputs import check_inputs
 
     graph = onnx_io.load(model)
     check_inputs(graph, given)
@@ -362,11 +362,11 @@ def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:
 
 def draw_roofline(model: Path, picture: Path, threads: int, fed: Mapping[str, Any], **schedules: Any) -> None:
     """The roofline of a run on the inputs that ``random_feeds`` makes of ``fed``, by these schedules."""
-    from graphopt.bench import accepted_feeds, profile, random_feeds
-    from graphopt.ceilings import measure
+    from graphopt.benchmark.bench import accepted_feeds, profile, random_feeds
+    from graphopt.benchmark.ceilings import measure
+    from graphopt.benchmark.roofline import draw
     from graphopt.compile import compile
     from graphopt.ir import onnx_io
-    from graphopt.roofline import draw
 
     candidates = random_feeds(onnx_io.load(model), **fed)
     feeds = accepted_feeds(candidates, compile(model, threads=threads, **schedules))
@@ -375,8 +375,8 @@ def draw_roofline(model: Path, picture: Path, threads: int, fed: Mapping[str, An
 
 def page_of_run(model: Path, threads: int, fed: Mapping[str, Any], timings: Sequence[Timing], **schedules: Any) -> Page:
     """The page of a compiled model, of these timings, and of runs on the inputs that ``random_feeds`` makes."""
-    from graphopt.bench import accepted_feeds, profiled, random_feeds
-    from graphopt.ceilings import measure
+    from graphopt.benchmark.bench import accepted_feeds, profiled, random_feeds
+    from graphopt.benchmark.ceilings import measure
     from graphopt.compile import compile
     from graphopt.ir import onnx_io
     from graphopt.web.runs import page_of_program

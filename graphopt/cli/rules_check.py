@@ -22,8 +22,8 @@ def check_rules(
     """
     from functools import partial
 
-    from graphopt.rewrite.check import DEEP, QUICK, check_files, check_rule
-    from graphopt.rewrite.verdicts import Verdicts
+    from graphopt.rewrite.checking.check import DEEP, QUICK, check_files, check_rule
+    from graphopt.rewrite.checking.verdicts import Verdicts
 
     depth = DEEP if deep else QUICK
     verdicts = Verdicts() if cache else None

@@ -17,7 +17,7 @@ def rules_docs(
     ),
 ) -> None:
     """Write a page for each rule file: what each rule does, why it pays, where it is true, and who else has it."""
-    from graphopt.documentation import write
+    from graphopt.tools.documentation import write
 
     for path in write(output):
         print(path)

@@ -20,7 +20,7 @@ def format_files(
     """Format rule files in place: what they say stays, comments too. Prints the names of files that changed."""
     from graphopt.cli.files import write_text
     from graphopt.errors import RuleError
-    from graphopt.rewrite.formatting import format_rules
+    from graphopt.rewrite.reading.formatting import format_rules
     from graphopt.rewrite.ruleset import read_text
 
     changed = []

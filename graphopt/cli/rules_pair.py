@@ -35,8 +35,8 @@ def pair(
     from graphopt.cli import files
     from graphopt.interop.pairs import rule_from_pair
     from graphopt.interop.region import identifier
-    from graphopt.rewrite.formatting import format_rules
-    from graphopt.rewrite.notation import show_rule
+    from graphopt.rewrite.reading.formatting import format_rules
+    from graphopt.rewrite.rule.notation import show_rule
 
     files.check_written({"-o": output}, [left, right])
     rule = rule_from_pair(

@@ -32,11 +32,11 @@ def prove_rules(
     """
     from graphopt.cli import files
     from graphopt.proof import evidence, prove
-    from graphopt.rewrite.check import check_rule, chosen
-    from graphopt.rewrite.content import content
-    from graphopt.rewrite.rule import Rule
+    from graphopt.rewrite.checking.check import check_rule, chosen
+    from graphopt.rewrite.checking.verdicts import Verdicts
+    from graphopt.rewrite.rule.rule import Rule
+    from graphopt.rewrite.rule.rule_digest import content
     from graphopt.rewrite.ruleset import standard, standard_folder
-    from graphopt.rewrite.verdicts import Verdicts
 
     rules = list(standard().rules) if update else chosen(what or ())
     known = dict(evidence.kept()) if cache and (update or not what) else {}

@@ -13,7 +13,7 @@ from graphopt.cli.options import Model
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphopt.rewrite.trial import Asked, Trial
+    from graphopt.rewrite.checking.explain_match import Asked, Trial
 
 
 @rules_app.command("try", epilog=EPILOG)
@@ -39,8 +39,8 @@ def try_rule(
     ],
 ) -> None:
     """Try a rule at one node of a model as it is read: operands that do not fit, and every guard with its values."""
-    from graphopt.rewrite.check import chosen
-    from graphopt.rewrite.trial import attempt_in
+    from graphopt.rewrite.checking.check import chosen
+    from graphopt.rewrite.checking.explain_match import attempt_in
 
     for trial in attempt_in(model, chosen([rule]), node):
         print(*_lines(trial), sep="\n")

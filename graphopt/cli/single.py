@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import UsageError, naming
 
 if TYPE_CHECKING:
-    from graphopt.report import Report
+    from graphopt.run.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def optimize_one(
     ``read`` are the files that are read beside the model, which nothing may be written over.
     """
     from graphopt.cli import files, progress
-    from graphopt.derivation import journal_path
     from graphopt.optimize import optimize
+    from graphopt.run.derivation import journal_path
     from graphopt.web.layered import check as check_pages
 
     written = output or (model if in_place else model.with_name(f"{model.stem}.opt.onnx"))

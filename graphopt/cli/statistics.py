@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphopt.cli.tables import console
-from graphopt.report import Report
+from graphopt.run.report import Report
 
 
 def show_statistics(report: Report, *, on_stderr: bool) -> None:

@@ -18,13 +18,13 @@ from graphopt.cli.progress import duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from graphopt.choices import Alternative, Choice
-    from graphopt.diff import Difference
-    from graphopt.inspection import Inspection
-    from graphopt.reduce import Reduction
-    from graphopt.report import Report
     from graphopt.rewrite.ruleset import Ruleset
-    from graphopt.verify import Verification
+    from graphopt.run.report import Report
+    from graphopt.tools.alternatives_report import Alternative, Choice
+    from graphopt.tools.diff import Difference
+    from graphopt.tools.inspection import Inspection
+    from graphopt.tools.reduce import Reduction
+    from graphopt.verify.verification import Verification
 
 
 def show_warnings(lines: Iterable[str]) -> None:
@@ -206,7 +206,7 @@ def show_rules(rules: Ruleset) -> None:
 
 def _families(named: str) -> str:
     """The families with their names."""
-    from graphopt.rewrite.catalogue import catalogue, ids
+    from graphopt.tools.catalogue import catalogue, ids
 
     return ", ".join(f"{id} {catalogue()[id].name}" for id in ids(named))
 

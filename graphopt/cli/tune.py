@@ -15,8 +15,8 @@ from graphopt.cli.options import Database, Dims, Inputs, Model, On, Quiet, Repea
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
-    from graphopt.questions import Answers
-    from graphopt.tune import Tuning
+    from graphopt.benchmark.active_measurement import Answers
+    from graphopt.benchmark.tune import Tuning
     from graphopt.tuning.session import Budget, Progress, Report, Told
 
 
@@ -77,9 +77,9 @@ def tune_model(
             raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
         _ask(model, Budget(trials, seconds), executor, database, threads, shape, dim, quiet)
         return
-    from graphopt.tune import tune_model as tune
+    from graphopt.benchmark.tune import tune_model as tune
+    from graphopt.calibration.schedule_tables import default_path
     from graphopt.tuning.learned import require
-    from graphopt.tuning.tables import default_path
 
     if search not in ("evolution", "random"):
         raise UsageError(f"--search {search}: there are evolution and random")
@@ -119,10 +119,10 @@ def _ask(
     quiet: bool,
 ) -> None:
     """What ``--choices`` does."""
+    from graphopt.benchmark.active_measurement import tune_choices
+    from graphopt.calibration.schedule_tables import default_path
     from graphopt.cli import progress
     from graphopt.progress import Event
-    from graphopt.questions import tune_choices
-    from graphopt.tuning.tables import default_path
 
     path = database or default_path()
     with _keeping(path), progress.shown(quiet, False) as listener:
@@ -185,9 +185,9 @@ def _show_answers(found: Answers, path: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from graphopt.benchmark.active_measurement import described
     from graphopt.cli import printable, tables
     from graphopt.cli.progress import duration
-    from graphopt.questions import described
 
     console = tables.console()
     table = Table("asked", "in the model", "takes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.rewrite.rule import Apply, Expr, Field, Item, Lit, Series, joined, subexpressions
+from graphopt.rewrite.rule.rule import Apply, Expr, Field, Item, Lit, Series, joined, subexpressions
 
 
 def one_of(alternatives: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:

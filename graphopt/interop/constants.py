@@ -11,8 +11,8 @@ from graphopt.errors import RuleError
 from graphopt.interop.region import literal_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.dtypes import CODES
-from graphopt.rewrite.expressions import SMALL
-from graphopt.rewrite.rule import Call, Computed, Expr, Lit, Series, Term
+from graphopt.rewrite.guards.expressions import SMALL
+from graphopt.rewrite.rule.rule import Call, Computed, Expr, Lit, Series, Term
 
 
 def term_of(array: Array) -> Term:

@@ -13,13 +13,13 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
-from graphopt.rewrite.describe import name_of
-from graphopt.rewrite.formatting import wrapped
-from graphopt.rewrite.match import match
-from graphopt.rewrite.notation import show_expr, show_term
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule, Term, Var
-from graphopt.rewrite.trial import find_node, unknown_node
+from graphopt.rewrite.checking.explain_match import find_node, unknown_node
+from graphopt.rewrite.match.describe import name_of
+from graphopt.rewrite.match.matcher import match
+from graphopt.rewrite.reading.formatting import wrapped
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_expr, show_term
+from graphopt.rewrite.rule.rule import Rule, Term, Var
 
 _INDENT = " " * 4
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphopt.interop.symbolic import Attribute, NotPlain, Operand, Trail, as_expr
 from graphopt.ir import ops
-from graphopt.rewrite.rule import ABSENT, AnyOf, Call, Expr, Literal, Ref, Term, Var
-from graphopt.rewrite.wellformed import place
+from graphopt.rewrite.reading.wellformed import place
+from graphopt.rewrite.rule.rule import ABSENT, AnyOf, Call, Expr, Literal, Ref, Term, Var
 
 
 class Pattern:

@@ -21,8 +21,9 @@ from graphopt.interop.onnxscript_pattern import Pattern
 from graphopt.interop.region import as_expr as attribute_expr
 from graphopt.interop.symbolic import NotPlain, Operand, StandIn, Trail, as_expr, ways
 from graphopt.ir import ops
-from graphopt.rewrite.notation import show_rule, show_term
-from graphopt.rewrite.rule import (
+from graphopt.rewrite.reading.wellformed import check, place
+from graphopt.rewrite.rule.notation import show_rule, show_term
+from graphopt.rewrite.rule.rule import (
     ABSENT,
     Call,
     Computed,
@@ -36,9 +37,8 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
 )
-from graphopt.rewrite.rule import soundness as soundness_of
+from graphopt.rewrite.rule.rule import soundness as soundness_of
 from graphopt.rewrite.ruleset import Ruleset
-from graphopt.rewrite.wellformed import check, place
 
 
 def rules_from_onnxscript(
@@ -50,7 +50,7 @@ def rules_from_onnxscript(
 ) -> Ruleset:
     """onnxscript's rules as a rule set: a ``RewriteRule``, a ``RewriteRuleSet``, a ``RewriteRuleClassBase`` or several.
 
-    ``soundness`` is what is claimed of them, since onnxscript's rules do not say; ``graphopt.rewrite.check`` tries it.
+    ``soundness`` is what is claimed of them, since onnxscript's rules do not say; ``graphopt rules check`` tries it.
     They apply wherever they match, as they do there, or where costs say so, without ``always``. A rule whose
     replacement takes several ways becomes several rules; what differs only in the order of operands becomes one.
 

@@ -14,7 +14,8 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.types import TensorType
-from graphopt.rewrite.rule import (
+from graphopt.rewrite.reading.wellformed import check
+from graphopt.rewrite.rule.rule import (
     Apply,
     Call,
     Computed,
@@ -30,8 +31,7 @@ from graphopt.rewrite.rule import (
     Term,
     Var,
 )
-from graphopt.rewrite.rule import soundness as soundness_of
-from graphopt.rewrite.wellformed import check
+from graphopt.rewrite.rule.rule import soundness as soundness_of
 
 
 def rule_from_pair(

@@ -17,11 +17,11 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, AttrRef, Graph, Node, Value
 from graphopt.ir.types import is_anonymous
-from graphopt.rewrite.describe import name_of
-from graphopt.rewrite.expressions import SETS, matches_literal, named_set
-from graphopt.rewrite.notation import RESERVED
-from graphopt.rewrite.rule import ABSENT, Apply, Call, Expr, Field, Item, Lit, Literal, Ref, Series, Term, Var
-from graphopt.rewrite.wellformed import DEEPEST
+from graphopt.rewrite.guards.expressions import SETS, matches_literal, named_set
+from graphopt.rewrite.match.describe import name_of
+from graphopt.rewrite.reading.wellformed import DEEPEST
+from graphopt.rewrite.rule.notation import RESERVED
+from graphopt.rewrite.rule.rule import ABSENT, Apply, Call, Expr, Field, Item, Lit, Literal, Ref, Series, Term, Var
 
 FEW = 8
 """Constants of rank 1 with at most this many numbers are written out: shapes, axes, pads."""

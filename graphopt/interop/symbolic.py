@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from graphopt.ir.dtypes import CODES
-from graphopt.rewrite.notation import show_expr
-from graphopt.rewrite.rule import Apply, Expr, Field, Item, Lit, Ref, Series, negative
+from graphopt.rewrite.rule.notation import show_expr
+from graphopt.rewrite.rule.rule import Apply, Expr, Field, Item, Lit, Ref, Series, negative
 
 T = TypeVar("T")
 

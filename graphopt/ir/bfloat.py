@@ -19,7 +19,7 @@ from graphopt.ir.infer_shapes import Types, spell
 from graphopt.ir.ops import attribute
 
 if TYPE_CHECKING:
-    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.contrib_semantics import Apply
     from graphopt.ir.graph import Attrs
 
 LARGEST = (2.0 - 2.0**-7) * 2.0**127

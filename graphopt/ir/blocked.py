@@ -19,7 +19,7 @@ from graphopt.ir.constants import Array
 from graphopt.ir.ops import attribute
 
 if TYPE_CHECKING:
-    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.contrib_semantics import Apply
     from graphopt.ir.graph import Attrs
 
 Arrays: TypeAlias = Sequence["Array | None"]

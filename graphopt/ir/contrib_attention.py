@@ -14,7 +14,7 @@ from graphopt.ir.ops import attribute
 from graphopt.ir.types import Size, TensorType
 
 if TYPE_CHECKING:
-    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.contrib_semantics import Apply
 
 Arrays = Sequence["Array | None"]
 Types = list[TensorType | None]

@@ -13,7 +13,7 @@ from graphopt.ir.constants import Array
 from graphopt.ir.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.contrib_semantics import Apply
     from graphopt.ir.graph import Attrs
 
 Arrays: TypeAlias = Sequence["Array | None"]

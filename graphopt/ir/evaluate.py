@@ -16,12 +16,13 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir import ops, rounds
-from graphopt.ir.added import Filling, added
+from graphopt.ir import control_flow_eval as rounds
+from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant, aligned
-from graphopt.ir.contrib_meaning import MEANINGS
+from graphopt.ir.contrib_semantics import MEANINGS
 from graphopt.ir.corrections import CORRECTIONS
+from graphopt.ir.custom_ops import Filling, added
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph

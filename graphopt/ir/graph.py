@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import networkx as nx
 
 from graphopt.display import Displayed
-from graphopt.ir import added
+from graphopt.ir import custom_ops as added
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
 

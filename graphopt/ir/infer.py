@@ -19,11 +19,11 @@ from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from graphopt.errors import SENSELESS, InvalidModelError, words_of
 from graphopt.ir import ops
-from graphopt.ir.added import Added, Outputs, added, output_types
 from graphopt.ir.bfloat import BFLOAT
 from graphopt.ir.bounds import fact_of, fact_of_type, infer_bounds, of_dtype
 from graphopt.ir.call import Call
 from graphopt.ir.constants import BITS, SMALL, Constant
+from graphopt.ir.custom_ops import Added, Outputs, added, output_types
 from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, AttrRef, Attrs, Function, Graph, Node, Value

@@ -17,8 +17,8 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from graphopt.ir.added import has_effects
 from graphopt.ir.contrib import CONTRIB, Contrib
+from graphopt.ir.custom_ops import has_effects
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attr, Attrs, Graph
 from graphopt.ir.types import TensorType

@@ -17,10 +17,10 @@ from graphopt.ir.call import Call
 from graphopt.ir.constants import Array
 from graphopt.ir.infer_products import windows
 from graphopt.ir.infer_shapes import Types, agree, spell
-from graphopt.minimal_filtering import TAPS, filtering
+from graphopt.ir.minimal_filtering import TAPS, filtering
 
 if TYPE_CHECKING:
-    from graphopt.ir.contrib_meaning import Apply
+    from graphopt.ir.contrib_semantics import Apply
     from graphopt.ir.graph import Attrs
 
 SIZE = 16

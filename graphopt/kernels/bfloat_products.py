@@ -10,7 +10,7 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels import bfloat_form, values
-from graphopt.kernels.front_end import exported
+from graphopt.kernels.numba_frontend import exported
 from graphopt.kernels.products import MATRICES, SIZES
 from graphopt.kernels.vector_type import procedure
 

@@ -18,8 +18,8 @@ from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 
 from graphopt.errors import CompilationError
-from graphopt.kernels.front_end import lowered
 from graphopt.kernels.kernel import SHARED, SIZE, STORED, Kernel
+from graphopt.kernels.numba_frontend import lowered
 from graphopt.kernels.shared import shared_module
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined

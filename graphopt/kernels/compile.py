@@ -20,8 +20,8 @@ from graphopt.kernels import cache
 from graphopt.kernels.kernel import SHARED, Kernel
 from graphopt.kernels.workers import Task, Workers, compile_here
 from graphopt.runtime import cpu
+from graphopt.runtime.bytecode import DRIVER_PARAMS
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
-from graphopt.runtime.table import DRIVER_PARAMS
 
 Listener: TypeAlias = Callable[[int, int], None]
 """Called with how many kernels are compiled and how many there are to compile so far, from any thread."""

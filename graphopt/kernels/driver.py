@@ -1,6 +1,6 @@
 """The native driver: runs a table of instructions, and shares the work of large kernels out to a team of threads.
 
-Work is handed over through words in memory (``graphopt.runtime.table`` says which). A member that waits for work looks
+Work is handed over through words in memory (see ``runtime.bytecode``). A member that waits for work looks
 for a moment and then sleeps in the kernel of the system until it is woken, so that a program that does not run costs
 nothing. A kernel's work items are cut into ranges, always in the same way, and each thread has its own, which are the
 same in all kernels, so that it finds in its cache what it made; a thread that is done takes what others have not begun.

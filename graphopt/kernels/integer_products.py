@@ -10,9 +10,9 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels import integer_form, values
-from graphopt.kernels.front_end import exported
 from graphopt.kernels.integer_form import COLUMNS, DTYPES, QUADS, ROWS, WINDOWS
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.numba_frontend import exported
 from graphopt.kernels.values import Value
 from graphopt.kernels.vector_type import procedure
 

@@ -10,8 +10,8 @@ from numba import types
 from numba.core.errors import TypingError
 
 from graphopt.kernels import product_form, values
-from graphopt.kernels.front_end import exported
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.numba_frontend import exported
 from graphopt.kernels.product_form import BLOCKS, DTYPES, PANELS, PLAIN, TRANSPOSED
 from graphopt.kernels.vector_type import procedure
 

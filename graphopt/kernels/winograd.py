@@ -13,12 +13,12 @@ from typing import Any
 from numba import types
 from numba.core.errors import TypingError
 
+from graphopt.ir.minimal_filtering import Matrix, filtering
 from graphopt.kernels import memory, values
 from graphopt.kernels.host import BLOCK
 from graphopt.kernels.memory import Pointer
 from graphopt.kernels.values import Value, fma
 from graphopt.kernels.vector_type import function
-from graphopt.minimal_filtering import Matrix, filtering
 
 
 def _input(outputs: int) -> Callable[..., Any]:

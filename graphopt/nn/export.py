@@ -9,9 +9,9 @@ from typing import Any, Literal
 from graphopt.errors import ReadError, UsageError
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, Unranked
-from graphopt.lowering.builder import GraphBuilder
-from graphopt.lowering.module import MAIN
-from graphopt.lowering.module import Module as Functions
+from graphopt.lowering.module.builder import GraphBuilder
+from graphopt.lowering.module.module import MAIN
+from graphopt.lowering.module.module import Module as Functions
 from graphopt.nn.module import Module
 from graphopt.nn.scope import Scope
 from graphopt.nn.tensor import Tensor

@@ -13,7 +13,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Value
 from graphopt.ir.types import Dim, FloorDiv, Size, Symbol, TensorType
-from graphopt.lowering.builder import GraphBuilder
+from graphopt.lowering.module.builder import GraphBuilder
 
 if TYPE_CHECKING:
     from graphopt.nn.tensor import Parameter, Tensor
@@ -181,7 +181,7 @@ def one(op: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
 
 
 def emit_compute(function: Any, inputs: Sequence[Operand], *, name: str = "") -> Any:
-    """The output of a tensor function (``graphopt.lowering.compute``), which becomes a program of the module."""
+    """The output of a tensor function (``graphopt.lowering.loops.compute``), which becomes a program of the module."""
     scope = current()
     return scope.tensors(scope.builder.emit_compute(function, [scope.operand(x) for x in inputs], name=name))
 

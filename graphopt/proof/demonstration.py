@@ -15,13 +15,13 @@ from graphopt.ir.graph import Attrs, Graph, Header, Value
 from graphopt.ir.text import show
 from graphopt.ir.types import TensorType
 from graphopt.proof.scalars import Counterexample
-from graphopt.rewrite.check import applied, difference
-from graphopt.rewrite.examples import Example
-from graphopt.rewrite.examples.arrays import numpy_dtype
-from graphopt.rewrite.examples.hints import Hints
-from graphopt.rewrite.match import matches
-from graphopt.rewrite.rule import Call, Literal, Ref, Rule, Term, Var
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.checking.check import applied, difference
+from graphopt.rewrite.checking.examples import Example
+from graphopt.rewrite.checking.examples.arrays import numpy_dtype
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Call, Literal, Ref, Rule, Term, Var
 
 
 def demonstrate(rule: Rule, found: Counterexample) -> str | None:

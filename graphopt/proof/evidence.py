@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from graphopt.rewrite.content import content
-from graphopt.rewrite.rule import Rule, Soundness
+from graphopt.rewrite.rule.rule import Rule, Soundness
+from graphopt.rewrite.rule.rule_digest import content
 from graphopt.rewrite.ruleset import standard_folder
 
 KINDS = ("ieee", "reals", "index", "checked")

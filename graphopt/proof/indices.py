@@ -26,17 +26,17 @@ from graphopt.ir.infer import infer_node
 from graphopt.ir.types import TensorType
 from graphopt.proof.scalars import headed
 from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer, is_computable
-from graphopt.rewrite import expressions
-from graphopt.rewrite.bindings import Bindings, Head
-from graphopt.rewrite.check import applied
-from graphopt.rewrite.examples import Example
-from graphopt.rewrite.examples.hints import Hints
-from graphopt.rewrite.examples.pattern import Leaf, Number, Pattern, Step, Tree
-from graphopt.rewrite.examples.sample import Misfit
-from graphopt.rewrite.examples.variants import variants
-from graphopt.rewrite.match import matches
-from graphopt.rewrite.rule import Apply, Field, Ref, Rule, Soundness, calls, subexpressions, variables
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.checking.check import applied
+from graphopt.rewrite.checking.examples import Example
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree
+from graphopt.rewrite.checking.examples.sample import Misfit
+from graphopt.rewrite.checking.examples.variants import variants
+from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.guards.bindings import Bindings, Head
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Apply, Field, Ref, Rule, Soundness, calls, subexpressions, variables
 
 LIMIT = 500
 """How many instances are written out at most for one way of writing a rule and one rank; of ranks with more, none."""

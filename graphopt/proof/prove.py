@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from graphopt.proof.evidence import Evidence
-from graphopt.rewrite.check import Report, check_rule
-from graphopt.rewrite.rule import Apply, Lit, Ref, Rule, Series, calls
+from graphopt.rewrite.checking.check import Report, check_rule
+from graphopt.rewrite.rule.rule import Apply, Lit, Ref, Rule, Series, calls
 
 _OPS = (
     "Add Sub Mul Div Min Max Neg Abs Clip Relu Sum Mod Equal Less Greater LessOrEqual GreaterOrEqual Where And Or Not "

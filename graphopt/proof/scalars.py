@@ -17,10 +17,10 @@ from graphopt.ir.dtypes import CODES
 from graphopt.proof.solver import BITS, FLOATS, Answer, Unspoken, World
 from graphopt.proof.solver import Term as Number
 from graphopt.proof.typing import Dtypes
-from graphopt.rewrite import expressions, weights
-from graphopt.rewrite.examples.variants import variants
-from graphopt.rewrite.functions import FUNCTIONS
-from graphopt.rewrite.rule import (
+from graphopt.rewrite.checking.examples.variants import variants
+from graphopt.rewrite.guards import expressions, weights
+from graphopt.rewrite.guards.functions import FUNCTIONS
+from graphopt.rewrite.rule.rule import (
     Apply,
     Call,
     Computed,

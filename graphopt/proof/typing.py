@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from itertools import product
 
 from graphopt.ir import ops
-from graphopt.rewrite.rule import Call, Computed, Literal, Rule, Term, Var
+from graphopt.rewrite.rule.rule import Call, Computed, Literal, Rule, Term, Var
 
 FLOATS = ("float16", "float32")
 INTS = ("int8", "int32", "int64", "uint8")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.errors import ReadError, RuleError
-from graphopt.nearest import nearest
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.parsed import parsed
-from graphopt.rewrite.rule import Rule, Soundness, Stage, calls, soundness
-from graphopt.rewrite.wellformed import FAMILIES
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.reading.parsed import parsed
+from graphopt.rewrite.reading.wellformed import FAMILIES
+from graphopt.rewrite.rule.rule import Rule, Soundness, Stage, calls, soundness
+from graphopt.suggestions import nearest
 from graphopt.target import Target
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from graphopt.ir.call import Call
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
-from graphopt.rewrite.build import Refused, replacements
-from graphopt.rewrite.describe import describe, leaves_of, name_of, show_call
-from graphopt.rewrite.journal import Action, Journal, sign
-from graphopt.rewrite.match import Match, depth, footprint, input_ops, matches, root_ops
+from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.rewrite.match.describe import describe, leaves_of, name_of, show_call
+from graphopt.rewrite.match.journal import Action, Journal, sign
+from graphopt.rewrite.match.matcher import Match, depth, footprint, input_ops, matches, root_ops
+from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes import PASSES, Pass
 from graphopt.rewrite.passes.dead import UNUSED, remove_unused
-from graphopt.rewrite.rule import Rule
-from graphopt.rewrite.statistics import Statistics
-from graphopt.rewrite.workspace import Workspace, captured_facts
+from graphopt.rewrite.rule.rule import Rule
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from graphopt.runtime.dtypes import OBJECTS, STORAGE
 from graphopt.runtime.layout import Layout
 from graphopt.runtime.sizes import evaluate, show, symbols_of
 from graphopt.runtime.steps import Buffer, Code, Condition, Words
-from graphopt.runtime.team import address
+from graphopt.runtime.thread_pool import address
 
 _MOST = 1 << 62
 """Bytes beyond which addresses are not computed any more: they are int64."""

@@ -17,15 +17,15 @@ from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.device import ALIGNMENT, Allocation, Device, Resident
 from graphopt.runtime.device_timing import Timing
 from graphopt.runtime.dtypes import OBJECTS
+from graphopt.runtime.executor import Walker
+from graphopt.runtime.graph_capture import Stretch
 from graphopt.runtime.host import HostFunction, failure
 from graphopt.runtime.layout import Layout, Native
 from graphopt.runtime.library_calls import function_of
 from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Code, Launch, Library
-from graphopt.runtime.stretch import Stretch
-from graphopt.runtime.team import words
-from graphopt.runtime.walker import Walker
+from graphopt.runtime.thread_pool import words
 
 
 class Rooms:

@@ -12,7 +12,7 @@ from ctypes import c_int64
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from graphopt.runtime import table
+from graphopt.runtime import bytecode as table
 from graphopt.runtime.sizes import Size, symbols_of
 from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputError
-from graphopt.runtime import cpu, table
+from graphopt.runtime import bytecode as table
+from graphopt.runtime import cpu
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.host import HostFunction
@@ -33,7 +34,7 @@ from graphopt.runtime.signature import is_row_major
 from graphopt.runtime.sizes import Size, evaluate
 from graphopt.runtime.state import State, fresh
 from graphopt.runtime.steps import Array, Bind, Branch, Buffer, Call, Code, Host, Loop, Port, Ref, Step
-from graphopt.runtime.team import Team, address, join, leave
+from graphopt.runtime.thread_pool import Team, address, join, leave
 
 __all__ = [
     "Bind",

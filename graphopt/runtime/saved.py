@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphopt.errors import CompilationError, ReadError
-from graphopt.runtime import cpu, table
+from graphopt.runtime import bytecode as table
+from graphopt.runtime import cpu
 from graphopt.runtime.arena import up
 from graphopt.runtime.device import Device
 from graphopt.runtime.device_program import DeviceProgram

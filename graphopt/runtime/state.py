@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ExecutionError
-from graphopt.runtime import arena, table
+from graphopt.runtime import arena
+from graphopt.runtime import bytecode as table
 from graphopt.runtime.binding import Binder, Binding
+from graphopt.runtime.executor import Walker
 from graphopt.runtime.host import HostFunction, failure, view_of
 from graphopt.runtime.layout import Layout, Native
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Array, Bind, Code, Host
-from graphopt.runtime.team import ELEMENTS, address, words
-from graphopt.runtime.walker import Walker
+from graphopt.runtime.thread_pool import ELEMENTS, address, words
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32)
 """The driver, called with what is C's already: ctypes would look at each argument again, which takes longer than the

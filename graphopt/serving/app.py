@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from graphopt.errors import GraphoptError, ReadError, UsageError
-from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.rule.rule import Soundness
 from graphopt.serving.folder import RULES, Folder
 from graphopt.serving.guard import Guard, refused
 from graphopt.serving.runs import Limits, Runs

@@ -18,8 +18,8 @@ from graphopt.errors import GraphoptError
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
-    from graphopt.report import Report
-    from graphopt.rewrite.rule import Rule
+    from graphopt.rewrite.rule.rule import Rule
+    from graphopt.run.report import Report
 
 FILE: Final = "your.rules"
 """What messages call the rules that were sent."""
@@ -72,8 +72,8 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
     run, ``target`` and ``policy`` as ``graphopt optimize`` has them."""
     from graphopt.ir import onnx_io
     from graphopt.optimize import optimize_graph
-    from graphopt.rewrite.parse import parse_rules
-    from graphopt.rewrite.rule import soundness
+    from graphopt.rewrite.reading.parse import parse_rules
+    from graphopt.rewrite.rule.rule import soundness
     from graphopt.rewrite.ruleset import Ruleset, standard
     from graphopt.target import target as target_named
     from graphopt.web.page import data
@@ -90,7 +90,7 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def fired(rules: Sequence[Rule], report: Report, graph: Graph) -> list[Fired]:
     """What became of each rule."""
-    from graphopt.explanation import near_misses
+    from graphopt.tools.explanation import near_misses
 
     uses = {use.rule: use for use in report.rules}
     found = []

@@ -9,11 +9,11 @@ from typing import Final
 from graphopt.errors import ScheduleError
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.schedule_rules import CARDS
-from graphopt.lowering.sites import BlockRef, LoopRef
+from graphopt.lowering.schedule.by_rule import CARDS
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.reductions import after, followers_of, only_reduction
 
 THREADS: Final = (2, 4, 8, 16, 32)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from graphopt.compilation import Settings
 from graphopt.errors import ScheduleError
-from graphopt.lowering.given import inputs_of
-from graphopt.lowering.link import Linked, Linker
-from graphopt.lowering.loops import Buffer as NestBuffer
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.sizes import size_of
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.link.linker import Linked, Linker
+from graphopt.lowering.loops.nest import Buffer as NestBuffer
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.sizes import size_of
+from graphopt.lowering.lower.embedded_programs import inputs_of
+from graphopt.lowering.schedule.trace import Trace
 from graphopt.platforms import code_of, platform_of
+from graphopt.run.settings import Settings
 from graphopt.runtime.steps import Buffer, Code, Loop, Port, Ref, Step
 from graphopt.target import CPU
 from graphopt.target import target as target_named

@@ -11,14 +11,14 @@ from statistics import median
 from typing import Any
 
 from graphopt.calibration.measured_file import Setting
+from graphopt.calibration.schedule_tables import Tables
 from graphopt.errors import ReadError
-from graphopt.lowering.given import inputs_of, type_of
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import show
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import show
+from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
 from graphopt.runtime.output import whole
-from graphopt.tuning import exchange
+from graphopt.tuning import jsonl as exchange
 from graphopt.tuning.record import Candidate, Outcome, Record, Timed
-from graphopt.tuning.tables import Tables
 from graphopt.tuning.workload import Workload
 
 FIELDS = "r.trace, r.target, r.seconds, r.beside, r.features, r.problem, r.verified"

@@ -9,9 +9,9 @@ from random import Random
 from typing import Final
 
 from graphopt.errors import GraphoptError, ScheduleError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.trace import Argument, Trace
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.lowering.schedule.trace import Argument, Trace
 from graphopt.tuning.features import features
 from graphopt.tuning.spaces import Space
 from graphopt.tuning.workload import Workload

@@ -6,11 +6,11 @@ from typing import Final
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
-from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.chains import chains
-from graphopt.lowering.sampling import compute_locations
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.sites import INLINE, find_loop
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.analysis.block_refs import INLINE, find_loop
+from graphopt.lowering.analysis.canonical_nest import chains
+from graphopt.lowering.schedule.sampling import compute_locations
+from graphopt.lowering.schedule.schedule import Schedule
 
 VECTORS: Final = (1, 2, 4)
 """Vectors that may be written out."""

@@ -13,11 +13,11 @@ from math import log2, prod
 from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
-from graphopt.lowering.addresses import Polynomial, polynomial
-from graphopt.lowering.expressions import Const, Expr, Load, Var, substitute, variables, walk
-from graphopt.lowering.flops import flops, longest
-from graphopt.lowering.loops import Block, Buffer, For, Invoke, LoopKind, Nest, Region, Stmt, Store, inner
-from graphopt.lowering.sizes import size_of
+from graphopt.lowering.analysis.flops import flops, longest
+from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute, variables, walk
+from graphopt.lowering.loops.nest import Block, Buffer, For, Invoke, LoopKind, Nest, Region, Stmt, Store, inner
+from graphopt.lowering.loops.sizes import size_of
 from graphopt.runtime.sizes import evaluate
 
 LEVELS: Final = 5

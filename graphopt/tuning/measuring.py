@@ -20,7 +20,7 @@ from graphopt.platforms import platform_of
 from graphopt.runtime import cpu
 from graphopt.runtime.steps import Code
 from graphopt.target import target as target_named
-from graphopt.tuning import turns
+from graphopt.tuning import machine_lock as turns
 from graphopt.tuning.building import NOT_BUILT, Order, built
 from graphopt.tuning.oracle import PATIENCE, RUNNER, UNCHECKED, WRONG, oracle
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child

@@ -11,10 +11,10 @@ import numpy as np
 
 from graphopt.ir.constants import Array
 from graphopt.ir.text.elements import numpy_dtype
-from graphopt.lowering.expressions import Expr, Var, loads_in
-from graphopt.lowering.given import inputs_of
-from graphopt.lowering.loops import Buffer, Nest, Store, loads, statements
-from graphopt.lowering.sizes import size_of
+from graphopt.lowering.loops.expressions import Expr, Var, loads_in
+from graphopt.lowering.loops.nest import Buffer, Nest, Store, loads, statements
+from graphopt.lowering.loops.sizes import size_of
+from graphopt.lowering.lower.embedded_programs import inputs_of
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.sizes import evaluate
 from graphopt.tuning.workload import Workload

@@ -15,14 +15,14 @@ from typing import Final
 
 import numpy as np
 
-from graphopt import tolerance
+from graphopt.ir import tolerance
 from graphopt.ir.constants import BITS
 from graphopt.kernels import cache
-from graphopt.lowering.flops import flops
-from graphopt.lowering.sizes import product, size_of
+from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.loops.sizes import product, size_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
-from graphopt.tuning import turns
+from graphopt.tuning import machine_lock as turns
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, one_line

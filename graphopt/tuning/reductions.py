@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.chains import Chain, chains
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.sites import BlockRef, LoopRef
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
+from graphopt.lowering.schedule.schedule import Schedule
 
 
 def only_reduction(s: Schedule) -> Chain:

@@ -11,12 +11,12 @@ from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.kernels.product_form import near
-from graphopt.lowering.chain_facts import REGISTERS, known_size
-from graphopt.lowering.chains import Access
-from graphopt.lowering.expressions import Const, Var
-from graphopt.lowering.loops import Axis
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.sites import BlockRef, LoopRef
+from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
+from graphopt.lowering.analysis.canonical_nest import Access
+from graphopt.lowering.loops.expressions import Const, Var
+from graphopt.lowering.loops.nest import Axis
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.reductions import after, followers_of, only_reduction
 
 TILES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)

@@ -7,12 +7,12 @@ from typing import Final
 
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
-from graphopt.lowering.chain_facts import known_size, lies_along, shared_axes
-from graphopt.lowering.chains import Chain, chains
-from graphopt.lowering.expressions import variables
-from graphopt.lowering.loops import blocks
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.sites import BlockRef, LoopRef, find_block, find_loop
+from graphopt.lowering.analysis.access_analysis import known_size, lies_along, shared_axes
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef, find_block, find_loop
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
+from graphopt.lowering.loops.expressions import variables
+from graphopt.lowering.loops.nest import blocks
+from graphopt.lowering.schedule.schedule import Schedule
 
 SUMS: Final = 8
 """Vectors of partial results that a row may be reduced to, at most, before those are combined."""

@@ -20,11 +20,12 @@ from statistics import median
 from typing import Final, Literal
 
 from graphopt.calibration.measured_file import Setting
+from graphopt.calibration.schedule_tables import setting_here
 from graphopt.errors import ReadError, ScheduleError
-from graphopt.lowering.flops import flops
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.lowering.schedule.trace import Trace
 from graphopt.platforms import platform_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
@@ -37,7 +38,6 @@ from graphopt.tuning.oracle import UNCHECKED
 from graphopt.tuning.record import Candidate, Outcome, Record
 from graphopt.tuning.search import PARENTS, Evolution, RandomSearch, Search, Way
 from graphopt.tuning.spaces import Space, scheduled_by_rule, spaces_for
-from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
 BATCH: Final = 8

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.schedule_rules import CARDS, chosen_for
+from graphopt.lowering.schedule.by_rule import CARDS, chosen_for
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.target import CPU
 from graphopt.target import target as target_named
 from graphopt.tuning.block_tiles import block_tiles

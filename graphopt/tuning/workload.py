@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 
 from graphopt.errors import UsageError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read, show
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read, show
 
 
 @dataclass(frozen=True)

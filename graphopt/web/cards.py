@@ -16,9 +16,9 @@ from graphopt.errors import MissingDependencyError
 if TYPE_CHECKING:
     from graphopt.compile import CompiledModel
     from graphopt.ir.graph import Graph
-    from graphopt.lowering.loops import Nest
-    from graphopt.report import Report
-    from graphopt.rewrite.rule import Rule
+    from graphopt.lowering.loops.nest import Nest
+    from graphopt.rewrite.rule.rule import Rule
+    from graphopt.run.report import Report
     from graphopt.runtime.interface import Interface
     from graphopt.web.drawing import Drawing
 
@@ -81,7 +81,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], side: str = "lef
 
 def _of_graph(graph: Graph) -> Iterable[Element]:
     from graphopt.ir.infer import infer
-    from graphopt.steps import count_ops
+    from graphopt.run.steps import count_ops
     from graphopt.web.drawing import draw, shown
 
     facts = infer(graph)
@@ -141,14 +141,14 @@ def _picture(drawing: Drawing) -> Element:
 
 
 def _of_rule(rule: Rule) -> Iterable[Element]:
-    from graphopt.rewrite.notation import show_rule
+    from graphopt.rewrite.rule.notation import show_rule
 
     yield _title(rule.name, f"rule [{rule.family}] {rule.soundness.value}")
     yield _code(show_rule(rule))
 
 
 def _of_nest(nest: Nest) -> Iterable[Element]:
-    from graphopt.lowering.script_print import show
+    from graphopt.lowering.loops.script_print import show
 
     yield _title(nest.name, "loops")
     yield _code(show(nest))
@@ -206,10 +206,10 @@ def _of_report(report: Report) -> Iterable[Element]:
 
 _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
     "graphopt.ir.graph.Graph": _of_graph,
-    "graphopt.rewrite.rule.Rule": _of_rule,
-    "graphopt.lowering.loops.Nest": _of_nest,
+    "graphopt.rewrite.rule.rule.Rule": _of_rule,
+    "graphopt.lowering.loops.nest.Nest": _of_nest,
     "graphopt.runtime.interface.Interface": _of_program,
     "graphopt.compile.CompiledModel": _of_model,
-    "graphopt.report.Report": _of_report,
+    "graphopt.run.report.Report": _of_report,
 }
 """Who makes the card of what, by the name of the class, so that none of them is imported before one is there."""

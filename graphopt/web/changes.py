@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from graphopt.ir.graph import CONSTANT, Graph, Node, Value
-from graphopt.rewrite.journal import SIGNATURE, Action, Entry, Respelled, places
+from graphopt.rewrite.match.journal import SIGNATURE, Action, Entry, Respelled, places
 
 Scope: TypeAlias = tuple[int | str, ...]
 """A graph of a model: nothing for the main graph, node and attribute after node and attribute for a body."""

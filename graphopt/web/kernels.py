@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from graphopt.lowering.script_print import show
+from graphopt.lowering.loops.script_print import show
 from graphopt.runtime.arena import moments
 from graphopt.runtime.steps import Call as CallStep
 from graphopt.runtime.steps import Library
 
 if TYPE_CHECKING:
-    from graphopt.bench import Timing
-    from graphopt.ceilings import Ceilings
-    from graphopt.lowering.link import Linked, Part
+    from graphopt.benchmark.bench import Timing
+    from graphopt.benchmark.ceilings import Ceilings
+    from graphopt.lowering.link.linker import Linked, Part
     from graphopt.runtime.interface import Interface
     from graphopt.runtime.profile import Row
     from graphopt.runtime.steps import Step
@@ -140,7 +140,7 @@ def kernels(
 
 def limits(ceilings: Ceilings) -> Limits:
     """The machine's ceilings as the page holds them."""
-    from graphopt.ceilings import NEAR
+    from graphopt.benchmark.ceilings import NEAR
 
     return Limits(ceilings.flops, ceilings.bytes, ceilings.near_bytes, NEAR * ceilings.threads, ceilings.threads)
 

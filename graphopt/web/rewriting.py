@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphopt.report import Exploration, Report, RuleUse
-from graphopt.rewrite.catalogue import catalogue, ids
-from graphopt.rewrite.notation import show_rule
 from graphopt.rewrite.passes import PASSES
-from graphopt.verify import Verification
+from graphopt.rewrite.rule.notation import show_rule
+from graphopt.run.report import Exploration, Report, RuleUse
+from graphopt.tools.catalogue import catalogue, ids
+from graphopt.verify.verification import Verification
 from graphopt.web.changes import Scope, Sides, marks, scope_name, scopes, sides
 from graphopt.web.drawing import Drawing, draw
 

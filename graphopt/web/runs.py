@@ -11,10 +11,10 @@ from graphopt.web.page import Page
 from graphopt.web.rewriting import rewriting
 
 if TYPE_CHECKING:
-    from graphopt.bench import Timing
-    from graphopt.ceilings import Ceilings
-    from graphopt.pipeline import Compiled
-    from graphopt.report import Report
+    from graphopt.benchmark.bench import Timing
+    from graphopt.benchmark.ceilings import Ceilings
+    from graphopt.program.pipeline import Compiled
+    from graphopt.run.report import Report
     from graphopt.runtime.profile import Row
 
 

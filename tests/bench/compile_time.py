@@ -16,15 +16,16 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from graphopt.compilation import Settings
 from graphopt.ir.infer import infer
-from graphopt.kernels import codegen, front_end
+from graphopt.kernels import codegen
+from graphopt.kernels import numba_frontend as front_end
 from graphopt.kernels.kernel import SHARED, Kernel
-from graphopt.lowering.link import link
-from graphopt.lowering.lower import lower
-from graphopt.pipeline import prepared
+from graphopt.lowering.link.linker import link
+from graphopt.lowering.lower.lower import lower
+from graphopt.program.pipeline import prepared
+from graphopt.run.settings import Settings
+from graphopt.run.steps import Steps
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
-from graphopt.steps import Steps
 
 COLUMNS = ("optimize", "loops", "front end", "LLVM", "total")
 

@@ -23,8 +23,8 @@ from models import model
 from onnx import helper
 
 import graphopt
+from graphopt.ir.tolerance import error
 from graphopt.runtime.profile import Row
-from graphopt.tolerance import error
 
 TABLE = turns.Table("layer", 28, "open:9.2f known:9.2f open:9.2f known:9.2f open:9.2g known:9.2g OpenVINO:10.2f by:4")
 

@@ -12,10 +12,10 @@ import argparse
 from pathlib import Path
 
 from graphopt.cli.values import dims
-from graphopt.compilation import Settings
-from graphopt.device_code import capability_of, device_code
 from graphopt.kernels.cuda.machine import Capability, architecture
+from graphopt.run.settings import Settings
 from graphopt.target import CUDA
+from graphopt.tools.device_code import capability_of, device_code
 
 COLUMNS = ("model", "for", "kernels", "registers", "spilled", "shared", "library", "host")
 

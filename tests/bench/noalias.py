@@ -31,15 +31,15 @@ from tuning import SIDE, by_hand, naive
 from turns import ROUNDS, Table, arguments, burst, keep_to_cores, least
 
 import graphopt
-from graphopt.bench import accepted_feeds, random_feeds
+from graphopt.benchmark.bench import accepted_feeds, random_feeds
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.kernels import codegen
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.given import attributes
-from graphopt.lowering.link import Linked
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.link.linker import Linked
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.platforms import Host
 from graphopt.runtime.profile import Row, best_rows
 

@@ -19,7 +19,7 @@ from turns import Table, arguments, geometric_mean, keep_to_cores, onnxruntime_c
 import graphopt
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 TABLE = Table("", 18, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f error:9.2g n:4 compile:8.2f")
 

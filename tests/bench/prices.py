@@ -25,14 +25,14 @@ from turns import burst
 from graphopt.calibration.fit import quality, rows
 from graphopt.calibration.store import Store
 from graphopt.calibration.table import priced, setting
-from graphopt.engines import EngineError, open_for_timing
-from graphopt.inputs import draw, ranges, sizes
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io import load, save
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.cost import graph_cost, stated_sizes
+from graphopt.rewrite.extract.cost import graph_cost, stated_sizes
 from graphopt.target import ORT, Target
+from graphopt.verify.inputs import draw, ranges, sizes
+from graphopt.verify.runtimes import EngineError, open_for_timing
 
 TURNS, BURST = 9, 0.1
 

@@ -3,7 +3,7 @@
     python tests/bench/product_ways.py [--threads N] [ROWSxDEPTHxCOLUMNS ...]
 
 For each form (plain or transposed operands) the rate of our own product and of BLAS in GFLOP/s, the functions taking
-turns, the least of bursts; a star marks the one that ``graphopt.lowering.library`` takes. The prices in
+turns, the least of bursts; a star marks the one that ``graphopt.lowering.cpu.library_dispatch`` takes. The prices in
 ``graphopt.target`` were fitted to this.
 """
 
@@ -13,14 +13,14 @@ from functools import partial
 
 from turns import arguments, keep_to_cores, least, sides
 
-from graphopt.lowering.chains import chains
-from graphopt.lowering.compute import Reduction, compute, nest, placeholder, reduce_axis
-from graphopt.lowering.compute import sum as total
-from graphopt.lowering.expressions import Const, Expr
-from graphopt.lowering.library import SMALLEST, called_product, fastest
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
-from graphopt.lowering.timing import nest_time
+from graphopt.lowering.analysis.canonical_nest import chains
+from graphopt.lowering.cpu.library_dispatch import SMALLEST, called_product, fastest
+from graphopt.lowering.link.timing import nest_time
+from graphopt.lowering.loops.compute import Reduction, compute, nest, placeholder, reduce_axis
+from graphopt.lowering.loops.compute import sum as total
+from graphopt.lowering.loops.expressions import Const, Expr
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 
 SIZES = [(n, n, n) for n in (32, 64, 96, 128, 256, 512, 1024)]
 SIZES += [(32, 64, 64), (32, 256, 256), (32, 768, 768), (128, 768, 768), (128, 64, 128), (1024, 256, 32)]

@@ -19,8 +19,8 @@ import turns
 from models import single
 
 import graphopt
+from graphopt.ir.tolerance import error
 from graphopt.runtime import libraries
-from graphopt.tolerance import error
 
 CUBES = [(n, n, n) for n in (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)]
 BERT = [(m, k, n) for m in (8, 32, 128) for k, n in ((768, 768), (768, 3072), (3072, 768))]

@@ -21,10 +21,10 @@ from pathlib import Path
 from turns import burst, least
 
 import graphopt
-from graphopt.bench import ENGINES, accepted_feeds, random_feeds
+from graphopt.benchmark.bench import ENGINES, accepted_feeds, random_feeds
 from graphopt.cli.values import dims
 from graphopt.compile import compile
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 SECONDS = 0.4
 

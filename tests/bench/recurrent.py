@@ -15,7 +15,7 @@ from onnx import helper
 from turns import Table, arguments, fastest, keep_to_cores, onnxruntime_call, sides
 
 import graphopt
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 SIZES = [(h, s, b) for h in (64, 128, 256, 512) for s in (1, 10, 100) for b in (1, 8)]
 GATES = {"LSTM": 4, "GRU": 3}

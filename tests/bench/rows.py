@@ -21,10 +21,10 @@ import numpy as np
 from turns import Table, arguments, geometric_mean, keep_to_cores, onnxruntime_call, raced, sides
 
 import graphopt
-from graphopt import ceilings
+from graphopt.benchmark import ceilings
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 TABLE = Table("", 39, "us:10.1f kernels:10.1f ort:10.1f ratio:8.2f kern.:8.2f GB/s:8.1f share:8.2f error:9.2g n:4")
 SHAPES = "1x64 16x64 1x4096 128x128 128x768 512x1024 1024x4096 4096x4096"

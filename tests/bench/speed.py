@@ -22,8 +22,8 @@ from turns import burst, session
 
 import graphopt
 from graphopt.cli.values import shapes
-from graphopt.inputs import draw, ranges, sizes
 from graphopt.ir.onnx_io import load
+from graphopt.verify.inputs import draw, ranges, sizes
 
 TARGETS = ("portable", "ort")
 ROUNDS, BURSTS, SECONDS = 3, 5, 0.15

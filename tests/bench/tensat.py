@@ -34,14 +34,14 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attr, Attrs, Graph, Node, Value
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.build import Refused, replacements
-from graphopt.rewrite.cost import CostModel, graph_cost
-from graphopt.rewrite.match import input_ops, matches, root_ops
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.extract.cost import CostModel, graph_cost
+from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.rewrite.match.matcher import input_ops, matches, root_ops
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.ruleset import standard
 from graphopt.rewrite.simplify import simplify
-from graphopt.rewrite.workspace import Workspace
-from graphopt.steps import Steps
+from graphopt.run.steps import Steps
 from graphopt.target import ORT, Target, target
 
 P = ParamSpec("P")

@@ -11,7 +11,7 @@ import pytest
 from graphopt.ir import infer
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
-from graphopt.rewrite.cost import graph_cost
+from graphopt.rewrite.extract.cost import graph_cost
 from graphopt.rewrite.ruleset import standard
 from graphopt.target import T4
 from tests.bench.tensat import bert, greedy, nasrnn, saturated

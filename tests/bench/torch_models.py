@@ -20,7 +20,7 @@ import torch
 import transformers as hf
 
 from graphopt.frontends.torch.backend import backend
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 from tests.bench.turns import Table, arguments, burst, geometric_mean, keep_to_cores, least
 from tests.frontends.torch.architectures import Architecture, Tagger
 

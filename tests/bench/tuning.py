@@ -24,21 +24,21 @@ import numpy as np
 import turns
 
 import graphopt
-from graphopt.bench import accepted_feeds, random_feeds
+from graphopt.benchmark.bench import accepted_feeds, random_feeds
+from graphopt.benchmark.tune import tasks_of
+from graphopt.calibration.schedule_tables import setting_here
 from graphopt.ir import onnx_io
-from graphopt.lowering.default_schedules import chosen
-from graphopt.lowering.flops import flops
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.analysis.flops import flops
+from graphopt.lowering.cpu.default_schedules import chosen
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from graphopt.runtime.sizes import evaluate
-from graphopt.tune import tasks_of
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.measuring import measure
 from graphopt.tuning.record import Candidate
 from graphopt.tuning.search import Way
 from graphopt.tuning.session import Budget, Task, default_trace, tune
-from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 
 SIDE: Final = 128

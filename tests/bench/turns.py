@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt import ceilings
+from graphopt.benchmark import ceilings
 
 ROUNDS, SECONDS = 7, 0.02
 """How often each call has its turn, and how long a turn is."""

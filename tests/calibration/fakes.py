@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from graphopt.engines import EngineError, Feeds, Kernel
+from graphopt.verify.runtimes import EngineError, Feeds, Kernel
 
 Price = Callable[[onnx.NodeProto], float]
 

@@ -7,9 +7,9 @@ import pytest
 
 from graphopt.calibration.store import Time
 from graphopt.calibration.timing import NOTHING, UNMEASURABLE, Stopwatch
-from graphopt.engines import EngineError, Kernel, Profiler
 from graphopt.ir.graph import Attrs
-from graphopt.rewrite.workload import Operand, Workload
+from graphopt.rewrite.extract.workload import Operand, Workload
+from graphopt.verify.runtimes import EngineError, Kernel, Profiler
 from tests.calibration.fakes import FakeProfiler
 
 LARGE = Operand("float32", (1, 64, 56, 56))
@@ -97,7 +97,7 @@ def test_what_is_not_in_the_layout_that_was_meant_has_no_time() -> None:
 )
 def test_onnx_runtime_takes_some_time(call: Workload) -> None:
     pytest.importorskip("onnxruntime")
-    from graphopt.engines import OnnxRuntimeProfiler
+    from graphopt.verify.runtimes import OnnxRuntimeProfiler
 
     found = measure(call, OnnxRuntimeProfiler())
     if call.blocked and found == UNMEASURABLE:

@@ -14,9 +14,9 @@ import pytest
 
 from graphopt import errors
 from graphopt.cli import EXIT_CODES, run
-from graphopt.report import Exploration, Report, Rewrite, Step
-from graphopt.rewrite.saturate import Budget
-from graphopt.verify import Verification
+from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.run.report import Exploration, Report, Rewrite, Step
+from graphopt.verify.verification import Verification
 
 Optimizer = Callable[..., Any]
 
@@ -309,7 +309,7 @@ def test_a_table_that_nobody_reads_ends_as_other_output(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("rich.console.os.dup2", lambda *fds: None)
     monkeypatch.setattr(sys.stdout, "write", gone)
-    monkeypatch.setattr("graphopt.inspection.inspect", lambda *args, **options: console().print("a line"))
+    monkeypatch.setattr("graphopt.tools.inspection.inspect", lambda *args, **options: console().print("a line"))
     assert run(["inspect", "model.onnx"]) == 141
 
 

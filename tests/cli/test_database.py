@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from graphopt.calibration.measured_file import Setting
+from graphopt.calibration.schedule_tables import runtime
 from graphopt.cli import run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
 from graphopt.tuning.database import Records
-from graphopt.tuning.tables import runtime
 from tests.tuning.test_database import FEW, HERE, MANY, failed, record
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_database_of_the_users_is_a_warning(
     database: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.write_bytes(b"garbage" * 999)
-    monkeypatch.setattr("graphopt.compilation.default_path", lambda: database)
+    monkeypatch.setattr("graphopt.run.settings.default_path", lambda: database)
     assert run(["show", str(model)]) == 0
     told = capsys.readouterr().err
     assert told.startswith("warning: ")

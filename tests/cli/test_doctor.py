@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphopt import doctor
 from graphopt.cli import run
+from graphopt.tools import doctor
 
 
 def found(advice: str) -> Iterator[tuple[str, str, str]]:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import graphopt.questions
-import graphopt.tune
+import graphopt.benchmark.active_measurement
+import graphopt.benchmark.tune
+from graphopt.benchmark.tune import Tuning
 from graphopt.cli import run
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
-from graphopt.tune import Tuning
 from graphopt.tuning.session import Progress, Report, Task
-from tests.test_questions import by_layout, pointwise
+from tests.benchmark.test_active_measurement import by_layout, pointwise
 from tests.tuning.made_up import MadeUp
 from tests.tuning.test_database import FEW
 
@@ -78,7 +78,7 @@ def test_what_was_measured_before_an_interruption_is_told(
 ) -> None:
     database = tmp_path / "t.sqlite"
     found = Tuning(Report((Progress(Task(FEW, 1, ("[bold]a\x1b[31m",))),), "interrupted", 1.0), (), ())
-    monkeypatch.setattr(graphopt.tune, "tune_model", lambda *args, **kwargs: found)
+    monkeypatch.setattr(graphopt.benchmark.tune, "tune_model", lambda *args, **kwargs: found)
     assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
     printed = capsys.readouterr()
     assert printed.err == f"graphopt: interrupted; what was measured is kept in {database}\n"
@@ -97,7 +97,7 @@ def test_an_interruption_does_not_deny_what_is_kept(
             database.touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(graphopt.tune, "tune_model", interrupted)
+    monkeypatch.setattr(graphopt.benchmark.tune, "tune_model", interrupted)
     assert run(["tune", model, "--search", "random", "--database", str(database)]) == 130
     kept = f"what was measured is kept in {database}" if is_begun else "nothing was written"
     assert capsys.readouterr().err == f"graphopt: interrupted; {kept}\n"
@@ -105,7 +105,7 @@ def test_an_interruption_does_not_deny_what_is_kept(
 
 def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     executor = MadeUp(by_layout(plain=1e-6, blocked=1.0))
-    monkeypatch.setattr(graphopt.questions, "executor_named", lambda name: executor)
+    monkeypatch.setattr(graphopt.benchmark.active_measurement, "executor_named", lambda name: executor)
     model, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
     model.write_bytes(pointwise())
     assert run(["tune", str(model), "--choices", "--quiet", "--trials", "1", "--database", str(database)]) == 0

@@ -2,7 +2,7 @@
 
     python tests/corpus/covered.py
 
-Of all models, few are taken that show all families, so that ``tests/test_coverage.py``, which optimizes
+Of all models, few are taken that show all families, so that ``tests/tools/test_coverage.py``, which optimizes
 those and compares, takes seconds. Families that were there before and are lost are named on stderr.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from graphopt.coverage import Coverage, Firing, cover, find_models
+from graphopt.tools.coverage import Coverage, Firing, cover, find_models
 
 CORPUS = Path(__file__).resolve().parent
 LIST = CORPUS / "COVERED.txt"
 HEADER = """\
 # Families of rewrites that act on the models of this folder, each with a rule, model, target and policy that show it.
-# Written by `python tests/corpus/covered.py`, asserted by tests/test_coverage.py.
+# Written by `python tests/corpus/covered.py`, asserted by tests/tools/test_coverage.py.
 """
 
 

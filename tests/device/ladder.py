@@ -12,9 +12,9 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cuda.card import CARD
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.loops import Buffer as NestBuffer
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.sizes import size_of
+from graphopt.lowering.loops.nest import Buffer as NestBuffer
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.sizes import size_of
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.steps import Buffer, Code, Launch, Port, Ref, Step
 from tests.device.machine import Machine, Simulated, run

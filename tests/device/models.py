@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt.bench import random_feeds
-from graphopt.engines import EngineError
-from graphopt.tolerance import error
+from graphopt.benchmark.bench import random_feeds
+from graphopt.ir.tolerance import error
+from graphopt.verify.runtimes import EngineError
 from tests.device.machine import Call, Machine
 from tests.device.table import Line, time_of
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.engines import EngineError
+from graphopt.verify.runtimes import EngineError
 from tests.device import bench
 from tests.device.given import weighted
 from tests.device.machine import Simulated

@@ -1,7 +1,7 @@
 from graphopt.interop.conditions import one_of
-from graphopt.rewrite.notation import show_expr
-from graphopt.rewrite.parse import parse_expr
-from graphopt.rewrite.rule import Apply, Expr
+from graphopt.rewrite.reading.parse import parse_expr
+from graphopt.rewrite.rule.notation import show_expr
+from graphopt.rewrite.rule.rule import Apply, Expr
 
 
 def parts(text: str) -> tuple[Expr, ...]:

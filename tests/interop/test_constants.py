@@ -4,7 +4,7 @@ import pytest
 from graphopt.errors import RuleError
 from graphopt.interop.constants import spelled, term_of
 from graphopt.ir.constants import Constant
-from graphopt.rewrite.notation import show_term
+from graphopt.rewrite.rule.notation import show_term
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.onnx_io import load
 from graphopt.ir.text import parse
-from graphopt.rewrite.match import match
-from graphopt.rewrite.notation import show_term
-from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.match.matcher import match
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_term
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.simplify import simplify
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -4,7 +4,7 @@ import pytest
 
 from graphopt.interop.onnxscript_pattern import Pattern
 from graphopt.interop.symbolic import NotPlain
-from graphopt.rewrite.notation import show_term
+from graphopt.rewrite.rule.notation import show_term
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
 

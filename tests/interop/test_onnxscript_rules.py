@@ -12,11 +12,11 @@ from graphopt.errors import RuleError
 from graphopt.interop.onnxscript_rules import rules_from_onnxscript
 from graphopt.ir.graph import CONSTANT, INPUT
 from graphopt.ir.onnx_io import load, to_proto
-from graphopt.rewrite.check import check_rule
-from graphopt.rewrite.notation import show_rule
-from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.rule import Soundness, Stage
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_rule
+from graphopt.rewrite.rule.rule import Soundness, Stage
 from graphopt.rewrite.ruleset import Ruleset
 from graphopt.rewrite.simplify import simplify
 

@@ -12,11 +12,11 @@ from graphopt.errors import RuleError, UsageError
 from graphopt.interop.pairs import rule_from_pair
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.onnx_io import load, to_proto
-from graphopt.rewrite.check import check_rule
-from graphopt.rewrite.notation import show_rule
-from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.checking.check import check_rule
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.rule import Rule, Soundness, Stage
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_rule
+from graphopt.rewrite.rule.rule import Rule, Soundness, Stage
 from graphopt.rewrite.simplify import simplify
 
 

@@ -8,7 +8,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from graphopt.errors import RuleError, UsageError
 from graphopt.interop.passes import as_pass
-from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.reading.parse import parse_rules
 
 RULES = parse_rules("# twice is once\n# exact always\nrelu-relu:  Relu(Relu(x))  =>  Relu(x)")
 MODEL = (

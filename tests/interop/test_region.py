@@ -7,8 +7,8 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType, symbol
-from graphopt.rewrite.notation import show_expr, show_term
-from graphopt.rewrite.trial import find_node
+from graphopt.rewrite.checking.explain_match import find_node
+from graphopt.rewrite.rule.notation import show_expr, show_term
 
 GRAPH = """
 x: float32[4, 4]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from graphopt.interop.symbolic import Attribute, NotPlain, Number, Operand, Trail, ways
-from graphopt.rewrite.notation import show_expr
-from graphopt.rewrite.rule import Ref
+from graphopt.rewrite.rule.notation import show_expr
+from graphopt.rewrite.rule.rule import Ref
 
 
 def conditions(function: Callable[[Any], Any]) -> list[list[str]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphopt.errors import GraphoptError
 from graphopt.ir.constants import Constant
 from graphopt.ir.contrib import CONTRIB
-from graphopt.ir.contrib_meaning import MEANINGS
+from graphopt.ir.contrib_semantics import MEANINGS
 from graphopt.ir.evaluate import EvaluationError, evaluate, run
 from graphopt.ir.graph import Attrs, Graph, Header
 from graphopt.ir.text import parse

@@ -14,9 +14,9 @@ import pytest
 from graphopt.kernels import driver as source
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime import table
+from graphopt.runtime import bytecode as table
 from graphopt.runtime.objects import Image
-from graphopt.runtime.team import ELEMENTS, Team, address, words
+from graphopt.runtime.thread_pool import ELEMENTS, Team, address, words
 
 TOUCH = Kernel(
     '''"""a[i] += 1 for each work item; its status is that of the item 77 where it has one"""

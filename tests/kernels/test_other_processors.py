@@ -13,15 +13,15 @@ import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
 import graphopt
-from graphopt.compilation import Settings
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
+from graphopt.ir.tolerance import error
 from graphopt.kernels import cache, codegen, host
 from graphopt.kernels.kernel import Kernel
-from graphopt.pipeline import linked_for
+from graphopt.program.pipeline import linked_for
+from graphopt.run.settings import Settings
 from graphopt.runtime import cpu
-from graphopt.tolerance import error
 
 W, V = (np.random.default_rng(k).standard_normal((24, 24)).astype(np.float32) / 5 for k in (0, 1))
 X = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)

@@ -10,8 +10,8 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
+from graphopt.ir.minimal_filtering import Matrix, filtering
 from graphopt.kernels import vectors, winograd
-from graphopt.minimal_filtering import Matrix, filtering
 
 NAMES = {"pointer": vectors.pointer, "float32": numba.float32, "float64": numba.float64}
 """What the functions below call."""

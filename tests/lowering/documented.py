@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering import wellformed
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import descriptions
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.script import read, show, show_expr
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.loops import wellformed
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read, show, show_expr
+from graphopt.lowering.schedule.schedule import Schedule
 
 Primitive = Callable[..., tuple[Nest, Any]]
 

@@ -10,13 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.kernels.compile import compile_kernels
-from graphopt.lowering.expressions import Const, Expr, Var, substitute
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.options import for_the_host
+from graphopt.lowering.link.options import for_the_host
+from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Nest
 from graphopt.runtime.objects import Image
-from graphopt.tolerance import error
 
 
 def numpy_dtype(dtype: str) -> np.dtype:

@@ -6,7 +6,7 @@ import math
 from random import Random
 
 from graphopt.ir.text.elements import numpy_dtype
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops.expressions import (
     COMPARISONS,
     FLOATS,
     FUNCTIONS,
@@ -19,7 +19,7 @@ from graphopt.lowering.expressions import (
     Var,
     apply,
 )
-from graphopt.lowering.loops import (
+from graphopt.lowering.loops.nest import (
     THREADS,
     TRUE,
     Axis,
@@ -38,7 +38,7 @@ from graphopt.lowering.loops import (
     accesses,
     seq,
 )
-from graphopt.lowering.scalars import is_defined
+from graphopt.lowering.loops.scalars import is_defined
 
 DTYPES = ("float32", "int64", "bool", "float16", "bfloat16", "float64", "int32", "uint8", "int8", "uint64")
 TEXTS = ("x", "a \"b\" 'c' \\ d", "line\nbreak\t\x00", "Größe ∑ 😀", "")

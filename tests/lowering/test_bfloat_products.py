@@ -6,16 +6,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphopt.lowering import compute as te
-from graphopt.lowering.chains import chains
-from graphopt.lowering.compute import compute, nest, placeholder
-from graphopt.lowering.default_schedules import scheduled
-from graphopt.lowering.expressions import Const, Var, cast, maximum
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import descriptions
-from graphopt.lowering.library import Pairs, called_product
-from graphopt.lowering.loops import Invoke, Nest, statements
-from graphopt.lowering.weights import laid_out
+from graphopt.lowering.analysis.canonical_nest import chains
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.library_dispatch import Pairs, called_product
+from graphopt.lowering.cpu.weight_packing import laid_out
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.loops import compute as te
+from graphopt.lowering.loops.compute import compute, nest, placeholder
+from graphopt.lowering.loops.expressions import Const, Var, cast, maximum
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Invoke, Nest, statements
 from tests.lowering.native import run
 
 

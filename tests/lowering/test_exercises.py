@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.lowering.schedule import Schedule, replay
-from graphopt.lowering.script import read, show
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.loops.script import read, show
+from graphopt.lowering.schedule.schedule import Schedule, replay
+from graphopt.lowering.schedule.trace import Trace
 from tests.lowering.documented import same_results
 
 MATMUL_RELU = """

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.loops import For, Nest, blocks, statements
-from graphopt.lowering.schedule import Schedule, replay
-from graphopt.lowering.script import read, show
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.loops.nest import For, Nest, blocks, statements
+from graphopt.lowering.loops.script import read, show
+from graphopt.lowering.schedule.schedule import Schedule, replay
+from graphopt.lowering.schedule.trace import Trace
 from tests.lowering.documented import same_results
 
 PROGRAMS = {

@@ -13,8 +13,8 @@ import graphopt
 from graphopt import nn
 from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import evaluate
-from graphopt.lowering import compute as te
-from graphopt.lowering.compute import Tensor
+from graphopt.lowering.loops import compute as te
+from graphopt.lowering.loops.compute import Tensor
 from tests.nn.test_layers import Of, alike, floats, run
 
 

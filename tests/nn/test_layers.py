@@ -12,7 +12,7 @@ from graphopt import nn
 from graphopt.errors import UsageError
 from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 RNG = np.random.default_rng(3)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt.proof.evidence import KINDS, Evidence, evidence_of, kept, read, written
-from graphopt.rewrite.content import content
-from graphopt.rewrite.rule import Soundness
+from graphopt.rewrite.rule.rule import Soundness
+from graphopt.rewrite.rule.rule_digest import content
 from graphopt.rewrite.ruleset import standard
 
 

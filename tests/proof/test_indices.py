@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("z3")
 
 from graphopt.proof.indices import prove
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 
 
 def rule(text: str, soundness: str) -> Rule:

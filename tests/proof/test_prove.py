@@ -8,8 +8,8 @@ pytest.importorskip("z3")
 
 from graphopt.proof.evidence import Evidence, evidence_of
 from graphopt.proof.prove import ARITHMETIC, figures, find_evidence, is_arithmetic
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.ruleset import standard
 
 

@@ -8,8 +8,8 @@ pytest.importorskip("z3")
 
 from graphopt.proof.demonstration import demonstrate
 from graphopt.proof.scalars import prove
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 
 
 def rule(text: str, soundness: str) -> Rule:

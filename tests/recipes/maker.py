@@ -15,7 +15,7 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Attrs, Graph, Header, Value
 from graphopt.ir.infer import infer_node
 from graphopt.ir.types import Size, TensorType, symbol
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.match.workspace import Workspace
 
 LARGEST = 2000
 """The most elements of a value."""

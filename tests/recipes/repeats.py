@@ -8,8 +8,8 @@ from math import prod
 
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.types import TensorType, Unranked
-from graphopt.rewrite.examples import examples
-from graphopt.rewrite.rule import Call, Rule, calls
+from graphopt.rewrite.checking.examples import examples
+from graphopt.rewrite.rule.rule import Call, Rule, calls
 from graphopt.rewrite.ruleset import standard
 from tests.recipes.maker import Maker, Misfit
 

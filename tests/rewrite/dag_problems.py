@@ -6,7 +6,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from graphopt.rewrite.dag import Option, Problem, needed, price
+from graphopt.rewrite.extract.dag import Option, Problem, needed, price
 
 
 def problem(roots: tuple[int, ...], **classes: list[tuple[float, tuple[int, ...]]]) -> Problem:

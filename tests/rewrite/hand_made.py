@@ -8,8 +8,8 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.types import TensorType
-from graphopt.rewrite.provenance import Provenance
-from graphopt.rewrite.saturated import ENode, Saturated
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
+from graphopt.rewrite.egraph.provenance import Provenance
 
 BIG = Fact(TensorType("float32", (1, 64, 400, 400)))
 

@@ -9,9 +9,9 @@ from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import AttrRef, Attrs, Value
 from graphopt.ir.types import TensorType, symbol, unranked
-from graphopt.rewrite.bindings import Bindings, Head
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Expr, joined
+from graphopt.rewrite.guards.bindings import Bindings, Head
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Expr, joined
 
 
 @dataclass

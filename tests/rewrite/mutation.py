@@ -27,13 +27,13 @@ from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.ir import ops
-from graphopt.rewrite.check import TRIES, Depth, applied, check_rule, chosen
-from graphopt.rewrite.content import content
-from graphopt.rewrite.examples import Example, examples
-from graphopt.rewrite.match import matches
-from graphopt.rewrite.notation import show_expr, show_rule, show_term
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import (
+from graphopt.rewrite.checking.check import TRIES, Depth, applied, check_rule, chosen
+from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.notation import show_expr, show_rule, show_term
+from graphopt.rewrite.rule.rule import (
     AnyOf,
     Apply,
     Call,
@@ -50,7 +50,7 @@ from graphopt.rewrite.rule import (
     Term,
     subexpressions,
 )
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.rule.rule_digest import content
 
 DATA = Path(__file__).with_name("mutation.json")
 MOST = 7

@@ -10,8 +10,8 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.types import TensorType
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 
 ALGEBRA = """
 double-neg: Neg(Neg(x)) => x

@@ -10,10 +10,10 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.text import parse
+from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
 from graphopt.target import CPU
-from graphopt.tolerance import error
 
 PLAIN = ("dense", "pointwise", "narrow", "grouped", "depthwise")
 SLOW = replace(CPU, prices=replace(CPU.prices, efficiency={**CPU.prices.efficiency, **dict.fromkeys(PLAIN, 0.01)}))

@@ -14,11 +14,11 @@ import pytest
 
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
+from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
-from graphopt.report import Report
-from graphopt.rewrite.catalogue import ids
-from graphopt.tolerance import error
+from graphopt.run.report import Report
+from graphopt.tools.catalogue import ids
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

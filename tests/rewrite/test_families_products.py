@@ -13,7 +13,7 @@ from graphopt.ir.evaluate import run
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
-from graphopt.report import Report
+from graphopt.run.report import Report
 from graphopt.target import target
 
 CORPUS = Path(__file__).parents[1] / "corpus"

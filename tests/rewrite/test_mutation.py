@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 from tests.rewrite.mutation import (
     chosen_mutants,
     current,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.rewrite.check import DEEP, check_rule
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.checking.check import DEEP, check_rule
+from graphopt.rewrite.checking.verdicts import Verdicts
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.ruleset import standard
-from graphopt.rewrite.verdicts import Verdicts
 
 VERDICTS = Verdicts()
 """What earlier runs found, kept by the content of rules and by all that a check rests on."""

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ReadError, RuleError, UsageError
-from graphopt.rewrite.parse import parse_rules
 from graphopt.rewrite.passes import PASSES
-from graphopt.rewrite.rule import Soundness, Stage
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Soundness, Stage
 from graphopt.rewrite.ruleset import Ruleset, standard
 
 FEW = Ruleset(

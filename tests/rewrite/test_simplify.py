@@ -10,15 +10,15 @@ from graphopt.errors import InvalidModelError, RuleError
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse, show
-from graphopt.rewrite.build import constant_of
-from graphopt.rewrite.describe import describe
-from graphopt.rewrite.journal import Journal
-from graphopt.rewrite.parse import parse_rules
+from graphopt.rewrite.derivations.replay import replay
+from graphopt.rewrite.match.build import constant_of
+from graphopt.rewrite.match.describe import describe
+from graphopt.rewrite.match.journal import Journal
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes import Pass
-from graphopt.rewrite.replay import replay
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.simplify import simplify
-from graphopt.rewrite.workspace import Workspace
 
 
 def rules(*texts: str) -> list[Rule]:

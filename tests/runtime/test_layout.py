@@ -1,6 +1,6 @@
 import pytest
 
-from graphopt.runtime import table
+from graphopt.runtime import bytecode as table
 from graphopt.runtime.layout import Choice, Native, Pause, Round, lay_out
 from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop, Ref
 from graphopt.runtime.steps import Launch, Library

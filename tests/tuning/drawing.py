@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.lowering.expressions import Const
-from graphopt.lowering.loops import Block, For, Nest, Seq, Stmt, statements
-from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import Block, For, Nest, Seq, Stmt, statements
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.spaces import Space
 from tests.lowering.native import check
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from graphopt.calibration.machine import machine
-from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.record import Candidate, Outcome
 from graphopt.tuning.session import default_trace
 from graphopt.tuning.workload import Workload

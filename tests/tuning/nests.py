@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 
 
 def product(m: int = 24, n: int = 48, k: int = 20) -> Nest:

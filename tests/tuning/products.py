@@ -1,8 +1,8 @@
 """Workloads that take no time to measure, and candidates for them."""
 
 import graphopt
-from graphopt.lowering.script import read
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.trace import Trace
 from graphopt.tuning.record import Candidate
 from graphopt.tuning.workload import Workload
 

@@ -12,7 +12,7 @@ from graphopt.errors import ScheduleError
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.card import SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.nest import Nest
 from graphopt.tuning.block_tiles import block_tiles
 from tests.lowering.cuda.nests import CONTRACTIONS
 from tests.lowering.cuda.row_nests import vector

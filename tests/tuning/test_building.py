@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from graphopt.kernels.product_form import BLOCKS
-from graphopt.lowering.default_schedules import chosen
-from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.cpu.default_schedules import chosen
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Loop
 from graphopt.tuning.building import Order, Way, built

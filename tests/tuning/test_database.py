@@ -16,12 +16,12 @@ from time import sleep
 import pytest
 
 from graphopt.calibration.measured_file import Setting
+from graphopt.calibration.schedule_tables import FORM
 from graphopt.errors import ReadError
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.database import Records
 from graphopt.tuning.record import Candidate, Outcome, Record
-from graphopt.tuning.tables import FORM
 from graphopt.tuning.workload import Workload
 
 HERE = Setting("a machine", "graphopt 1, numba 1", 1)

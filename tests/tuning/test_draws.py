@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.schedule import Schedule
-from graphopt.lowering.trace import Trace
+from graphopt.lowering.schedule.schedule import Schedule
+from graphopt.lowering.schedule.trace import Trace
 from graphopt.tuning.draws import Draw, Draws
 from graphopt.tuning.spaces import SPACES, by_rule
 from graphopt.tuning.workload import Workload

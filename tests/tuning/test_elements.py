@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from graphopt.tuning.elements import elements
 from tests.tuning.drawing import check_draw, drawn, kinds
 from tests.tuning.nests import product

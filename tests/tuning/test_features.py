@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import graphopt
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.nest import Nest
 from graphopt.tuning.features import NAMES, features
 from tests.tuning.nests import dense, product
 

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from graphopt.calibration.machine import machine
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.script import read
 from graphopt.tuning import measuring
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.draws import Draws

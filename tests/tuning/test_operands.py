@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.script import read
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
 from graphopt.tuning.workload import Workload
 from tests.tuning.products import product

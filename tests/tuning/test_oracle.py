@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.script import read
 from graphopt.tuning import oracle as module
 from graphopt.tuning.operands import NORMAL, SPECIAL, WHOLE
 from graphopt.tuning.oracle import oracle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.register_tiles import WRITTEN, register_tiles
 from tests.lowering.native import check
 from tests.tuning.drawing import check_draw, drawn, kinds, written_out

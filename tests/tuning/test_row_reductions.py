@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.nest import Nest
 from graphopt.tuning.row_reductions import row_reductions
 from tests.lowering.described import along, softmax
 from tests.tuning.drawing import check_draw, drawn, kinds

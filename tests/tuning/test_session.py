@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from graphopt.calibration.schedule_tables import setting_here
 from graphopt.errors import MissingDependencyError, ScheduleError
 from graphopt.platforms import platform_of
 from graphopt.tuning.database import Records
@@ -18,7 +19,6 @@ from graphopt.tuning.learned import CostModel
 from graphopt.tuning.record import Candidate, Outcome
 from graphopt.tuning.search import RandomSearch, Way
 from graphopt.tuning.session import BATCH, FINALISTS, FIRST, PATIENCE, Budget, Report, Task, default_trace, tune
-from graphopt.tuning.tables import setting_here
 from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
 from tests.tuning.nests import product

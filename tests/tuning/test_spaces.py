@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import ScheduleError, UsageError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.schedule import Schedule
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.register_tiles import register_tiles
 from graphopt.tuning.spaces import SPACES, by_rule, spaces_for
 from tests.lowering.cuda.simulated import check as check_in_simulation

@@ -6,8 +6,8 @@ import pytest
 
 import graphopt
 from graphopt.errors import UsageError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read, show
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read, show
 from graphopt.tuning.workload import Workload
 
 TWICE = """

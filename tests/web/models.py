@@ -12,7 +12,7 @@ from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
 from graphopt.optimize import optimize_graph
-from graphopt.report import Report
+from graphopt.run.report import Report
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><!--\u2028\x00"\'`'
 

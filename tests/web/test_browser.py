@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.ceilings import Ceilings
+from graphopt.benchmark.ceilings import Ceilings
 from graphopt.web.page import write_page
 from graphopt.web.runs import page_of_program, page_of_report
 from tests.web.browsing import PHONE, Tab, browser

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.script import read
 from graphopt.rewrite.ruleset import standard
 from graphopt.web.cards import card
 from tests.web.models import HOSTILE, hostile, large, optimized, small

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.bench import Timing
-from graphopt.ceilings import NEAR, Ceilings
+from graphopt.benchmark.bench import Timing
+from graphopt.benchmark.ceilings import NEAR, Ceilings
 from graphopt.compile import CompiledModel
 from graphopt.ir.text import parse
 from graphopt.web.drawing import draw

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from graphopt.errors import ReadError
-from graphopt.report import Step
-from graphopt.rewrite.saturate import Budget
+from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.run.report import Step
 from graphopt.web.page import html, write_page
 from graphopt.web.runs import page_of_report
 from tests.web.models import HOSTILE, hostile, large, optimized, small

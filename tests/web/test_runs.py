@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import graphopt
-from graphopt.report import Measured, Race
+from graphopt.run.report import Measured, Race
 from graphopt.web.page import html
 from graphopt.web.runs import page_of_program, page_of_report
 from tests.web.models import optimized, small

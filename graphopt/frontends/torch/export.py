@@ -20,7 +20,7 @@ from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.tensors import dtype_name
 from graphopt.frontends.torch.translation import Translation, shape_of
 from graphopt.ir.graph import Graph, Value
-from graphopt.lowering.builder import GraphBuilder
+from graphopt.lowering.module.builder import GraphBuilder
 
 
 def exported_graph(

@@ -23,7 +23,7 @@ from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.tensors import array_of, dtype_name, tensor_of
 from graphopt.frontends.torch.translation import Translation, label_of, shape_of
 from graphopt.ir.graph import Value
-from graphopt.lowering.builder import GraphBuilder
+from graphopt.lowering.module.builder import GraphBuilder
 
 CHANGES = 2
 """How often a weight may have changed between calls and be taken for a constant all the same."""

@@ -14,7 +14,7 @@ from graphopt.errors import CompilationError, GraphoptError, InvalidModelError, 
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.writer import Writer
 from graphopt.ir.types import Size, symbol
-from graphopt.lowering.builder import GraphBuilder
+from graphopt.lowering.module.builder import GraphBuilder
 
 
 class Translation:

@@ -18,8 +18,8 @@ from graphopt.ir.dtypes import CODES
 from graphopt.ir.graph import Value
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.ir.types import is_size
-from graphopt.lowering.builder import GraphBuilder
-from graphopt.lowering.builder import Operand as Operand
+from graphopt.lowering.module.builder import GraphBuilder
+from graphopt.lowering.module.builder import Operand as Operand
 
 Number: TypeAlias = "int | Value"
 """A size or another integer: a number where it is known, an int64 value of rank 0 where it is not."""

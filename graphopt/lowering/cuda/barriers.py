@@ -14,10 +14,10 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from graphopt.lowering.addresses import polynomial
-from graphopt.lowering.dataflow import Access, accesses_in
-from graphopt.lowering.expressions import Apply, Const, Expr, Var, substitute, variables
-from graphopt.lowering.loops import (
+from graphopt.lowering.analysis.dataflow import Access, accesses_in
+from graphopt.lowering.index.addresses import polynomial
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
+from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
     For,

@@ -9,8 +9,8 @@ from typing import Final
 
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.cuda.teams import Teams
-from graphopt.lowering.expressions import Const, Expr, Load, apply, equal
-from graphopt.lowering.loops import Buffer, If, Invoke, Range, Region, Stmt, Store
+from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, equal
+from graphopt.lowering.loops.nest import Buffer, If, Invoke, Range, Region, Stmt, Store
 
 EXCHANGED: Final = ("add", "max", "min")
 """By what the threads of a warp can combine what they have."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from graphopt.lowering.accumulation import factors
-from graphopt.lowering.addresses import address_of
-from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
-from graphopt.lowering.chains import Chain
-from graphopt.lowering.expressions import Const, Expr, Load, Var, variables, walk
-from graphopt.lowering.loops import Axis, Buffer
+from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.index.addresses import address_of
+from graphopt.lowering.loops.accumulation import factors
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loops.nest import Axis, Buffer
 
 
 @dataclass(frozen=True)

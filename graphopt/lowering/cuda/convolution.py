@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphopt.lowering.addresses import Polynomial, polynomial
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Finish, Sums, finish_of, sums_of
-from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, conjuncts, variables
-from graphopt.lowering.loops import Buffer, Stmt
+from graphopt.lowering.emit.kernel_source import LibraryCall
+from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, conjuncts, variables
+from graphopt.lowering.loops.nest import Buffer, Stmt
 
 RANKS: Final = (1, 2, 3)
 """How many axes images have for the library."""

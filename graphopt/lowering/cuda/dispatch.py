@@ -8,18 +8,18 @@ from math import prod
 from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
-from graphopt.lowering.accumulation import factors
-from graphopt.lowering.chain_facts import is_follower
-from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.analysis.access_analysis import is_follower
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
+from graphopt.lowering.cpu.library_dispatch import OPEN
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.library_calls import READERS, Recognized, note
 from graphopt.lowering.cuda.products import moved_by, with_element
 from graphopt.lowering.cuda.sums import APPROXIMATE
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
-from graphopt.lowering.library import OPEN
-from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Buffer, For, Nest, Stmt, Store, seq
+from graphopt.lowering.loops.accumulation import factors
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, rewrite, substitute
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, seq
 from graphopt.target import ProductPrices
 
 Way: TypeAlias = Literal["auto", "library", "own"]

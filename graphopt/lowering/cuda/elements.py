@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
-from graphopt.lowering.chains import Chain
+from graphopt.lowering.analysis.access_analysis import collapsed, known_size, point_of, taken_apart, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling, powers
-from graphopt.lowering.expressions import Const, Expr, Var
-from graphopt.lowering.loop_nests import Loop
-from graphopt.lowering.loops import Axis, For, If, Stmt
+from graphopt.lowering.loops.expressions import Const, Expr, Var
+from graphopt.lowering.loops.loop_nests import Loop
+from graphopt.lowering.loops.nest import Axis, For, If, Stmt
 
 
 def element_wise(owner: DeviceScheduling, chain: Chain) -> Stmt:

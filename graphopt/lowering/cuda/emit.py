@@ -15,15 +15,18 @@ from dataclasses import replace
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import ACCESS, COPIES, SHARED, WARP
 from graphopt.kernels.kernel import STORED, Kernel
-from graphopt.lowering.addresses import Polynomial, Product, multiple
-from graphopt.lowering.compaction import compacted
+from graphopt.lowering.cpu.compact_buffers import compacted
 from graphopt.lowering.cuda.barriers import BARRIER, is_over_threads, synchronized
 from graphopt.lowering.cuda.library_calls import is_for_library, library_call
 from graphopt.lowering.cuda.threads import AHEAD
 from graphopt.lowering.cuda.warp_calls import LOAD, MULTIPLY, multiplies, write_warp_call
-from graphopt.lowering.emit import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled
-from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
-from graphopt.lowering.loops import (
+from graphopt.lowering.emit.common_subexpressions import eager
+from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.kernel_source import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled
+from graphopt.lowering.emit.statement_text import Lanes, Text
+from graphopt.lowering.index.addresses import Polynomial, Product, multiple
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
+from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
     Check,
@@ -39,9 +42,6 @@ from graphopt.lowering.loops import (
     loads,
     statements,
 )
-from graphopt.lowering.occurrences import eager
-from graphopt.lowering.places import Place
-from graphopt.lowering.texts import Lanes, Text
 
 AXES = "xyz"
 DEVICE = "graphopt.kernels.cuda."

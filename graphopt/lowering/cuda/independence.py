@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphopt.lowering.arithmetic import known
-from graphopt.lowering.dependence import at, owner
-from graphopt.lowering.expressions import Const, Expr, Load, Var, loads_in, substitute, walk
-from graphopt.lowering.loops import (
+from graphopt.lowering.analysis.dependence import at, owner
+from graphopt.lowering.index.arithmetic import known
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, walk
+from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
     For,

@@ -13,9 +13,9 @@ from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.convolution import convolution_of
 from graphopt.lowering.cuda.multiplication import multiplication_of
 from graphopt.lowering.cuda.sums import is_approximate
-from graphopt.lowering.emit import EmitError, LibraryCall
-from graphopt.lowering.expressions import Expr
-from graphopt.lowering.loops import For, Note, Stmt
+from graphopt.lowering.emit.kernel_source import EmitError, LibraryCall
+from graphopt.lowering.loops.expressions import Expr
+from graphopt.lowering.loops.nest import For, Note, Stmt
 
 LIBRARY: Final = "library"
 """The key of the note of a loop that a library's function is to take the place of."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphopt.lowering.expressions import Expr, Load, loads_in, maximum, minimum
-from graphopt.lowering.loops import Buffer, Check, Nest, Stmt, Store, map_expressions, mutate, statements
+from graphopt.lowering.loops.expressions import Expr, Load, loads_in, maximum, minimum
+from graphopt.lowering.loops.nest import Buffer, Check, Nest, Stmt, Store, map_expressions, mutate, statements
 
 
 def kept_inside(nest: Nest) -> Nest:

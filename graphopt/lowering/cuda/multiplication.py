@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphopt.lowering.addresses import Polynomial, address_of, gathered, polynomial
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
-from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Const, Expr, Load
-from graphopt.lowering.loops import Buffer, For, Stmt
+from graphopt.lowering.emit.kernel_source import LibraryCall
+from graphopt.lowering.index.addresses import Polynomial, address_of, gathered, polynomial
+from graphopt.lowering.loops.expressions import Const, Expr, Load
+from graphopt.lowering.loops.nest import Buffer, For, Stmt
 
 ONE: Final = Polynomial({(): 1})
 NONE: Final = Polynomial({})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphopt.ir.constants import BITS
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.contraction import Group, alignment, lies_along
-from graphopt.lowering.expressions import Apply, Const, Expr, Var, conjunction, const, substitute
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, conjunction, const, substitute
 
 
 @dataclass(frozen=True)

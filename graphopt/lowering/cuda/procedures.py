@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from graphopt.lowering.chain_facts import bytes_of, known_size, point_of, total_size
+from graphopt.lowering.analysis.access_analysis import bytes_of, known_size, point_of, total_size
 from graphopt.lowering.cuda.independence import is_independent, own_buffers, uses
 from graphopt.lowering.cuda.lookups import inside_buffers
 from graphopt.lowering.cuda.row_plans import at_least
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Expr, loads_in, variables
-from graphopt.lowering.intrinsics import find_intrinsic, placed
-from graphopt.lowering.loop_nests import peeled, wrapped
-from graphopt.lowering.loops import (
+from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic, placed
+from graphopt.lowering.loops.expressions import Expr, loads_in, variables
+from graphopt.lowering.loops.loop_nests import peeled, wrapped
+from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
     Check,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphopt.lowering.chains import Chain, exchange
+from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.cuda.contraction import Contraction
 from graphopt.lowering.cuda.operands import Operand, below, operand, units
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import CHUNK, PAD, Tile
-from graphopt.lowering.expressions import Const, Expr, Load, Var, cast, conjunction, const, minimum, substitute
-from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import TRUE, Buffer, For, If, Stmt, Store, seq
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, cast, conjunction, const, minimum, substitute
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import TRUE, Buffer, For, If, Stmt, Store, seq
 
 Where = Mapping[Var, Expr]
 Finish = Callable[[Where, Expr, Load], Stmt]

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from graphopt.lowering.chain_axes import following, with_axes_redrawn
-from graphopt.lowering.chain_facts import is_follower
-from graphopt.lowering.chains import Chain
+from graphopt.lowering.analysis.access_analysis import is_follower
+from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
+from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cuda.contraction import Contraction, Group, contraction_of
 from graphopt.lowering.cuda.product_tiles import Finish, ProductTiles, Where, finished_by
 from graphopt.lowering.cuda.tensor_tiles import TensorTiles, WarpTile, warp_tile_for
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import tile_for
-from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, Load, substitute, walk
-from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import Stmt, Store, described, map_expressions, seq
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, substitute, walk
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import Stmt, Store, described, map_expressions, seq
 
 MOVING: Final = ("select", "cast")
 """Functions that leave an element as it is, or leave it out."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
-from graphopt.lowering.chains import Chain
+from graphopt.lowering.analysis.access_analysis import collapsed, known_size, point_of, taken_apart, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Const, Expr, Var, minimum
-from graphopt.lowering.loops import For, If, Stmt
+from graphopt.lowering.loops.expressions import Const, Expr, Var, minimum
+from graphopt.lowering.loops.nest import For, If, Stmt
 
 EACH: Final = 8
 """Elements of a piece that one thread takes."""

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphopt.lowering.accumulation import accumulated, identity
-from graphopt.lowering.chain_facts import known_size, taken_apart, total_size
-from graphopt.lowering.chains import Chain, exchange
+from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain, exchange
 from graphopt.lowering.cuda.combining import Part, combined
 from graphopt.lowering.cuda.row_passing import Passing
 from graphopt.lowering.cuda.row_plans import ACCESSES, Plan, planned, with_choices
 from graphopt.lowering.cuda.rows import Member, Rows, rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Const, Expr, Load, Var, apply, equal, substitute
-from graphopt.lowering.loops import (
+from graphopt.lowering.loops.accumulation import accumulated, identity
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, apply, equal, substitute
+from graphopt.lowering.loops.nest import (
     Axis,
     Block,
     Buffer,

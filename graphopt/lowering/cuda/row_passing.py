@@ -9,8 +9,8 @@ from typing import TypeAlias
 from graphopt.lowering.cuda.row_plans import Plan
 from graphopt.lowering.cuda.rows import Member, Rows
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Apply, Const, Expr, Load, Var, substitute, variables
-from graphopt.lowering.loops import (
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
+from graphopt.lowering.loops.nest import (
     Buffer,
     Seq,
     Stmt,

@@ -9,12 +9,12 @@ from math import prod
 from typing import Final
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.chain_facts import is_step, known_size
-from graphopt.lowering.chains import Access
+from graphopt.lowering.analysis.access_analysis import is_step, known_size
+from graphopt.lowering.analysis.canonical_nest import Access
 from graphopt.lowering.cuda.rows import Member, Rows
 from graphopt.lowering.cuda.teams import Teams
 from graphopt.lowering.cuda.threads import DeviceScheduling, powers
-from graphopt.lowering.expressions import Const, Expr
+from graphopt.lowering.loops.expressions import Const, Expr
 
 HELD: Final = 32
 """Elements of a row that one thread holds in registers. A row that is no longer than that it takes alone."""

@@ -10,12 +10,12 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from graphopt.lowering.accumulation import is_accumulation
-from graphopt.lowering.chain_axes import with_axis_split
-from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.chains import Chain
-from graphopt.lowering.expressions import Apply, Const, Expr, Var
-from graphopt.lowering.loops import Axis, Buffer, Check, Invoke, statements
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.analysis.axis_transforms import with_axis_split
+from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.loops.accumulation import is_accumulation
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
+from graphopt.lowering.loops.nest import Axis, Buffer, Check, Invoke, statements
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from graphopt.lowering.chains import Chain, chain_of, chains
+from graphopt.lowering.analysis.canonical_nest import Chain, chain_of, chains
+from graphopt.lowering.cpu.epilogue_fusion import finished
+from graphopt.lowering.cpu.scheduling import NONE, Choices, refuse_unknown
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.dispatch import Way, choice, multiplied
 from graphopt.lowering.cuda.elements import element_wise, result_wise
@@ -24,9 +26,7 @@ from graphopt.lowering.cuda.row_elements import by_rows
 from graphopt.lowering.cuda.row_kernels import row_wise
 from graphopt.lowering.cuda.threads import DeviceScheduling
 from graphopt.lowering.cuda.transposes import turned_over
-from graphopt.lowering.finishing import finished
-from graphopt.lowering.loops import Nest, Seq, Stmt, seq
-from graphopt.lowering.scheduling import NONE, Choices, refuse_unknown
+from graphopt.lowering.loops.nest import Nest, Seq, Stmt, seq
 from graphopt.target import ProductPrices
 
 Rule: TypeAlias = Callable[[DeviceScheduling, Sequence[Chain]], "tuple[Stmt, int] | None"]

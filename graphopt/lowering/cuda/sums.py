@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.lowering.accumulation import factors
-from graphopt.lowering.expressions import Apply, Const, Expr, Load
-from graphopt.lowering.loop_nests import peeled
-from graphopt.lowering.loops import For, Note, Seq, Stmt, Store
+from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.lowering.loops.accumulation import factors
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load
+from graphopt.lowering.loops.loop_nests import peeled
+from graphopt.lowering.loops.nest import For, Note, Seq, Stmt, Store
 from graphopt.lowering.operators.activations import gelu
-from graphopt.lowering.vocabulary import HALVES
 
 APPROXIMATE: Final[tuple[str, Note]] = ("approximate", 1)
 """The note of loops that a function may be used for which computes something near: see ``Card.is_approximate``."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Const, Expr
-from graphopt.lowering.loops import Buffer, Stmt
+from graphopt.lowering.loops.expressions import Const, Expr
+from graphopt.lowering.loops.nest import Buffer, Stmt
 
 T = TypeVar("T")
 

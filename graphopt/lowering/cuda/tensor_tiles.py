@@ -13,17 +13,17 @@ from typing import Final
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering import warp_intrinsics as warps
 from graphopt.lowering.cuda.barriers import BARRIER
 from graphopt.lowering.cuda.contraction import Contraction
 from graphopt.lowering.cuda.operands import Operand, below, operand, stored, units
 from graphopt.lowering.cuda.product_tiles import Finish, Where, over_tiles, slabs
 from graphopt.lowering.cuda.threads import AHEAD, DeviceScheduling
 from graphopt.lowering.cuda.tile_shapes import OPEN, TOGETHER, chosen_shape, splits_of
-from graphopt.lowering.expressions import Const, Expr, Load, conjunction
-from graphopt.lowering.loop_nests import Loop, wrapped
-from graphopt.lowering.loops import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
-from graphopt.lowering.vocabulary import HALVES
+from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.lowering.intrinsics import warp as warps
+from graphopt.lowering.loops.expressions import Const, Expr, Load, conjunction
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import TRUE, Buffer, For, If, Invoke, Range, Region, Stmt, Store, seq
 
 HIGH, WIDE = 16, 8
 """Rows and columns of what a warp multiplies at once."""

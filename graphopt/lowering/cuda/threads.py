@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.chain_facts import known_size
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.cpu.scheduling import NONE, Choices, Scheduling
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.expressions import Const, Expr
-from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt
-from graphopt.lowering.scheduling import NONE, Choices, Scheduling
+from graphopt.lowering.loops.expressions import Const, Expr
+from graphopt.lowering.loops.nest import Buffer, For, If, Nest, Stmt
 
 AHEAD: Final = ("copies", "ahead")
 """The note of a phase whose copies to shared memory may be under way until threads wait for each other."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering.chain_facts import collapsed, known_size, point_of, taken_apart, total_size
-from graphopt.lowering.chains import Chain
+from graphopt.lowering.analysis.access_analysis import collapsed, known_size, point_of, taken_apart, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.cpu.transpose_tiles import Turned, turning, with_lanes_apart
 from graphopt.lowering.cuda.rows import is_plain
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Const, Expr, Load, Var, conjunction, substitute
-from graphopt.lowering.loops import TRUE, Axis, For, If, Stmt, Store, described, map_expressions, seq
-from graphopt.lowering.turning import Turned, turning, with_lanes_apart
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, substitute
+from graphopt.lowering.loops.nest import TRUE, Axis, For, If, Stmt, Store, described, map_expressions, seq
 
 LEAST = WARP // 2
 """Rows and columns below which neighbours are too few to be read together."""

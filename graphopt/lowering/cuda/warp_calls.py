@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.kernels.cuda.limits import WARP
-from graphopt.lowering import warp_intrinsics as warps
-from graphopt.lowering.expressions import Const, Expr, Load, Var
-from graphopt.lowering.intrinsics import find_intrinsic
-from graphopt.lowering.loops import Invoke, Nest, Region, statements
-from graphopt.lowering.places import Place
+from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.intrinsics import warp as warps
+from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
+from graphopt.lowering.loops.nest import Invoke, Nest, Region, statements
 
 if TYPE_CHECKING:
     from graphopt.lowering.cuda.emit import DeviceWriter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Expr, apply, cast, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import inf
 
 from graphopt.ir.dtypes import dtype_of
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Requirement, Tensor, compute, require
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.loops.expressions import (
     FLOATS,
     INDEX,
     Const,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
-from graphopt.lowering.chain_facts import REGISTERS
-from graphopt.lowering.compute import Requirement, Tensor, fresh, loop, procedure
-from graphopt.lowering.expressions import (
+from graphopt.lowering.analysis.access_analysis import REGISTERS
+from graphopt.lowering.loops.compute import Requirement, Tensor, fresh, loop, procedure
+from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     Load,
@@ -32,7 +32,7 @@ from graphopt.lowering.expressions import (
     variables,
     walk,
 )
-from graphopt.lowering.loops import Buffer, Check, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, Check, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
 
 if TYPE_CHECKING:
     from graphopt.lowering.operators.attention import Heads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 
 from graphopt.ir.bfloat import LARGEST
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Expr, apply, cast, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import integer, label
 from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.products import TABLE as PRODUCTS

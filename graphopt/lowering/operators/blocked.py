@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute, lowest
-from graphopt.lowering.expressions import Const, Expr, conjunction, const, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute, lowest
+from graphopt.lowering.loops.expressions import Const, Expr, conjunction, const, select
 from graphopt.lowering.operators.elements import integer, text
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.pooling import steps_inside

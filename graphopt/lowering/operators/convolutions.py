@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.addresses import tidy
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
+from graphopt.lowering.index.addresses import tidy
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
 from graphopt.lowering.operators.elements import integer, label, wide, widened
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
-from graphopt.lowering.expressions import INDEX, Apply, Const, Expr, apply, as_expr, cast, const, equal, select
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, apply, as_expr, cast, const, equal, select
 from graphopt.lowering.operators.indices import clamped
 from graphopt.lowering.operators.operation import NotLowered
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, select
 from graphopt.lowering.operators.convolutions import with_bias
 from graphopt.lowering.operators.elements import integer, label, required, wide, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

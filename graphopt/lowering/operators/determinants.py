@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering.compute import Tensor, fresh, loop, procedure
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, const, equal, select
-from graphopt.lowering.loops import Buffer, Check, For, If, Stmt, Store, seq
+from graphopt.lowering.loops.compute import Tensor, fresh, loop, procedure
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, equal, select
+from graphopt.lowering.loops.nest import Buffer, Check, For, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, wide
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation, Table

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, const, equal, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.elements import label, required, text, wide
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import rounded

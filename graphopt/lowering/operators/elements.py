@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from graphopt.lowering.compute import Requirement, Tensor, compute, require
-from graphopt.lowering.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.loops.expressions import FLOATS, Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation
-from graphopt.lowering.vocabulary import HALVES
 
 # -- attributes
 

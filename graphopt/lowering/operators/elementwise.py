@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
 from graphopt.lowering.operators.elements import (
     Formula,
     elementwise,

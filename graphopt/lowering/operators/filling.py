@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import reduce
 
 from graphopt.ir.constants import Constant
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import INDEX, Const, Expr, cast, const, equal, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, const, equal, select
 from graphopt.lowering.operators.elements import integer, label, scalar, wide, widened
 from graphopt.lowering.operators.indices import axis_of, counted
 from graphopt.lowering.operators.operation import Operation, Table

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.lowering import compute as tensors
-from graphopt.lowering.compute import Reduction, Tensor, compute, reduce_axis
-from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops import compute as tensors
+from graphopt.lowering.loops.compute import Reduction, Tensor, compute, reduce_axis
+from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, select
 from graphopt.lowering.operators.elements import label, required, wide
 from graphopt.lowering.operators.indices import linear
 from graphopt.lowering.operators.operation import Operation, Table

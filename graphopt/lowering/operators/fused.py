@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphopt.ir.graph import Attrs
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Expr, cast, maximum, minimum
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Expr, cast, maximum, minimum
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.convolutions import TABLE as CONVOLUTIONS
 from graphopt.lowering.operators.elements import broadcast, inputs_fitting, text, widened

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.lowering.compute import Requirement, Tensor, compute, require
-from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction
 from graphopt.lowering.operators.elements import integer, label, required
 from graphopt.lowering.operators.indices import axis_of, clamped, counted, digits, linear, matching, positions, within
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

@@ -7,8 +7,8 @@ from math import inf
 from typing import TypeAlias
 
 from graphopt.ir.types import is_anonymous
-from graphopt.lowering.compute import Requirement, require
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops.compute import Requirement, require
+from graphopt.lowering.loops.expressions import (
     INDEX,
     Apply,
     Const,

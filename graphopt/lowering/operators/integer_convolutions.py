@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.kernels.integer_form import DTYPES, QUAD
-from graphopt.lowering.compute import Requirement, Tensor, compute, fresh, loop, procedure
-from graphopt.lowering.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
-from graphopt.lowering.integer_intrinsics import PIXELS, WINDOWS
-from graphopt.lowering.integer_products import columns_of
-from graphopt.lowering.loops import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.cpu.integer_products import columns_of
+from graphopt.lowering.intrinsics.integer import PIXELS, WINDOWS
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop, procedure
+from graphopt.lowering.loops.expressions import Const, Expr, Load, apply, cast, conjunction, maximum, minimum, select
+from graphopt.lowering.loops.nest import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import broadcast, fitting, integer
 from graphopt.lowering.operators.indices import matching
 from graphopt.lowering.operators.operation import Operation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt.ir.types import is_anonymous
-from graphopt.lowering.compute import Requirement, Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, conjunction, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, conjunction, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.elements import broadcast, inputs_fitting, integer, label, required, text
 from graphopt.lowering.operators.indices import (
     axes_of,

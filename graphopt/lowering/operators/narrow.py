@@ -14,8 +14,8 @@ from math import nan
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.types import TensorType
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.elements import label, text
 from graphopt.lowering.operators.elementwise import converted
 from graphopt.lowering.operators.operation import CODE, NARROW, Lowering, NotLowered, Operation

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
-from graphopt.lowering.compute import Tensor, placeholder
+from graphopt.lowering.loops.compute import Tensor, placeholder
 from graphopt.lowering.operators.operation import NotLowered, Operation, Sizes, held
 
 

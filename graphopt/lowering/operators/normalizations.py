@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Requirement, Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, as_expr, cast, equal, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, apply, as_expr, cast, equal, select
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
 from graphopt.lowering.operators.elementwise import power
 from graphopt.lowering.operators.indices import matching

@@ -12,8 +12,8 @@ from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
 from graphopt.ir.types import Atom, Broadcast, Dim, FloorDiv, Minimum, Size, Symbol
-from graphopt.lowering.compute import Tensor
-from graphopt.lowering.expressions import Const, Expr, Var, equal, minimum, select
+from graphopt.lowering.loops.compute import Tensor
+from graphopt.lowering.loops.expressions import Const, Expr, Var, equal, minimum, select
 
 
 class NotLowered(Exception):  # noqa: N818  it is an answer, not an error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.lowering.compute import Tensor, compute_several
-from graphopt.lowering.expressions import Const, Expr, apply, cast, select
+from graphopt.lowering.loops.compute import Tensor, compute_several
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, select
 from graphopt.lowering.operators.elements import label, number, text
 from graphopt.lowering.operators.operation import Lowering, Operation, Table
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, conjunction, const, maximum, minimum, select
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, apply, conjunction, const, maximum, minimum, select
 from graphopt.lowering.operators.elements import label, scalar, text
 from graphopt.lowering.operators.indices import axes_of, clamped, element, length
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

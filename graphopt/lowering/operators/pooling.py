@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute, compute_several, lowest
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, conjunction, const, maximum, minimum, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute, compute_several, lowest
+from graphopt.lowering.loops.expressions import (
+    INDEX,
+    Const,
+    Expr,
+    apply,
+    cast,
+    conjunction,
+    const,
+    maximum,
+    minimum,
+    select,
+)
 from graphopt.lowering.operators.elements import integer, label, number, wide, widened
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.products import rounded

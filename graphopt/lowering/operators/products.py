@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, cast, const, equal
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, cast, const, equal
 from graphopt.lowering.operators.elements import (
     broadcast,
     fitting,

@@ -9,16 +9,16 @@ from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs
 from graphopt.ir.types import TensorType
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
+from graphopt.lowering.emit.vocabulary import HALVES
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const, equal, maximum, minimum, select
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import Formula, broadcast, inputs_fitting, integer, label
 from graphopt.lowering.operators.operation import Lowering, NotLowered, Operation, Table
 from graphopt.lowering.operators.pooling import TABLE as POOLS
 from graphopt.lowering.operators.reductions import normalized, over
 from graphopt.lowering.operators.softmax import softmax
-from graphopt.lowering.vocabulary import HALVES
 
 DOMAIN = "com.microsoft::"
 

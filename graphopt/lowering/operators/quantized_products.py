@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphopt.lowering.compute import Requirement, Tensor, compute
-from graphopt.lowering.expressions import Const, Expr, apply, cast, const
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute
+from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, const
 from graphopt.lowering.operators.convolutions import convolution
 from graphopt.lowering.operators.elements import (
     broadcast,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from graphopt.ir.graph import Attrs
-from graphopt.lowering.compute import Tensor
-from graphopt.lowering.expressions import Expr, apply, const, maximum, minimum
-from graphopt.lowering.loops import Stmt
+from graphopt.lowering.loops.compute import Tensor
+from graphopt.lowering.loops.expressions import Expr, apply, const, maximum, minimum
+from graphopt.lowering.loops.nest import Stmt
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import integer
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

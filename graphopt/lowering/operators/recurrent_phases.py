@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graphopt.lowering.compute import Tensor, loop
-from graphopt.lowering.expressions import Const, Expr, const, equal, select
-from graphopt.lowering.loops import Buffer, Range, Region, Stmt, Store, seq
+from graphopt.lowering.loops.compute import Tensor, loop
+from graphopt.lowering.loops.expressions import Const, Expr, const, equal, select
+from graphopt.lowering.loops.nest import Buffer, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.recurrent_tiles import Gates, pieces, rows_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.compute import Tensor, compute, fresh, loop, procedure
-from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction, const, equal, select
-from graphopt.lowering.loops import Buffer, Check, For, If, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.loops.compute import Tensor, compute, fresh, loop, procedure
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops.nest import Buffer, Check, For, If, LoopKind, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, required, text, wide
 from graphopt.lowering.operators.operation import Operation
 from graphopt.lowering.operators.recurrent_phases import Finish, Phase

@@ -14,10 +14,10 @@ from typing import Final
 
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import registers
-from graphopt.lowering.chain_facts import known_size
-from graphopt.lowering.compute import Requirement, Tensor, compute, fresh
-from graphopt.lowering.expressions import Const, Expr, cast, conjunction, const, equal, select
-from graphopt.lowering.loops import Buffer, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh
+from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, select
+from graphopt.lowering.loops.nest import Buffer, For, Invoke, LoopKind, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import required
 
 CHAINS: Final = 8

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Reduced, Reduction, Requirement, Tensor, compute
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Reduced, Reduction, Requirement, Tensor, compute
+from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
     Expr,
@@ -19,7 +19,7 @@ from graphopt.lowering.expressions import (
     equal,
     select,
 )
-from graphopt.lowering.loops import Buffer, Stmt, Store
+from graphopt.lowering.loops.nest import Buffer, Stmt, Store
 from graphopt.lowering.operators.elements import integer, is_float, label, required, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import reduce
 from math import inf
 
-from graphopt.lowering import compute as tensors
-from graphopt.lowering.compute import Tensor, compute, loop, procedure, reduce_axis, require
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, const, maximum, minimum, select
-from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
+from graphopt.lowering.loops import compute as tensors
+from graphopt.lowering.loops.compute import Tensor, compute, loop, procedure, reduce_axis, require
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, const, maximum, minimum, select
+from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, label, number, text, wide, widened
 from graphopt.lowering.operators.indices import clamped, matching
 from graphopt.lowering.operators.operation import Operation, Table

@@ -12,9 +12,9 @@ from functools import reduce
 from math import floor
 from typing import TypeAlias
 
-from graphopt.lowering import compute as tensors
-from graphopt.lowering.compute import Tensor, compute, reduce_axis
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops import compute as tensors
+from graphopt.lowering.loops.compute import Tensor, compute, reduce_axis
+from graphopt.lowering.loops.expressions import (
     Const,
     Expr,
     apply,

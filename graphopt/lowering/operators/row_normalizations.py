@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.lowering.compute import Requirement, Tensor, compute, require
-from graphopt.lowering.expressions import INDEX, Expr, as_expr, cast
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, require
+from graphopt.lowering.loops.expressions import INDEX, Expr, as_expr, cast
 from graphopt.lowering.operators.elements import broadcast, inputs_fitting, integer, label, number, operand, widened
 from graphopt.lowering.operators.normalizations import inverse_root, mean_of, moments
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import (
     FLOATS,
     INDEX,
     Const,

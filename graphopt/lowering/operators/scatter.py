@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt.lowering.compute import Requirement, Tensor, compute, loop, procedure, require
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute, loop, procedure, require
+from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
     Expr,
@@ -15,7 +15,7 @@ from graphopt.lowering.expressions import (
     minimum,
     select,
 )
-from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
+from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label, required, text, widened
 from graphopt.lowering.operators.indexing import row_length
 from graphopt.lowering.operators.indices import axis_of, counted, matching, within

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import log, pi
 
-from graphopt.lowering import compute as tensors
-from graphopt.lowering.compute import Reduction, Tensor, compute, reduce_axis
-from graphopt.lowering.expressions import (
+from graphopt.lowering.loops import compute as tensors
+from graphopt.lowering.loops.compute import Reduction, Tensor, compute, reduce_axis
+from graphopt.lowering.loops.expressions import (
     INDEX,
     Const,
     Expr,

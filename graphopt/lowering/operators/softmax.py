@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Requirement, Tensor, compute
-from graphopt.lowering.expressions import INDEX, Const, Expr, apply, cast, equal, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Requirement, Tensor, compute
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, apply, cast, equal, select
 from graphopt.lowering.operators.elements import integer, label, text, wide, widened
 from graphopt.lowering.operators.operation import Operation, Table
 from graphopt.lowering.operators.reductions import At, normalized, over, without

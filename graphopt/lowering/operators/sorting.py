@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from graphopt.lowering.compute import Tensor, compute_several, loop, procedure
-from graphopt.lowering.expressions import FLOATS, INDEX, Const, Expr, apply, conjunction, const, equal, minimum, select
-from graphopt.lowering.loops import Buffer, Check, If, Stmt, Store, seq
+from graphopt.lowering.loops.compute import Tensor, compute_several, loop, procedure
+from graphopt.lowering.loops.expressions import (
+    FLOATS,
+    INDEX,
+    Const,
+    Expr,
+    apply,
+    conjunction,
+    const,
+    equal,
+    minimum,
+    select,
+)
+from graphopt.lowering.loops.nest import Buffer, Check, If, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer, widened
 from graphopt.lowering.operators.indices import axis_of
 from graphopt.lowering.operators.operation import Operation, Table

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 
 from graphopt.errors import UsageError
-from graphopt.ir.added import Added, Outputs, add
-from graphopt.lowering.compute import Tensor
+from graphopt.ir.custom_ops import Added, Outputs, add
+from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.operators.operation import DTYPES, NARROW, Lowering, NotLowered, Operation, held
 
 MODULES = (

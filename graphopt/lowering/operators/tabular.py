@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isnan
 
 from graphopt.ir.constants import Constant
-from graphopt.lowering import compute as t
-from graphopt.lowering.compute import Tensor, compute
-from graphopt.lowering.expressions import Expr, Number, apply, cast, const, equal, maximum, select
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import Expr, Number, apply, cast, const, equal, maximum, select
 from graphopt.lowering.operators.elements import is_float, label, text
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.reductions import over

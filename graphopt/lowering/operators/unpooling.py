@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering.compute import Tensor, procedure
-from graphopt.lowering.expressions import INDEX, Const, Expr, cast, conjunction, const
-from graphopt.lowering.loops import Buffer, Check, Stmt, Store, seq
+from graphopt.lowering.loops.compute import Tensor, procedure
+from graphopt.lowering.loops.expressions import INDEX, Const, Expr, cast, conjunction, const
+from graphopt.lowering.loops.nest import Buffer, Check, Stmt, Store, seq
 from graphopt.lowering.operators.elements import label
 from graphopt.lowering.operators.indices import digits, matching
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table

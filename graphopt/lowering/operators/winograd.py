@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from graphopt.ir.minimal_filtering import TAPS, filtering
 from graphopt.kernels.host import BLOCK, block_tile
-from graphopt.lowering.compute import Tensor, compute, fresh, loop, procedure
-from graphopt.lowering.expressions import Const, Expr, const, equal, minimum, select
-from graphopt.lowering.loops import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
+from graphopt.lowering.intrinsics.tile import BACK, INTO, PRODUCT
+from graphopt.lowering.loops.compute import Tensor, compute, fresh, loop, procedure
+from graphopt.lowering.loops.expressions import Const, Expr, const, equal, minimum, select
+from graphopt.lowering.loops.nest import Buffer, For, Invoke, Range, Region, Stmt, Store, seq
 from graphopt.lowering.operators.elements import integer
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 from graphopt.lowering.operators.windows import windows
-from graphopt.lowering.tile_intrinsics import BACK, INTO, PRODUCT
-from graphopt.minimal_filtering import TAPS, filtering
 
 STRIP: Final = 36
 """Elements that a strip has of each channel for each row of the tile that products keep in registers."""

@@ -9,8 +9,8 @@ constant moves into the one body that reads it. Small constants that several bod
 from __future__ import annotations
 
 from graphopt.ir.graph import Attrs, Graph, Node
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 
 def own_constants(space: Workspace, node: Node) -> bool:

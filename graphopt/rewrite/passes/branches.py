@@ -12,9 +12,9 @@ from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.types import Type
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.splice import outside
-from graphopt.rewrite.workspace import Workspace, captured_facts
 
 
 def hoist_heads(space: Workspace, node: Node) -> bool:

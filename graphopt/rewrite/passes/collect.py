@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphopt.ir.graph import Graph, Node, Value
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 
 def collect(space: Workspace, node: Node) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Value
 from graphopt.ir.infer_bodies import loop_head
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.splice import splice
-from graphopt.rewrite.workspace import Workspace
 
 UNROLLED = 256
 """Loops are unrolled to at most this many nodes, and loops of one pass always."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from graphopt.ir import ops
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import INPUT, Graph, Node
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 
 def remove_unused(space: Workspace, node: Node) -> bool:

@@ -14,8 +14,8 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import infer
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace, captured_facts
 
 DEEPEST = 8
 """Over how many views and elementwise ops the reader that takes one rank alone is looked for."""

@@ -8,7 +8,7 @@ from graphopt.errors import UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Size, TensorType, Type, substitute, symbols
-from graphopt.nearest import nearest_or_some
+from graphopt.suggestions import nearest_or_some
 
 
 def freeze_defaults(graph: Graph) -> Graph:

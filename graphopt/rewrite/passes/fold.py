@@ -17,8 +17,8 @@ from graphopt.ir.constants import BITS, SMALL, Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 SMALL_BYTES = 8 << 10
 """Results up to this size are computed whatever they replace."""

@@ -12,9 +12,9 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.functions import callee, expanded_size
 from graphopt.ir.graph import CONSTANT, AttrRef, Attrs, Function, Graph, Node
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.splice import splice
-from graphopt.rewrite.workspace import Workspace
 
 LIMIT = 100_000
 """How many nodes a model may have once its functions are expanded."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphopt.ir import ops
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.splice import outside
-from graphopt.rewrite.workspace import Workspace
 
 SAFE = (
     ops.KINDS["elementwise"] | ops.KINDS["reduce"] | ops.KINDS["product"] | frozenset({"Transpose", "Softmax", "Shape"})

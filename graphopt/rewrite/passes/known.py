@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphopt.ir.graph import Node
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.fold import fold_known
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 KINDS = {
     "B1": frozenset({"Shape"}),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphopt.ir.graph import Node
-from graphopt.rewrite.rule import Soundness
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Soundness
 
 
 @dataclass(frozen=True, slots=True)

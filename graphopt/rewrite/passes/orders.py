@@ -16,14 +16,25 @@ from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs, Node, Value
-from graphopt.rewrite.cost import CostModel, stated_sizes
-from graphopt.rewrite.dag import Option, Problem, price
-from graphopt.rewrite.functions import moves_only_ones
-from graphopt.rewrite.orders import Form, Order, Spelling, compose, form_of, identity, inverse, moved_fact, target, turn
+from graphopt.rewrite.extract.cost import CostModel, stated_sizes
+from graphopt.rewrite.extract.dag import Option, Problem, price
+from graphopt.rewrite.guards.functions import moves_only_ones
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.passes.axis_orders import (
+    Form,
+    Order,
+    Spelling,
+    compose,
+    form_of,
+    identity,
+    inverse,
+    moved_fact,
+    target,
+    turn,
+)
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.reorder import Made, Misfit, Plan, Turned, reorder
-from graphopt.rewrite.rule import Soundness
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.rule.rule import Soundness
 from graphopt.target import PORTABLE
 
 MOST = 4
@@ -322,7 +333,7 @@ class _Choice:
 
     def solve(self, before: float) -> Plan | None:
         """The cheapest choice, where it is cheaper than the graph as it is."""
-        from graphopt.rewrite.extract import Limits, solve
+        from graphopt.rewrite.extract.choose import Limits, solve
 
         wanted = dict.fromkeys(v for v in self.graph.outputs if v in self.made)
         for node in self.graph.nodes():

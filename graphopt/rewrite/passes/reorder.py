@@ -12,9 +12,9 @@ from graphopt.ir import infer
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Node, Value
-from graphopt.rewrite.functions import moves_only_ones
-from graphopt.rewrite.orders import Form, Order, Spelling, identity, moved_fact, target, turn
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.guards.functions import moves_only_ones
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.passes.axis_orders import Form, Order, Spelling, identity, moved_fact, target, turn
 
 
 class Misfit(Exception):  # noqa: N818 - the graph stays as it is

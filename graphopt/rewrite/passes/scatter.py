@@ -14,8 +14,8 @@ import numpy as np
 
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import Attrs, Node, Value
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 MOST_INDICES = 1 << 20
 """Constants of more indices are not looked at."""

@@ -9,8 +9,8 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import OptionalType, TensorType
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 DEEPEST = 256
 """How many elements inserted one after the other are followed."""

@@ -9,8 +9,8 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Node, Value
 from graphopt.ir.types import Size
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 END = (1 << 63) - 1
 """The end of a slice that goes on to the end of the axis, whatever its size."""

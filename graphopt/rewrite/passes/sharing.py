@@ -10,8 +10,8 @@ from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, Constant
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 
 def share_nodes(space: Workspace) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator
 
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Node, Value
 from graphopt.ir.types import Size
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 PIECES = frozenset({"Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Cast", "Identity"})
 """Ops that cut pieces out of a shape and put them together."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
-from graphopt.rewrite.workspace import Workspace
+from graphopt.rewrite.match.workspace import Workspace
 
 
 def splice(

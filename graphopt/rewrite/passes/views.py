@@ -15,9 +15,9 @@ import numpy as np
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Attrs, Node, Value
 from graphopt.ir.types import Size
-from graphopt.rewrite.cost import UNKNOWN, scatters
+from graphopt.rewrite.extract.cost import UNKNOWN, scatters
+from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
-from graphopt.rewrite.workspace import Workspace
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Ops that group the atoms in another way and leave their order."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import graphopt
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")

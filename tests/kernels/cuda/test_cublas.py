@@ -16,7 +16,7 @@ from graphopt.kernels.cuda.cublas_library import PROTOTYPES, functions
 from graphopt.kernels.cuda.cublas_lt import BlasLt
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.library_calls import Gemm
-from graphopt.runtime.team import address
+from graphopt.runtime.thread_pool import address
 
 DTYPES = {TYPES[name]: np.dtype(name) for name in ("float32", "float64", "float16")}
 

@@ -17,7 +17,7 @@ from graphopt.errors import ExecutionError, MissingDependencyError
 from graphopt.kernels.cuda import cudnn, machine
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.library_calls import Convolution
-from graphopt.runtime.team import address
+from graphopt.runtime.thread_pool import address
 from tests.kernels.cuda.cudnn_stand_in import StandIn, held
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

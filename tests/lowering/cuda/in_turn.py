@@ -11,18 +11,18 @@ from typing import Protocol
 import numpy as np
 
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda import simulate
 from graphopt.kernels.cuda.simulate import Triple
 from graphopt.kernels.kernel import STORED
+from graphopt.lowering.analysis.dataflow import accesses_in
 from graphopt.lowering.cuda.barriers import BARRIER
-from graphopt.lowering.dataflow import accesses_in
-from graphopt.lowering.emit import Launchable, LibraryCall
-from graphopt.lowering.expressions import Var, conjunction
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import descriptions
-from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt, blocks, mutate, rename_buffers, seq
-from graphopt.lowering.options import Options
-from graphopt.tolerance import error
+from graphopt.lowering.emit.kernel_source import Launchable, LibraryCall
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.link.options import Options
+from graphopt.lowering.loops.expressions import Var, conjunction
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Buffer, For, If, Nest, Stmt, blocks, mutate, rename_buffers, seq
 from tests.lowering.cuda.simulated import perform
 from tests.lowering.native import Native, number, numpy_dtype
 

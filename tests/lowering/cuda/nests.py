@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.expressions import Expr, Var, cast, maximum, select
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Expr, Var, cast, maximum, select
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.described import convolution
 
 N = Var("n")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.expressions import Expr, Var, apply, cast, select
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Expr, Var, apply, cast, select
+from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.operators.normalizations import inverse_root, moments
 from graphopt.lowering.operators.softmax import log_softmax
 from graphopt.lowering.operators.softmax import softmax as softmax_of

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulate import run
 from graphopt.kernels.cuda.simulated_library import compute
 from graphopt.kernels.kernel import STORED
 from graphopt.lowering.cuda.emit import emit
-from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.expressions import Var
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import descriptions
-from graphopt.lowering.loops import Buffer, Nest
+from graphopt.lowering.emit.kernel_source import LibraryCall
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.loops.expressions import Var
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Buffer, Nest
 from graphopt.runtime.library_calls import FUNCTIONS
-from graphopt.tolerance import error
 from tests.lowering.native import number, numpy_dtype, random_arrays
 
 FAR = 1 << 40

@@ -1,8 +1,8 @@
 import pytest
 
 from graphopt.lowering.cuda.barriers import BARRIER, synchronized
-from graphopt.lowering.loops import For, Stmt, inner
-from graphopt.lowering.script import read
+from graphopt.lowering.loops.nest import For, Stmt, inner
+from graphopt.lowering.loops.script import read
 
 HEAD = """
 @program

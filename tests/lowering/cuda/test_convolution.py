@@ -10,9 +10,9 @@ from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.dispatch import choice, multiplied
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.emit.kernel_source import LibraryCall
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from tests.lowering.cuda.simulated import check
 from tests.lowering.cuda.test_sums import nest_of
 

@@ -3,9 +3,9 @@ import pytest
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.emit import EmitError
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.emit.kernel_source import EmitError
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from tests.lowering.cuda.simulated import check, launch
 from tests.lowering.described import FIXED
 from tests.lowering.native import random_arrays

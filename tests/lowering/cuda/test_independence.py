@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphopt.lowering.cuda.independence import is_independent, own_buffers
-from graphopt.lowering.expressions import Const, Expr, Load, Var, select
-from graphopt.lowering.loops import Buffer, For, If, Stmt, Store, seq
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, select
+from graphopt.lowering.loops.nest import Buffer, For, If, Stmt, Store, seq
 
 ROW, COLUMN = Var("i"), Var("j")
 X = Buffer("x", (Const(8), Const(8)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.lowering import compute as t
 from graphopt.lowering.cuda.card import SIMULATED
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.simulated import launch
 
 

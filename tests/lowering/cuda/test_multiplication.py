@@ -10,9 +10,9 @@ from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.library_calls import note
 from graphopt.lowering.cuda.multiplication import multiplication_of
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.emit import EmitError, LibraryCall
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
+from graphopt.lowering.emit.kernel_source import EmitError, LibraryCall
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from tests.lowering.cuda.simulated import check
 
 LIBRARY = choice("library", {})

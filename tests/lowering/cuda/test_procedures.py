@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from graphopt.lowering import compute as t
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.expressions import Const, Expr, Var, equal, maximum, select
-from graphopt.lowering.loops import Buffer, For, If, Nest, Stmt, Store, seq
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Const, Expr, Var, equal, maximum, select
+from graphopt.lowering.loops.nest import Buffer, For, If, Nest, Stmt, Store, seq
 from tests.lowering.cuda.simulated import check
 
 N = Var("n")

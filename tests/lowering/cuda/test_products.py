@@ -13,7 +13,7 @@ from graphopt.kernels.cuda.machine import machine_code
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.nests import CONTRACTIONS, OPEN, N, matrices, window
 from tests.lowering.cuda.simulated import check
 from tests.lowering.described import FIXED, SYMBOLIC, convolution

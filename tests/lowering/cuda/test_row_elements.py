@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.lowering import compute as t
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.expressions import Expr, Var, cast, maximum
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Expr, Var, cast, maximum
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.simulated import check
 
 N, M = Var("n"), Var("m")

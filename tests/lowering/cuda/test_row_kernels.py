@@ -7,8 +7,8 @@ import pytest
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.expressions import Const
-from graphopt.lowering.loops import Nest, Seq
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import Nest, Seq
 from tests.lowering.cuda.row_nests import ANY_ROWS, LONG_ROWS, ROWS
 from tests.lowering.cuda.simulated import check
 

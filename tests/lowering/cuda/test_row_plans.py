@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.lowering.chains import chains
+from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cuda.card import CARD
 from graphopt.lowering.cuda.row_plans import Plan, at_least, planned
 from graphopt.lowering.cuda.rows import rows_of
 from graphopt.lowering.cuda.threads import DeviceScheduling
-from graphopt.lowering.expressions import Const, Expr, Var
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.expressions import Const, Expr, Var
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.row_nests import N, channel_softmax, halves, odd_rows, softmax, squares, vector
 from tests.lowering.described import largest_of
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphopt.lowering import compute as t
-from graphopt.lowering.chains import Chain, chains
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
 from graphopt.lowering.cuda.rows import Rows, rows_of
-from graphopt.lowering.expressions import Const, Expr
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Const, Expr
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.row_nests import channel_softmax, layer_norm, of_groups
 
 

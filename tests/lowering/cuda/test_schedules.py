@@ -14,7 +14,7 @@ from graphopt.kernels.cuda.compile import ptx
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import chosen, scheduled
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda import row_nests, test_procedures, test_transposes
 from tests.lowering.cuda.nests import CONTRACTIONS, matrices
 from tests.lowering.cuda.row_nests import ANY_ROWS, LONG_ROWS, ROWS

@@ -12,12 +12,12 @@ from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.dispatch import choice, multiplied
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.emit import LibraryCall
-from graphopt.lowering.groups import group
-from graphopt.lowering.link import needed
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.lower import lower
-from graphopt.lowering.nests import write
+from graphopt.lowering.emit.kernel_source import LibraryCall
+from graphopt.lowering.fuse.groups import group
+from graphopt.lowering.fuse.nests import write
+from graphopt.lowering.link.linker import needed
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.lower.lower import lower
 from tests.lowering.cuda.simulated import check
 
 EXACT, NEAR = Card(has_epilogues=True), Card(has_epilogues=True, is_approximate=True)

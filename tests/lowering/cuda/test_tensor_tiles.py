@@ -15,8 +15,8 @@ from graphopt.kernels.cuda.compile import ptx
 from graphopt.lowering.cuda.card import CARD, Card
 from graphopt.lowering.cuda.emit import emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.emit import Launchable
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.emit.kernel_source import Launchable
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.nests import N, matrices, window
 from tests.lowering.cuda.simulated import check
 

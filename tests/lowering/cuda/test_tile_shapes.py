@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.lowering.chains import chains
+from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.contraction import contraction_of
 from graphopt.lowering.cuda.threads import DeviceScheduling

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from graphopt.lowering import compute as t
 from graphopt.lowering.cuda.card import CARD, SIMULATED
 from graphopt.lowering.cuda.emit import Launchable, emit
 from graphopt.lowering.cuda.schedules import scheduled
-from graphopt.lowering.expressions import Expr, Var, apply, select
-from graphopt.lowering.loops import Nest
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Expr, Var, apply, select
+from graphopt.lowering.loops.nest import Nest
 from tests.lowering.cuda.simulated import check
 from tests.lowering.described import any_turned, into_blocks, out_of_blocks
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from graphopt.lowering.cuda.emit import emit
-from graphopt.lowering.expressions import Const
-from graphopt.lowering.interpret import interpret
-from graphopt.lowering.intrinsics import descriptions
-from graphopt.lowering.loops import Nest
-from graphopt.lowering.script import read
-from graphopt.lowering.warp_intrinsics import together
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.intrinsics.warp import together
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import read
 from tests.lowering.cuda.simulated import launch
 from tests.lowering.native import numpy_dtype
 

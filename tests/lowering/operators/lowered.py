@@ -15,14 +15,14 @@ from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
 from graphopt.ir.infer import infer_node
 from graphopt.ir.text.elements import numpy_dtype
+from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType, symbol
-from graphopt.lowering.compute import Tensor, nest
-from graphopt.lowering.interpret import interpret, value
-from graphopt.lowering.intrinsics import descriptions
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.loops.compute import Tensor, nest
+from graphopt.lowering.loops.interpret import interpret, value
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, Operation, Sizes
 from graphopt.lowering.operators.table import describe
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case, cases
 
 SMALL = 3_000

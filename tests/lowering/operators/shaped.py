@@ -12,11 +12,11 @@ from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attrs
+from graphopt.ir.tolerance import error
 from graphopt.ir.types import TensorType
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import Operation, Sizes
 from graphopt.lowering.operators.table import describe
-from graphopt.tolerance import error
 from tests.lowering.operators.lowered import interpreted
 
 

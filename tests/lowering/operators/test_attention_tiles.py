@@ -11,7 +11,7 @@ import graphopt
 from graphopt.ir import evaluate
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
-from graphopt.tolerance import error
+from graphopt.ir.tolerance import error
 
 
 def _floats(*shape: int, seed: int = 1) -> Array:

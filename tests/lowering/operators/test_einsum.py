@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.einsum import TABLE, labels_of
 from graphopt.lowering.operators.operation import NotLowered
-from graphopt.tolerance import error
 from tests.lowering.operators.lowered import Shape, cases_of, check, computed, not_lowered
 
 

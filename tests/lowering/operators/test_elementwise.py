@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.ir import ops
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators import activations
 from graphopt.lowering.operators.elementwise import TABLE
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import Shape, agree, cases_of, check, computed, not_lowered
 

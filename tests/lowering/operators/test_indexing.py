@@ -9,7 +9,7 @@ import pytest
 
 from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
-from graphopt.lowering.compute import Elements
+from graphopt.lowering.loops.compute import Elements
 from graphopt.lowering.operators.indexing import TABLE
 from graphopt.lowering.operators.table import describe
 from tests.ir.backend_cases import Case

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphopt.lowering.expressions import Apply, Const, Expr, Var, as_expr, walk
-from graphopt.lowering.interpret import value
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, as_expr, walk
+from graphopt.lowering.loops.interpret import value
 from graphopt.lowering.operators.indices import digits, equally_many, linear, relocated, same_size
 
 n, m, i, j, k, p = map(Var, "nmijkp")

@@ -9,7 +9,7 @@ import pytest
 
 from graphopt.errors import InputError
 from graphopt.ir.constants import Array
-from tests.lowering.test_integer_products import bytes_, compiled, kernels, one
+from tests.lowering.cpu.test_integer_products import bytes_, compiled, kernels, one
 
 
 def sums(x: Array, w: Array, zx: int, zw: Array, pads: int, stride: int, dilation: int, group: int) -> Array:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import ExecutionError
-from graphopt.lowering.compute import Elements, Tensor, reads
-from graphopt.lowering.expressions import Apply
+from graphopt.lowering.loops.compute import Elements, Tensor, reads
+from graphopt.lowering.loops.expressions import Apply
 from graphopt.lowering.operators.movement import TABLE
 from graphopt.lowering.operators.operation import NotKnown
 from graphopt.lowering.operators.table import describe

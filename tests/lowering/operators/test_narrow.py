@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from graphopt.ir.constants import Array
-from graphopt.lowering.compute import compute, nest, placeholder
-from graphopt.lowering.interpret import interpret
+from graphopt.ir.tolerance import error
+from graphopt.lowering.loops.compute import compute, nest, placeholder
+from graphopt.lowering.loops.interpret import interpret
 from graphopt.lowering.operators.narrow import FLOATS, INTEGERS, POWERS, decoded, encoded
 from graphopt.lowering.operators.operation import CODE, NARROW, NotLowered
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case, cases
 from tests.lowering.operators.lowered import SMALL, described, interpreted
 

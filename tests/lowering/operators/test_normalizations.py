@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.normalizations import TABLE
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 

@@ -7,8 +7,8 @@ import pytest
 
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Attrs
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.optimizers import TABLE
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import cases_of, check, computed, not_lowered
 

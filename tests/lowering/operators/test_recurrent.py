@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 import graphopt
 from graphopt.errors import ExecutionError
 from graphopt.ir.constants import Array
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.recurrent import TABLE
-from graphopt.tolerance import error
 from tests.lowering.operators.lowered import cases_of, check, computed, not_lowered
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}

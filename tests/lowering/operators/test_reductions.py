@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.ir import ops
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.reductions import TABLE
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 

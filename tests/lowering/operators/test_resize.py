@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Attrs
-from graphopt.lowering.compute import Elements
-from graphopt.lowering.expressions import Const, Var
+from graphopt.ir.tolerance import error
+from graphopt.lowering.loops.compute import Elements
+from graphopt.lowering.loops.expressions import Const, Var
 from graphopt.lowering.operators.coordinates import Line
 from graphopt.lowering.operators.operation import NotLowered
 from graphopt.lowering.operators.resize import TABLE
 from graphopt.lowering.operators.table import describe
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 from tests.lowering.operators.shaped import ints, numbers, operation, run

@@ -12,8 +12,8 @@ import graphopt
 from graphopt.errors import ExecutionError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
+from graphopt.ir.tolerance import error
 from graphopt.lowering.operators.row_normalizations import TABLE
-from graphopt.tolerance import error
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
 

@@ -8,7 +8,7 @@ import pytest
 import graphopt
 from graphopt.errors import UsageError
 from graphopt.ir.text import parse
-from graphopt.lowering.compute import Tensor, compute
+from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.operators.operation import NotLowered, Operation
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)

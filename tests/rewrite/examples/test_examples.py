@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from graphopt.ir.infer import infer
-from graphopt.rewrite.examples import Example, examples
-from graphopt.rewrite.examples.arrays import array, as_dtype
-from graphopt.rewrite.examples.hints import Hints
-from graphopt.rewrite.examples.sample import Misfit, Want
-from graphopt.rewrite.parse import parse_rules
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.checking.examples.arrays import array, as_dtype
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.checking.examples.sample import Misfit, Want
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule
 
 
 def rule(text: str) -> Rule:

@@ -12,7 +12,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.rewrite.check import compute
+from graphopt.rewrite.checking.check import compute
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.passes.fold import FOLD
 from graphopt.rewrite.passes.orders import ORDERS

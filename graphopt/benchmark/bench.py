@@ -1,0 +1,240 @@
+"""How fast a compiled model is beside other engines: the same inputs, taking turns, each run timed by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from graphopt.benchmark import ceilings
+from graphopt.compile import CompiledModel, compile
+from graphopt.errors import (
+    ExecutionError,
+    GraphoptError,
+    InputError,
+    InvalidModelError,
+    MissingDependencyError,
+    UsageError,
+)
+from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.ir.tolerance import error
+from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
+from graphopt.progress import Event, Listener
+from graphopt.run.derivation import Preparation
+from graphopt.runtime.profile import Row, best_rows
+from graphopt.suggestions import nearest_or_some
+from graphopt.verify.inputs import Given, check_inputs, draw, given, ranges, sizes
+from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
+
+
+def _by_default(path: str, threads: int) -> Runner:
+    """The model compiled with default schedules."""
+    compiled = compile(path, threads=threads, tuned="off")
+    return lambda feeds: list(compiled(feeds).values())
+
+
+OURS = "graphopt"
+ENGINES: Mapping[str, Callable[[str, int], Runner]] = {
+    "ort": lambda path, threads: open_in_onnxruntime(path, optimized=True, threads=threads),
+    "openvino": open_in_openvino,
+    "untuned": _by_default,
+}
+"""The engines to compare with, graphopt itself without tuned schedules among them: each opens a model file for a number
+of threads."""
+RANDOM = "random"
+WARM = 3
+ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How one engine did. Times are seconds of single runs; ``ready`` is how long it took to be ready for the first."""
+
+    engine: str
+    median: float
+    p90: float
+    runs: int
+    ready: float
+    ratio: float
+    """How many times as long the engine takes as graphopt: the median over rounds."""
+    error: float | None
+    """The largest difference between its outputs and graphopt's, in units of the tolerance (above 1 is wrong)."""
+    limit: float | None = None
+    """Of graphopt's own: which part of the time its kernels would need at the least on this machine (``ceilings``)."""
+
+
+def bench(
+    model: str | Path,
+    *,
+    against: Sequence[str] = (),
+    threads: int = 1,
+    seconds: float = 5.0,
+    inputs: Mapping[str, Given] | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    tuned: str = "auto",
+    database: Path | None = None,
+    listener: Listener | None = None,
+) -> list[Timing]:
+    """How long a run of the model takes here, and in each of the other engines; ``tuned`` and ``database`` are those of
+    ``graphopt.compile``.
+
+    Raises UsageError for an engine that nobody knows, MissingDependencyError for one that is not installed, and for one
+    that refuses the model.
+    """
+    for name in against:
+        if name not in ENGINES:
+            raise UsageError(f"no engine is called {name!r}: there are {', '.join(ENGINES)}")
+    listen = listener or (lambda event: None)
+    graph = onnx_io.load(model)
+    runs: dict[str, Callable[[], list[Any]]] = {}
+    ready: dict[str, float] = {}
+    outputs: dict[str, list[Any]] = {}
+    start = time.perf_counter()
+    compiled = compile(model, threads=threads, tuned=tuned, database=database, listener=listener)
+    feeds = accepted_feeds(random_feeds(graph, inputs or {}, dims or {}, shapes), compiled)
+    runs[OURS] = lambda: list(compiled(feeds).values())
+    outputs[OURS], ready[OURS] = runs[OURS](), time.perf_counter() - start
+    for name in against:
+        listen(Event(f"open in {name}"))
+        start = time.perf_counter()
+        runs[name] = _opened(name, model, threads, feeds)
+        outputs[name], ready[name] = runs[name](), time.perf_counter() - start
+    listen(Event("measure"))
+    times = dict(zip(runs, turns([*runs.values()], seconds), strict=True))
+    ours = times[OURS]
+    least = ceilings.measure(threads).least(compiled.profile(feeds))
+    return [
+        Timing(
+            name,
+            median(found),
+            sorted(found)[ceil(0.9 * len(found)) - 1],
+            len(found),
+            ready[name],
+            median(t / own for t, own in zip(found, ours, strict=True)),
+            None if name == OURS else _error(outputs[name], outputs[OURS]),
+            least / median(found) if name == OURS else None,
+        )
+        for name, found in times.items()
+    ]
+
+
+def profile(
+    model: str | Path,
+    feeds: Mapping[str, Any],
+    *,
+    threads: int = 1,
+    tuned: str = "auto",
+    database: Path | None = None,
+    runs: int = ROUNDS,
+) -> list[Row]:
+    """What each step of the compiled model takes, the least of several runs."""
+    return profiled(compile(model, threads=threads, tuned=tuned, database=database), feeds, runs)
+
+
+def profiled(compiled: CompiledModel, feeds: Mapping[str, Any], runs: int = ROUNDS) -> list[Row]:
+    """The same of a model that is compiled already."""
+    return best_rows(compiled.profile(feeds) for _ in range(WARM + runs))
+
+
+def random_feeds(
+    graph: Graph,
+    inputs: Mapping[str, Given],
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Elements for every input: those that are given, else (or for ``"random"``) random ones, of the ``shapes`` that
+    are given and at several sizes of open dimensions, the most promising first.
+
+    Raises UsageError for an input or dimension that the graph does not have, and where nothing can be drawn.
+    """
+    check_inputs(graph, inputs)
+    graph = Preparation(shapes=shapes or {}).fixed(graph)
+    types = (graph.types.get(v) for v in graph.inputs)
+    open_sizes = {n for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple) for n in _named(t.shape)}
+    for name in dims:
+        if name not in open_sizes:
+            hint = nearest_or_some(name, sorted(open_sizes))
+            raise UsageError(f"no dimension of an input is called {name!r}{hint}")
+    known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
+    for found in sizes(graph, {**_bound(graph, known), **dims}):
+        try:
+            yield draw(graph, found, ranges(graph), known, seed=0, kind=0)
+        except ValueError as problem:
+            raise UsageError(str(problem)) from None
+
+
+def accepted_feeds(candidates: Iterable[dict[str, Any]], run: Callable[[Feeds], Any]) -> dict[str, Any]:
+    """The first of some inputs with which a model runs; where it runs with none, the error of the first."""
+    problem: GraphoptError | None = None
+    for feeds in candidates:
+        try:
+            run(feeds)
+        except (InputError, ExecutionError, InvalidModelError) as error:
+            problem = problem or error
+        else:
+            return feeds
+    assert problem is not None
+    raise problem
+
+
+def _named(shape: Iterable[Size]) -> Iterator[str]:
+    """The names of the open sizes in a shape that the model names."""
+    return (name for size in shape for name in symbols(size) if not is_anonymous(symbol(name)))
+
+
+def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of named dimensions that arrays have."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        array, type = known.get(graph.names[value]), graph.types.get(value)
+        if isinstance(array, np.ndarray) and isinstance(type, TensorType) and isinstance(type.shape, tuple):
+            for size, n in zip(type.shape, array.shape, strict=False):
+                if not isinstance(size, int) and str(size) in symbols(size):
+                    found.setdefault(str(size), n)
+    return found
+
+
+def _opened(name: str, model: str | Path, threads: int, feeds: Feeds) -> Callable[[], list[Any]]:
+    """A run of the model in another engine."""
+    try:
+        run = ENGINES[name](str(model), threads)
+        run(feeds)
+    except ImportError as problem:
+        raise MissingDependencyError(
+            f"--against {name} needs the package {problem.name}: install it, for example with pip"
+        ) from None
+    except EngineError as problem:
+        raise UsageError(f"--against {name}: it does not run the model: {problem}") from None
+    return lambda: run(feeds)
+
+
+def turns(runs: Sequence[Callable[[], Any]], seconds: float) -> list[list[float]]:
+    """The seconds of each run of each of several functions, which take turns for so long, after some that do not
+    count."""
+    for run in runs:
+        for _ in range(WARM):
+            run()
+    found: list[list[float]] = [[] for _ in runs]
+    end = time.perf_counter() + seconds
+    while len(found[-1]) < ROUNDS or time.perf_counter() < end:
+        for run, times in zip(runs, found, strict=True):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+    return found
+
+
+def _error(want: Sequence[Any], got: Sequence[Any]) -> float | None:
+    """How far apart outputs are; None where they are no arrays."""
+    pairs = list(zip(want, got, strict=True))
+    if not all(isinstance(x, np.ndarray) for pair in pairs for x in pair):
+        return None
+    return max((error(a, b) for a, b in pairs), default=0.0)

@@ -1,0 +1,232 @@
+"""Measure what the ops of models take in a runtime on this machine, and fit a target's prices to that.
+
+What is measured of a model is every call that the optimizer asks the price of, in the graph as it is
+and in all that rules make of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphopt.benchmark.program_profiler import RUNTIME, ProgramProfiler
+from graphopt.calibration.corpus import corpus
+from graphopt.calibration.fit import apply, fit, priced, quality, rows
+from graphopt.calibration.machine import machine
+from graphopt.calibration.probe import is_constant
+from graphopt.calibration.store import Fit, Setting, Store, Time
+from graphopt.calibration.timing import Stopwatch
+from graphopt.errors import UsageError
+from graphopt.ir.onnx_io import load
+from graphopt.optimize import optimize_graph
+from graphopt.rewrite.extract.workload import Workload
+from graphopt.target import TARGETS, Target
+from graphopt.verify.runtimes import OnnxRuntimeProfiler, Profiler
+
+Told = Callable[["str | int"], None]
+"""Called with how many workloads of a model there are, and then with what each is."""
+
+CORPUS = "common ops"
+
+DOUBTFUL = 1.5
+"""Times are measured again that are so many times as long as prices say, and the shorter time counts."""
+
+NEGLIGIBLE = 1e-5
+"""Times that are too short to be measured again."""
+
+
+class Asked(Mapping[str, float]):
+    """A table of times that knows none, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.workloads: dict[str, None] = {}
+
+    def get(self, key: str, default: object = None) -> None:  # type: ignore[override]
+        """None, always."""
+        self.workloads[key] = None
+
+    def __getitem__(self, key: str) -> float:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration did: under which setting, how many workloads were measured, already there, not to be measured,
+    or left for want of time, and how well prices predict all that is there."""
+
+    setting: Setting
+    measured: int
+    known: int
+    refused: int
+    left: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The times of one op: how many there are, how many could not be taken, their range, and how much they spread."""
+
+    op: str
+    measured: int
+    refused: int
+    fastest: float = 0.0
+    slowest: float = 0.0
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a database holds of one setting, and the quality of prices fitted to it, by target."""
+
+    setting: Setting
+    rows: tuple[Row, ...]
+    fits: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a database holds."""
+
+    path: Path
+    parts: tuple[Part, ...]
+
+
+def summary(database: Path) -> Summary:
+    """What a database holds, op by op. Raises ReadError where there is none."""
+    with Store(database) as store:
+        parts = [Part(setting, _rows(store.times(setting)), _fits(store, setting)) for setting in store.settings()]
+    return Summary(database, tuple(parts))
+
+
+def clear(database: Path) -> int:
+    """Forget all times of a database; how many there were. Raises ReadError where there is none."""
+    with Store(database) as store:
+        return store.clear()
+
+
+def _rows(times: Mapping[str, Time]) -> tuple[Row, ...]:
+    by_op: dict[str, list[Time]] = {}
+    for text, found in times.items():
+        call = Workload.parse(text)
+        by_op.setdefault(f"{call.op} blocked" if call.blocked else call.op, []).append(found)
+    rows: list[Row] = []
+    for op, own in sorted(by_op.items()):
+        taken = sorted(t.seconds for t in own if t.seconds is not None)
+        spreads = sorted(t.spread / t.seconds for t in own if t.seconds)
+        middle = spreads[len(spreads) // 2] if spreads else 0.0
+        range_ = (taken[0], taken[-1]) if taken else (0.0, 0.0)
+        rows.append(Row(op, len(taken), len(own) - len(taken), *range_, middle))
+    return tuple(rows)
+
+
+def _fits(store: Store, setting: Setting) -> dict[str, Mapping[str, float]]:
+    found = {name: store.fit(setting, name) for name in TARGETS}
+    return {name: fit.quality for name, fit in found.items() if fit is not None}
+
+
+def asked(path: Path, target: Target) -> list[str]:
+    """The workloads whose prices decide how a model is optimized for a target."""
+    table = Asked()
+    optimize_graph(load(path), target=replace(target, measured=table))
+    return [text for text in table.workloads if _is_telling(Workload.parse(text), target)]
+
+
+def _is_telling(call: Workload, target: Target) -> bool:
+    """Whether what a call takes by itself says what it takes among others."""
+    return call.op not in target.within and not is_constant(call)
+
+
+def calibrate(
+    models: Sequence[Path],
+    target: Target,
+    database: Path,
+    profiler: Profiler | None = None,
+    threads: int = 1,
+    seconds: float | None = None,
+    told: Told = lambda what: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Calibration:
+    """Measure the workloads of models, or of a corpus of generated ones where there are none, that the database lacks,
+    and fit the target's prices to all that it holds. ``seconds`` is when to stop measuring."""
+    if not target.runtime:
+        names = [f"--target {t.name}" for t in TARGETS.values() if t.runtime]
+        raise UsageError(f"no runtime of the target {target.name} can be measured: say {' or '.join(names)}")
+    engine = profiler or (ProgramProfiler(threads) if target.runtime == RUNTIME else OnnxRuntimeProfiler(threads))
+    setting = Setting(machine(), engine.runtime, engine.threads)
+    with Store(database, write=True) as store:
+        stopwatch = Stopwatch(engine)
+        start = clock()
+        count: Counter[str] = Counter()
+        for name, wanted in _wanted(models, target):
+            known = store.times(setting)
+            missing = [text for text in wanted if text not in known]
+            count["known"] += len(wanted) - len(missing)
+            told(len(missing))
+            for text in missing:
+                if seconds is not None and clock() - start > seconds:
+                    count["left"] += 1
+                    continue
+                call = Workload.parse(text)
+                told(f"{name}: {call.op}")
+                found = stopwatch.measure(call)
+                store.put(setting, text, found)
+                count["refused" if found.seconds is None else "measured"] += 1
+        before, after = _fit(store, setting, target)
+        doubtful = _doubtful(store, setting, target)
+        told(len(doubtful))
+        for text, old in doubtful.items():
+            if seconds is not None and clock() - start > seconds:
+                break
+            call = Workload.parse(text)
+            told(f"again: {call.op}")
+            found = stopwatch.measure(call)
+            if found.seconds is not None and old.seconds is not None and found.seconds < old.seconds:
+                store.put(setting, text, found)
+                count["again"] += 1
+        if count["again"]:
+            before, after = _fit(store, setting, target)
+    return Calibration(setting, count["measured"], count["known"], count["refused"], count["left"], before, after)
+
+
+def _wanted(models: Sequence[Path], target: Target) -> Iterator[tuple[str, list[str]]]:
+    """What to measure, with a name of what it is for."""
+    if not models:
+        yield CORPUS, [text for text in corpus() if _is_telling(Workload.parse(text), target)]
+    for path in models:
+        yield path.stem, asked(path, target)
+
+
+def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]:
+    """Times far above what prices say, as they come or fitted: where the machine was busy with something else, they
+    were too long, and measuring again shows it."""
+    times = store.times(setting)
+    fitted = store.fit(setting, target.name)
+    assert fitted is not None
+    prices = apply(target.prices, {name: float(str(n)) for name, n in fitted.prices.items()})
+    found = rows({text: t.seconds for text, t in times.items() if t.seconds is not None and t.seconds > NEGLIGIBLE})
+    slow = [
+        row.call.text()
+        for row in found
+        if row.seconds > DOUBTFUL * min(priced(target, p, row) for p in (prices, target.prices))
+    ]
+    return {text: times[text] for text in slow}
+
+
+def _fit(store: Store, setting: Setting, target: Target) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Fit the prices to all times of a setting, keep them, and say how well they predict before and after."""
+    times = store.times(setting)
+    found = rows({text: t.seconds for text, t in times.items() if t.seconds is not None})
+    numbers = fit(target, found)
+    before, after = (quality(target, p, found) for p in (target.prices, apply(target.prices, numbers)))
+    store.put_fit(setting, target.name, Fit(numbers, {**{f"before: {k}": v for k, v in before.items()}, **after}))
+    return before, after

@@ -1,0 +1,105 @@
+"""What this machine does at most: multiply-adds and bytes in a second, measured by loops of our own.
+
+They are the ceilings of a roofline (Williams, Waterman, Patterson, 2009): a kernel that does ``f`` operations on ``b``
+bytes takes no less than ``max(f / flops, b / bytes)`` seconds. Bytes come faster from near caches than from memory, so
+there are two numbers for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from graphopt.kernels.host import lanes
+from graphopt.lowering.loops.script import read
+
+if TYPE_CHECKING:
+    from graphopt.lowering.loops.nest import Nest
+    from graphopt.runtime.profile import Row
+
+NEAR: Final = 1 << 18
+"""Bytes that a core has near it, on any machine."""
+FAR: Final = 1 << 27
+"""Bytes that no cache holds."""
+CHAINS: Final = 12
+"""Multiply-adds under way at once: enough to fill two units of a latency of six."""
+STEPS: Final = 1 << 14
+SERIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Operations and bytes in a second with some number of threads: of float32 multiplications and additions, of what
+    is read and written in memory, and in caches near the cores."""
+
+    flops: float
+    bytes: float
+    near_bytes: float
+    threads: int
+
+    def bandwidth(self, moved: int) -> float:
+        """How many bytes a second may bring that a kernel reads and writes ``moved`` of."""
+        return self.near_bytes if moved <= NEAR * self.threads else self.bytes
+
+    def least(self, rows: Iterable[Row]) -> float:
+        """Seconds that the machine needs at the least for what some rows of a profile did."""
+        return sum(max(r.flops / self.flops, r.bytes / self.bandwidth(r.bytes // r.runs)) for r in rows)
+
+
+def measure(threads: int = 1) -> Ceilings:
+    """The ceilings of this machine for a number of threads, by the best of short series: within a second."""
+    tasks = 4 * threads
+    near, far = NEAR // 8, FAR // 8 // tasks  # elements of float32, read and written
+    return Ceilings(
+        peak(threads),
+        FAR / _copies(tasks, far).time(1, SERIES, threads=threads).best,
+        NEAR * threads / _copies(threads, near).time(100, SERIES, threads=threads).best,
+        threads,
+    )
+
+
+def peak(threads: int = 1) -> float:
+    """Multiplications and additions of float32 in a second, by the best of short series: within milliseconds."""
+    tasks = 4 * threads
+    sums = 2 * tasks * STEPS * CHAINS * lanes("float32")
+    return sums / _multiply_adds(tasks).time(1, SERIES, threads=threads).best
+
+
+def _multiply_adds(tasks: int) -> Nest:
+    """Sums in registers that depend on nothing but themselves."""
+    width = lanes("float32")
+    return read(
+        f"""
+@program
+def multiply_adds(x: Buffer[({width},), "float32"], y: Buffer[({tasks}, {width}), "float32"]):
+    t = alloc(({CHAINS}, {width}), "float32", scope="local")
+    for i in parallel({tasks}):
+        for q in unrolled({CHAINS}):
+            for c in vectorized({width}):
+                t[q, c] = x[c]
+        for k in serial({STEPS}):
+            for q in unrolled({CHAINS}):
+                for c in vectorized({width}):
+                    t[q, c] = t[q, c] * 0.5 + t[q, c]
+        for c in vectorized({width}):
+            y[i, c] = 0.0
+        for q in unrolled({CHAINS}):
+            for c in vectorized({width}):
+                y[i, c] = y[i, c] + t[q, c]
+"""
+    )
+
+
+def _copies(tasks: int, elements: int) -> Nest:
+    """An array copied, by parts."""
+    shape = f'Buffer[({tasks}, {elements}), "float32"]'
+    return read(
+        f"""
+@program
+def copies(x: {shape}, y: {shape}):
+    for i in parallel({tasks}):
+        for c in vectorized({elements}):
+            y[i, c] = x[i, c]
+"""
+    )

@@ -1,0 +1,51 @@
+"""Our own programs as a runtime in which the prices of ops are measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from graphopt.compile import CompiledModel, compile
+from graphopt.errors import GraphoptError
+from graphopt.verify.runtimes import EngineError, Kernel
+
+RUNTIME = "graphopt"
+
+
+@dataclass(frozen=True)
+class ProgramProfiler:
+    """Programs in which every op has kernels of its own, as they would compute it among others."""
+
+    threads: int = 1
+
+    @property
+    def runtime(self) -> str:
+        """``graphopt 1.0.0``."""
+        return f"{RUNTIME} {version('graphopt')}"
+
+    def profile(
+        self, model: bytes, feeds: Mapping[str, Any], seconds: float, runs: tuple[int, int], warm: int
+    ) -> list[list[Kernel]]:
+        """See ``Profiler``. An op that only the reference evaluator computes is refused."""
+        try:
+            with compile(model, pipeline="zero", threads=self.threads, strict=True, jobs=0) as program:
+                return _profiled(program, feeds, seconds, runs, warm)
+        except GraphoptError as error:
+            raise EngineError(str(error)) from None
+
+
+def _profiled(
+    program: CompiledModel, feeds: Mapping[str, Any], seconds: float, runs: tuple[int, int], warm: int
+) -> list[list[Kernel]]:
+    """The kernels of each run after the first few."""
+    for _ in range(warm):
+        program(feeds)
+    found: list[list[Kernel]] = []
+    start = time.perf_counter()
+    while len(found) < runs[1] and (len(found) < runs[0] or time.perf_counter() - start < seconds):
+        rows = program.profile(feeds)
+        found.append([Kernel(row.nodes[0] if row.nodes else "", row.label, row.seconds) for row in rows])
+    return found

@@ -1,0 +1,1 @@
+"""Analyses of nests: dependence, regions, iteration domains, access patterns."""

@@ -1,0 +1,373 @@
+"""What default schedules look at: how a block's axes lie in memory, which tiles pay, what blocks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.kernels.host import vector_bytes
+from graphopt.lowering.analysis.canonical_nest import Access, Chain
+from graphopt.lowering.index.addresses import polynomial
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, variables, walk
+from graphopt.lowering.loops.nest import (
+    Axis,
+    Block,
+    Buffer,
+    Nest,
+    Stmt,
+    Store,
+    described,
+    loads,
+    map_expressions,
+    mutate,
+    statements,
+    substitute_in,
+)
+
+REGISTERS: Final = {64: 32, 32: 16, 16: 16}
+"""Vector registers, by the bytes of a vector."""
+UNKNOWN: Final = 1 << 20
+"""What a size that is not known is taken to be."""
+NEAR: Final = (1, 2, 3, 4)
+"""Distances of elements that are read as whole vectors."""
+
+
+def with_vectors_last(chain: Chain, groups: list[list[Axis]]) -> list[list[Axis]]:
+    """The groups of an element-wise block, that one last along which vectors pay: not a short one, as the colours of an
+    image's points are, where another is read side by side."""
+    extent = known_size([a.extent for a in groups[-1]]) if groups else None
+    if extent is None or extent >= 4:
+        return groups
+    read = [a for a in chain.accesses if not a.is_write and a.varies(groups[-1][-1].var)]
+    for k, group in enumerate(groups[:-1]):
+        wide = known_size([a.extent for a in group])
+        if read and (wide is None or wide >= 16) and all(is_step(a, group[-1]) for a in read):
+            return [*groups[:k], *groups[k + 1 :], group]
+    return groups
+
+
+def is_near(access: Access, axis: Axis) -> bool:
+    """Whether a vector along the axis is read in few pieces, or is one element."""
+    stride = access.stride(axis.var)
+    return stride is not None and stride.number in (0, *NEAR)
+
+
+def is_step(access: Access, axis: Axis) -> bool:
+    """Whether neighbours along the axis lie side by side."""
+    stride = access.stride(axis.var)
+    return stride is not None and stride.number == 1
+
+
+def tile_start(at: Expr, extent: Expr, width: int) -> Expr:
+    """Where the tile number ``at`` starts: the last one ends where the axis does."""
+    if width == 1 or (isinstance(extent, Const) and extent.value % width == 0):
+        return at * width
+    return minimum(at * width, extent - width)
+
+
+def known_size(extents: Sequence[Expr]) -> int | None:
+    """How many elements the extents hold; None where one is not known."""
+    return (
+        prod(int(e.value) for e in extents if isinstance(e, Const))
+        if all(isinstance(e, Const) for e in extents)
+        else None
+    )
+
+
+def total_size(extents: Sequence[Expr]) -> Expr:
+    """How many elements the extents hold, as an expression."""
+    total: Expr = Const(1)
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def bytes_of(shape: Sequence[Expr], dtype: str) -> int:
+    """About how many bytes a buffer takes; 0 where that is not known."""
+    return (known_size(shape) or 0) * (8 if "64" in dtype else 4)
+
+
+def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
+    """The axes in groups, outermost first, each of which lies in memory as one axis would in every access."""
+    used = used_as_numbers(chain.block)
+    groups: list[list[Axis]] = []
+    for axis in axes:
+        is_single = isinstance(axis.extent, Const) and axis.extent.value == 1 and axis.var not in used
+        if groups and (
+            is_single or (_lies_as_one(chain, groups[-1][-1], axis) and not {axis.var, groups[-1][-1].var} & used)
+        ):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _lies_as_one(chain: Chain, outer: Axis, inner: Axis) -> bool:
+    extent = polynomial(inner.extent)
+    for access in chain.accesses:
+        a, b = access.stride(outer.var), access.stride(inner.var)
+        if a is None or b is None or a.terms != (b * extent).terms:
+            return False
+    return True
+
+
+def used_as_numbers(block: Block) -> set[Var]:
+    """The axes that a block uses for more than indices."""
+    found: set[Var] = set()
+
+    def look(expr: Expr) -> None:
+        if isinstance(expr, Var):
+            found.add(expr)
+        elif not isinstance(expr, Load):
+            for arg in getattr(expr, "args", ()):
+                look(arg)
+
+    for s in statements(block.body):
+        if isinstance(s, Store):
+            look(s.value)
+        elif hasattr(s, "condition"):
+            look(s.condition)
+    for load in loads(block.body):  # an index that is itself looked up
+        for index in load.indices:
+            for part in walk(index):
+                if isinstance(part, Load):
+                    found |= variables(part)
+    return found
+
+
+def point_of(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """Where along each extent an element is, of its number in row-major order."""
+    found: list[Expr] = []
+    rest: Expr = Const(1)
+    for k, extent in reversed(list(enumerate(extents))):
+        here = number if rest == Const(1) else number // rest
+        found.append(here % extent if k else here)
+        rest = rest * extent
+    return found[::-1]
+
+
+def taken_apart(var: Expr, group: Sequence[Axis]) -> dict[Var, Expr]:
+    """What the axes of a group are, by the variable of their one loop."""
+    return dict(zip((a.var for a in group), point_of(var, [a.extent for a in group]), strict=True))
+
+
+def lies_along(chain: Chain, axis: Axis) -> bool:
+    """Whether neighbours along the axis lie side by side in everything that the block reads or writes along it."""
+    ones = [access.stride(axis.var) for access in chain.accesses if access.varies(axis.var)]
+    return bool(ones) and all(s is not None and s.number == 1 for s in ones)
+
+
+def shared_axes(found: Sequence[Chain]) -> int:
+    """How many outer axes all blocks share: spatial, of equal extents, and the same for what passes between them."""
+    limit = min(len(c.spatial) for c in found)
+    made = {a.buffer for c in found for a in c.accesses if a.is_write}
+    shared = 0
+    while shared < limit:
+        axes = [c.axes[shared] for c in found]
+        if any(a.kind != "spatial" or a.extent != axes[0].extent for a in axes):
+            break
+        if not all(_passes_along(made, c, shared) for c in found):
+            break
+        shared += 1
+    return shared
+
+
+def _passes_along(made: set[Buffer], chain: Chain, position: int) -> bool:
+    """Whether the block reaches what blocks make only at its own point of the axis."""
+    return all(
+        len(a.indices) > position and _is_at(a.indices[position], chain.axes[position])
+        for a in chain.accesses
+        if a.buffer in made
+    )
+
+
+def made_from(chain: Chain, nest: Nest) -> Buffer | None:
+    """What an element-wise block reads at just the element that it writes, a buffer like its result; None for none."""
+    if chain.block.init is not None or len(chain.stores) != 1:
+        return None
+    result, here = chain.stores[0].buffer, chain.stores[0].indices
+    if result in nest.allocs or not all(map(_is_at, here, chain.axes)) or len(here) != len(chain.axes):
+        return None
+    for access in chain.accesses:
+        buffer = access.buffer
+        is_like = buffer in nest.allocs and buffer.shape == result.shape and buffer.dtype == result.dtype
+        if is_like and all(a.indices == here for a in chain.accesses if a.buffer == buffer):
+            return buffer
+    return None
+
+
+def with_buffers(chain: Chain, small: Mapping[Buffer, Buffer], shared: int) -> Chain:
+    """The chain with what is passed between blocks in smaller buffers, without the shared axes."""
+
+    def load(e: Expr) -> Expr | None:
+        return Load(small[e.buffer], e.indices[shared:]) if isinstance(e, Load) and e.buffer in small else None
+
+    def store(s: Stmt) -> Stmt | None:
+        if isinstance(s, Store) and s.buffer in small:
+            return Store(small[s.buffer], s.indices[shared:], s.value)
+        return None
+
+    def part(s: Stmt) -> Stmt:
+        return mutate(map_expressions(s, load), store)
+
+    block = replace(chain.block, body=part(chain.block.body), init=chain.block.init and part(chain.block.init))
+    return Chain(chain.loops, described(block))
+
+
+def at_point(chain: Chain, where: Mapping[Var, Expr]) -> Block:
+    """The block at a point."""
+    return chain.with_values([where[a.var] for a in chain.axes])
+
+
+def decomposed(chain: Chain, values: Mapping[Var, Expr]) -> tuple[Block, Block]:
+    """The block as two: what starts the reduction, on axes of its own, and its steps."""
+    block = chain.block
+    assert block.init is not None
+    own = {a.var: Var(f"{a.var.name}_init") for a in chain.spatial}
+    start = Block(
+        f"{block.name}_init",
+        tuple(replace(a, var=own[a.var]) for a in chain.spatial),
+        tuple(values[a.var] for a in chain.spatial),
+        substitute_in(block.init, own),
+    )
+    step = replace(block, init=None, values=tuple(values[a.var] for a in chain.axes))
+    return described(start), step
+
+
+def is_follower(chain: Chain, first: Chain, nest: Nest, written: Chain | None = None) -> bool:
+    """Whether a block does something to each element of the first by itself. ``written`` is the block on the
+    axes of its own results, where ``chain`` has others."""
+    made = first.stores[0].buffer
+    return made in nest.allocs and takes_each(chain, made, [a.extent for a in first.spatial], written)
+
+
+def is_finished(found: Sequence[Chain], nest: Nest) -> bool:
+    """Whether the chains of a nest are a reduction and, at most, one block that does something to each of its
+    results."""
+    first, rest = found[0], found[1:]
+    return first.block.init is not None and len(rest) < 2 and all(is_follower(c, first, nest) for c in rest)
+
+
+def takes_each(chain: Chain, made: Buffer, extents: Sequence[Expr], written: Chain | None = None) -> bool:
+    """Whether a block does something to each of so many elements of a buffer by itself; ``written`` as above."""
+    if chain.block.init is not None or [a.extent for a in chain.axes] != list(extents):
+        return False
+    own = chain if written is None else written
+    read = [(a.indices, chain.axes) for a in chain.accesses if a.buffer == made]
+    stored = [(a.indices, own.axes) for a in own.accesses if a.is_write]
+    return all(len(at) == len(axes) and all(map(_is_at, at, axes)) for at, axes in (*read, *stored))
+
+
+def _is_at(index: Expr, axis: Axis) -> bool:
+    """Whether an index is the point of the axis."""
+    return index == axis.var or (index == Const(0) and axis.extent == Const(1))
+
+
+def is_longer(a: Axis, b: Axis) -> bool:
+    """Whether the first axis is known to be the longer one."""
+    return isinstance(a.extent, Const) and isinstance(b.extent, Const) and a.extent.value >= b.extent.value
+
+
+def start_of(at: Expr, axis: Axis, width: int) -> Expr:
+    """Where the tile number ``at`` along the axis starts."""
+    return tile_start(at, axis.extent, width)
+
+
+def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
+    """Whether results lie side by side along an axis."""
+    chain = rest[-1] if rest else first
+    place = first.spatial.index(axis)
+    own = chain.spatial[place]
+    written = [a for a in chain.accesses if a.is_write]
+    return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
+
+
+def vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
+    """The axis of a tile along which its vectors lie."""
+    return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
+
+
+def scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]:
+    """The axes of a tile in the order in which it is written out: those along which the operand that all lanes share
+    stays the same come last, so that it is needed for no longer than its own steps."""
+    shared = [a for a in first.accesses if not a.is_write and not a.varies(vector)]
+    return sorted(order, key=lambda axis: not any(a.varies(axis.var) for a in shared))
+
+
+def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
+    """How many results along each axis a tile holds; None where tiles do not pay."""
+    vector = next(
+        (a for a in reversed(first.spatial) if _is_vector(first, a, [last] if last is not first else [])), None
+    )
+    if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
+        return None
+    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    wide = [a for a in own if a.varies(vector.var)]
+    if not wide or not all((s := a.stride(vector.var)) is not None and s.number in NEAR for a in wide):
+        return None
+    if (steps := known_size([a.extent for a in first.reduced])) is not None and steps < 2:
+        return None
+    lanes, extent = lanes_of(first.stores[0].buffer.dtype), int(vector.extent.value)
+    scalar = [a for a in own if not a.varies(vector.var)]
+    rows, columns = [], []
+    for axis in first.spatial:
+        if axis is vector or axis.extent == Const(1):
+            continue
+        if any(not a.varies(axis.var) for a in wide):
+            rows.append(axis)
+        elif any(not a.varies(axis.var) for a in scalar):
+            columns.append(axis)
+    # several vectors side by side share the scalar operand
+    rows, columns = rows[::-1][:2], [a for a in columns[::-1][:1] if isinstance(a.extent, Const)]
+    is_flat = prod(known_size([a.extent]) or UNKNOWN for a in rows) <= 4
+    choices = [(k * lanes, k) for k in (1, 2, 3, 4, *((6, 8, 12) if is_flat else ())) if k * lanes <= extent]
+    choices = choices or [(extent, 1)]
+    rows = [a for k, a in enumerate(rows) if isinstance(a.extent, Const) or k == 0]  # one test of a size is enough
+    return _best(first, vector.var, choices, rows, columns)
+
+
+def shared_operands(first: Chain) -> dict[Var, int]:
+    """How many results along each axis to compute side by side, so that what they share is read once for all."""
+    own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
+    if len(own) != 2:
+        return {}
+    found: dict[Var, int] = {}
+    for access in own:
+        axes = [a for a in first.spatial if not access.varies(a.var) and a.var not in found]
+        counts = [(a.var, n) for a in axes if (n := known_size([a.extent])) is not None and n > 1]
+        found.update((var, min(4, n)) for var, n in counts[-1:])
+    return found
+
+
+def is_long(group: Sequence[Axis]) -> bool:
+    """Whether a loop over the group of axes is worth several vectors."""
+    extent = known_size([a.extent for a in group])
+    return extent is None or extent >= 64
+
+
+def _best(
+    first: Chain, vector: Var, choices: Sequence[tuple[int, int]], rows: Sequence[Axis], columns: Sequence[Axis]
+) -> dict[Var, int]:
+    """The tile with the least work for each result: what is computed twice at the ends counts, and what is loaded."""
+    registers = REGISTERS[vector_bytes()]
+    total = {a.var: int(a.extent.value) if isinstance(a.extent, Const) else UNKNOWN for a in first.spatial}
+    found: tuple[float, dict[Var, int]] | None = None
+    sizes = [[n for n in range(1, 15) if n <= total[a.var]] for a in rows]
+    more = [[n for n in range(1, 5) if n <= total[a.var]] for a in columns]
+    for (width, vectors), parts in product(choices, product(*sizes, *more)):
+        down = prod(parts[: len(rows)])
+        across = vectors * prod(parts[len(rows) :])
+        if down * across + across + 1 > registers:  # accumulators, a vector for each column, and what is shared
+            continue
+        plan = {vector: width, **{a.var: n for a, n in zip([*rows, *columns], parts, strict=True)}}
+        waste = prod(-(-total[v] // n) * n / total[v] for v, n in plan.items())
+        load = (down + across) / (down * across)
+        cost = waste * (max(1.0, 1.1 * load) + 0.15 * load + 0.4 * (down * across < 8))
+        if found is None or cost < found[0] - 1e-9:
+            found = cost, plan
+    assert found is not None
+    return found[1]

@@ -1,0 +1,270 @@
+"""Where the loops and blocks of a nest stand, and what stands around them.
+
+Primitives name a loop by its variable and a block by its name: both are unique in a nest and survive
+rewrites of other parts, so a ``LoopRef`` or ``BlockRef`` is no more than that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
+from itertools import count
+from typing import Final, ParamSpec, TypeAlias, TypeVar
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.loops.expressions import Expr, Var, apply, walk
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Nest,
+    Seq,
+    Stmt,
+    expressions,
+    inner,
+    seq,
+    statements,
+    with_inner,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """A block, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRef:
+    """A loop, by the name of its variable."""
+
+    name: str
+
+
+ROOT: Final = LoopRef("<root>")
+"""In place of a loop to compute a block at: the block stays where it is."""
+INLINE: Final = LoopRef("<inline>")
+"""In place of a loop to compute a block at: it is written out where it is read."""
+AnyLoop: TypeAlias = LoopRef | str
+AnyBlock: TypeAlias = BlockRef | str
+
+
+def primitive(fn: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors begin with its name."""
+
+    @wraps(fn)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return fn(*args, **kwargs)
+        except ScheduleError as error:
+            raise ScheduleError(f"{fn.__name__}: {error}") from None
+
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSite:
+    """A loop, and the statements around it from the outermost in."""
+
+    stmt: For
+    above: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSite:
+    """A block, and the statements around it from the outermost in."""
+
+    stmt: Block
+    above: tuple[Stmt, ...]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops around the block up to the next block, from the outermost in."""
+        return loops_of(self.above)
+
+
+Site: TypeAlias = LoopSite | BlockSite
+
+
+def loops_of(above: tuple[Stmt, ...]) -> tuple[For, ...]:
+    """The loops at the end of a path, up to the innermost block on it."""
+    found: list[For] = []
+    for stmt in reversed(above):
+        if isinstance(stmt, Block):
+            break
+        if isinstance(stmt, For):
+            found.append(stmt)
+    return tuple(reversed(found))
+
+
+def paths(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
+    """Each statement with those around it, in the order of the text."""
+    yield stmt, above
+    for child in inner(stmt):
+        yield from paths(child, (*above, stmt))
+
+
+def find_loop(nest: Nest, loop: AnyLoop) -> LoopSite:
+    """The loop of that name; raises ScheduleError where there is none."""
+    name = loop if isinstance(loop, str) else getattr(loop, "name", repr(loop))
+    for stmt, above in paths(nest.body):
+        if isinstance(stmt, For) and stmt.var.name == name:
+            return LoopSite(stmt, above)
+    raise ScheduleError(f"there is no loop {name}; the loops are {_listed(s.var.name for s in _fors(nest))}")
+
+
+def find_block(nest: Nest, block: AnyBlock) -> BlockSite:
+    """The block of that name; raises ScheduleError where there is none."""
+    name = block if isinstance(block, str) else block.name
+    for stmt, above in paths(nest.body):
+        if isinstance(stmt, Block) and stmt.name == name:
+            return BlockSite(stmt, above)
+    known = (s.name for s in statements(nest.body) if isinstance(s, Block))
+    raise ScheduleError(f"there is no block {name}; the blocks are {_listed(known)}")
+
+
+def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
+    """The block or loop; a plain name is that of a block or, where there is none, of a loop."""
+    if isinstance(within, LoopRef):
+        return find_loop(nest, within)
+    named = any(isinstance(s, Block) and s.name == within for s in statements(nest.body))
+    return find_block(nest, within) if named or isinstance(within, BlockRef) else find_loop(nest, within)
+
+
+def block_sites(nest: Nest) -> Iterator[BlockSite]:
+    """Every block of the nest with what is around it, in the order of the text."""
+    return (BlockSite(s, above) for s, above in paths(nest.body) if isinstance(s, Block))
+
+
+def _fors(nest: Nest) -> Iterator[For]:
+    return (s for s in statements(nest.body) if isinstance(s, For))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def outer_blocks(stmt: Stmt) -> Iterator[Block]:
+    """The blocks within a statement that are not within another of them."""
+    if isinstance(stmt, Block):
+        yield stmt
+    else:
+        for child in inner(stmt):
+            yield from outer_blocks(child)
+
+
+def extents_around(above: Iterable[Stmt]) -> dict[Var, Expr]:
+    """The extents of the loop variables and block axes that stand around a place, from the outermost in."""
+    found: dict[Var, Expr] = {}
+    for stmt in above:
+        if isinstance(stmt, For):
+            found[stmt.var] = stmt.extent
+        elif isinstance(stmt, Block):
+            found |= {a.var: a.extent for a in stmt.axes}
+    return found
+
+
+def replaced(nest: Nest, site: Site, stmt: Stmt | None) -> Nest:
+    """The nest with another statement at a place; None takes it out, and the loops that held nothing else."""
+    old: Stmt = site.stmt
+    for parent in reversed(site.above):
+        if stmt is not None:
+            made = stmt
+            stmt = with_inner(parent, tuple(made if c is old else c for c in inner(parent)))
+        elif isinstance(parent, Seq):
+            stmt = seq(*(c for c in parent.stmts if c is not old))
+        elif isinstance(parent, If) and parent.otherwise is not None:
+            kept = parent.otherwise if parent.then is old else parent.then
+            stmt = If(apply("not", parent.condition) if parent.then is old else parent.condition, kept)
+        old = parent
+    if stmt is None:
+        raise ScheduleError("nothing of the program would be left")
+    return replace(nest, body=stmt)
+
+
+def names_in(nest: Nest) -> set[str]:
+    """Every name of a variable, block or buffer that the nest uses."""
+    taken = {p.name for p in nest.params} | {b.name for b in nest.allocs}
+    for s in statements(nest.body):
+        if isinstance(s, For):
+            taken.add(s.var.name)
+        elif isinstance(s, Block):
+            taken |= {s.name, *(a.var.name for a in s.axes)}
+        taken |= {e.name for x in expressions(s) for e in walk(x) if isinstance(e, Var)}
+    return taken
+
+
+def free_name(taken: set[str], wanted: str) -> str:
+    """The name, with a number behind it where it is taken; it is added to those taken."""
+    candidates = (wanted if k == 0 else f"{wanted}_{k}" for k in count())
+    found = next(c for c in candidates if c not in taken)
+    taken.add(found)
+    return found
+
+
+# ------------------------------------------------------------------ questions
+
+
+def get_block(nest: Nest, name: str) -> BlockRef:
+    """The block of that name."""
+    return BlockRef(find_block(nest, name).stmt.name)
+
+
+def get_loop(nest: Nest, name: str) -> LoopRef:
+    """The loop over the variable of that name; ``ROOT`` and ``INLINE`` by theirs."""
+    if name in (ROOT.name, INLINE.name):
+        return LoopRef(name)
+    return LoopRef(find_loop(nest, name).stmt.var.name)
+
+
+def get_loops(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
+    """The loops around a block, up to the next block around it, from the outermost in."""
+    return tuple(LoopRef(loop.var.name) for loop in find_block(nest, block).loops)
+
+
+def get_child_blocks(nest: Nest, within: BlockRef | LoopRef) -> tuple[BlockRef, ...]:
+    """The blocks directly within a loop or block, in the order of the text."""
+    body = find_loop(nest, within).stmt.body if isinstance(within, LoopRef) else find_block(nest, within).stmt.body
+    return tuple(BlockRef(b.name) for b in outer_blocks(body))
+
+
+def get_parent_block(nest: Nest, within: BlockRef | LoopRef) -> BlockRef | None:
+    """The block that a loop or block stands in; None at the top."""
+    site = find_loop(nest, within) if isinstance(within, LoopRef) else find_block(nest, within)
+    return next((BlockRef(s.name) for s in reversed(site.above) if isinstance(s, Block)), None)
+
+
+def buffers_read(block: Block) -> frozenset[Buffer]:
+    """The buffers that a block says it reads."""
+    return frozenset(r.buffer for r in block.reads)
+
+
+def buffers_written(block: Block) -> frozenset[Buffer]:
+    """The buffers that a block says it writes."""
+    return frozenset(r.buffer for r in block.writes)
+
+
+def _siblings(nest: Nest, site: BlockSite) -> list[Block]:
+    """The blocks that stand in the same block as this one, or at the top with it."""
+    parent = next((s for s in reversed(site.above) if isinstance(s, Block)), None)
+    return list(outer_blocks(nest.body if parent is None else parent.body))
+
+
+def get_producers(nest: Nest, block: AnyBlock) -> tuple[BlockRef, ...]:
+    """The blocks beside this one that write what it reads, in the order of the text."""
+    site = find_block(nest, block)
+    read = buffers_read(site.stmt)
+    return tuple(BlockRef(b.name) for b in _siblings(nest, site) if b is not site.stmt and read & buffers_written(b))
+
+
+def get_consumers(nest: Nest, block: AnyBlock) -> tuple[BlockRef, ...]:
+    """The blocks beside this one that read what it writes, in the order of the text."""
+    site = find_block(nest, block)
+    written = buffers_written(site.stmt)
+    return tuple(BlockRef(b.name) for b in _siblings(nest, site) if b is not site.stmt and written & buffers_read(b))

@@ -1,0 +1,192 @@
+"""What statements read and write: which elements, over which loops, and in which order they stand.
+
+A *unit* is an outermost block, or a statement outside of all blocks that reads or writes by itself;
+primitives on blocks move, copy and join units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import BlockSite
+from graphopt.lowering.loops.expressions import Expr, Load, Var, substitute, walk
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    Check,
+    For,
+    If,
+    Invoke,
+    Nest,
+    Stmt,
+    Store,
+    expressions,
+    inner,
+    map_expressions,
+    mutate,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element that is read or written, for each value of the variables of ``extents``: loops within what is looked
+    at. Other variables in its indices stand around that."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_write: bool
+    extents: Mapping[Var, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An outermost block or a bare statement, and the statements around it from the outermost in."""
+
+    stmt: Stmt
+    above: tuple[Stmt, ...]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"block {self.stmt.name}" if isinstance(self.stmt, Block) else "a statement outside of blocks"
+
+
+def units(stmt: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Unit]:
+    """The units within a statement, in the order of the text."""
+    bare = isinstance(stmt, If) and any(isinstance(e, Load) for e in walk(stmt.condition))
+    if bare or isinstance(stmt, Block | Store | Check | Invoke):
+        yield Unit(stmt, above)
+        return
+    for child in inner(stmt):
+        yield from units(child, (*above, stmt))
+
+
+def scope(above: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """What stands above the statements that a block can move about in: all down to the block around it."""
+    return tuple(above[: max((k + 1 for k, s in enumerate(above) if isinstance(s, Block)), default=0)])
+
+
+def units_beside(nest: Nest, site: BlockSite) -> list[Unit]:
+    """The units in the scope of a block, itself included, in the order of the text."""
+    outside = scope(site.above)
+    return list(units((*site.above, site.stmt)[len(outside)] if outside else nest.body, outside))
+
+
+def shared(a: Sequence[Stmt], b: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """What stands above both of two places."""
+    found: list[Stmt] = []
+    for x, y in zip(a, b, strict=False):
+        if x is not y:
+            break
+        found.append(x)
+    return tuple(found)
+
+
+def accesses_in(
+    stmt: Stmt, values: Mapping[Var, Expr] | None = None, extents: Mapping[Var, Expr] | None = None
+) -> Iterator[Access]:
+    """Every access within a statement in the order of the text, its indices over loops: axes by their ``values``."""
+    known, loops = values or {}, extents or {}
+    match stmt:
+        case For():
+            yield from _read(stmt.extent, known, loops)
+            yield from accesses_in(stmt.body, known, {**loops, stmt.var: substitute(stmt.extent, known)})
+        case Block():
+            for expr in (*stmt.values, stmt.predicate):
+                yield from _read(expr, known, loops)
+            bound = {a.var: substitute(v, known) for a, v in zip(stmt.axes, stmt.values, strict=True)}
+            for child in inner(stmt):
+                yield from accesses_in(child, {**known, **bound}, loops)
+        case Store():
+            for e in (*stmt.indices, stmt.value):
+                yield from _read(e, known, loops)
+            yield Access(stmt.buffer, tuple(substitute(i, known) for i in stmt.indices), True, loops)
+        case Invoke():
+            yield from _invoked(stmt, known, loops)
+        case _:
+            for e in expressions(stmt):
+                yield from _read(e, known, loops)
+            for child in inner(stmt):
+                yield from accesses_in(child, known, loops)
+
+
+def _read(expr: Expr, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[Access]:
+    for e in walk(expr):
+        if isinstance(e, Load):
+            yield Access(e.buffer, tuple(substitute(i, values) for i in e.indices), False, extents)
+
+
+def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[Access]:
+    """The elements of an intrinsic's regions; what it writes, it may read as well."""
+    from graphopt.lowering.intrinsics.tensor_intrin import (
+        outputs_of,  # intrinsics are made of nests, which schedules rewrite
+    )
+
+    outputs = outputs_of(stmt)
+    for k, arg in enumerate(stmt.args):
+        if isinstance(arg, Expr):
+            yield from _read(arg, values, extents)
+            continue
+        steps = {Var(f"_{k}_{d}"): substitute(r.extent, values) for d, r in enumerate(arg.ranges)}
+        indices = tuple(substitute(r.start, values) + v for r, v in zip(arg.ranges, steps, strict=True))
+        for is_write in (False, True) if k in outputs else (False,):
+            yield Access(arg.buffer, indices, is_write, {**extents, **steps})
+
+
+def buffers_read(stmt: Stmt) -> frozenset[Buffer]:
+    """The buffers of which a statement reads elements."""
+    return frozenset(a.buffer for a in accesses_in(stmt) if not a.is_write)
+
+
+def buffers_written(stmt: Stmt) -> frozenset[Buffer]:
+    """The buffers of which a statement writes elements."""
+    return frozenset(a.buffer for a in accesses_in(stmt) if a.is_write)
+
+
+def readers(among: Iterable[Unit], buffer: Buffer) -> list[Unit]:
+    """The units that read a buffer and do not write it."""
+    return [u for u in among if buffer in buffers_read(u.stmt) - buffers_written(u.stmt)]
+
+
+def writers(among: Iterable[Unit], buffer: Buffer) -> list[Unit]:
+    """The units that write a buffer."""
+    return [u for u in among if buffer in buffers_written(u.stmt)]
+
+
+def without_unused(nest: Nest, candidates: Iterable[Buffer]) -> Nest:
+    """The nest without those of the buffers that live only while it runs and that nothing uses any more."""
+    gone = set(candidates) - {a.buffer for a in accesses_in(nest.body)}
+    return replace(nest, allocs=tuple(b for b in nest.allocs if b not in gone))
+
+
+def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
+    """The statement in which loops and axes go by other variables."""
+
+    def declared(s: Stmt) -> Stmt | None:
+        if isinstance(s, For) and s.var in names:
+            return replace(s, var=names[s.var])
+        if isinstance(s, Block) and any(a.var in names for a in s.axes):
+            return replace(s, axes=tuple(replace(a, var=names.get(a.var, a.var)) for a in s.axes))
+        return None
+
+    return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), declared)
+
+
+def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
+    """The statement with each element of a buffer replaced by that of another, at the indices that ``where`` gives."""
+
+    def load(e: Expr) -> Expr | None:
+        return Load(new, where(e.indices)) if isinstance(e, Load) and e.buffer == old else None
+
+    def store(s: Stmt) -> Stmt | None:
+        return Store(new, where(s.indices), s.value) if isinstance(s, Store) and s.buffer == old else None
+
+    return mutate(map_expressions(stmt, load), store)
+
+
+def kept_inside(nest: Nest, buffer: Buffer, why: str) -> None:
+    """Raises ScheduleError where a buffer does not live only while the nest runs."""
+    if buffer not in nest.allocs:
+        raise ScheduleError(f"{buffer.name} is a parameter of {nest.name}{why}")

@@ -1,0 +1,332 @@
+"""Which loops may run in another order, or all at once.
+
+Within a block its axes say it: spatial ones may run in any order. So two questions are left for a
+loop: do its iterations reach different points of the spatial axes, and does what one block writes in
+an iteration stay within it where another block reads it? Both are answered by *owners*: functions that
+tell from the point (or from the index of an element) which iteration it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import LoopSite, extents_around
+from graphopt.lowering.analysis.regions import with_regions
+from graphopt.lowering.index.arithmetic import cover, known, prove, simplify
+from graphopt.lowering.index.polynomials import Polynomial
+from graphopt.lowering.index.ranges import Ranges
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
+from graphopt.lowering.loops.nest import (
+    Axis,
+    AxisKind,
+    Block,
+    For,
+    Invoke,
+    Range,
+    Region,
+    Stmt,
+    Store,
+    inner,
+)
+
+CURE: Final = "take a loop of a spatial axis"
+TRIES: Final = 64
+"""How many parts of indices a search for an owner looks at."""
+_Told: TypeAlias = Callable[[], Expr]
+"""Writes an expression, which is written only where it is an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A block beneath a loop, with the extents of what is around it, split at the loop."""
+
+    block: Block
+    outside: Mapping[Var, Expr]
+    inside: Mapping[Var, Expr]
+    """The loop itself and the loops from it down to the block."""
+
+    @property
+    def extents(self) -> dict[Var, Expr]:
+        """All extents around the block."""
+        return {**self.outside, **self.inside}
+
+    def moved(self, loop: Var) -> list[Axis]:
+        """The axes that the loop moves."""
+        pairs = [(a, v) for a, v in zip(self.block.axes, self.block.values, strict=True) if loop in variables(v)]
+        facts = known(self.extents) if pairs else None
+        return [a for a, v in pairs if facts and any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
+
+    def kinds(self, loop: Var) -> set[AxisKind]:
+        """The kinds of the axes that the loop moves."""
+        return {a.kind for a in self.moved(loop)}
+
+    def at_loops(self, region: Region) -> Region:
+        """A region of the block in terms of the loops around it."""
+        values = dict(zip((a.var for a in self.block.axes), self.block.values, strict=True))
+        return Region(
+            region.buffer,
+            tuple(
+                Range(simplify(substitute(r.start, values), self.extents), substitute(r.extent, values))
+                for r in region.ranges
+            ),
+        )
+
+
+def placed(site: LoopSite) -> list[Placed]:
+    """The blocks directly beneath a loop; raises ScheduleError where something is stored outside of blocks."""
+    outside = extents_around(site.above)
+    found: list[Placed] = []
+
+    def visit(stmt: Stmt, inside: Mapping[Var, Expr]) -> None:
+        if isinstance(stmt, Block):
+            found.append(Placed(stmt, outside, inside))
+        elif isinstance(stmt, Store | Invoke):
+            raise ScheduleError(
+                f"{site.stmt.var.name}: beneath it something is written outside of blocks, "
+                "of which nothing says in which order it may run"
+            )
+        else:
+            for child in inner(stmt):
+                visit(child, {**inside, **extents_around([stmt])})
+
+    visit(site.stmt, {})
+    return found
+
+
+def regions(block: Block) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+    """What a block reads and writes: as it declares, or else as its statements do."""
+    told = block if block.reads or block.writes else with_regions(block)
+    return told.reads, told.writes
+
+
+# ------------------------------------------------------------------ owners
+
+
+def owner(wanted: Var, indices: Sequence[Expr], running: Mapping[Var, Expr], facts: Ranges) -> Expr | None:
+    """The variable as a function of indices, which it takes as ``at(0), at(1), ...``; None where none was found.
+
+    ``running`` are the variables that change; all others are known. An index ``4 * i + j`` with j below 4 tells
+    ``i`` by a division; ``f // 8`` and ``f % 8`` together tell ``f``.
+    """
+    parts: list[tuple[Polynomial, _Told]] = [(facts.polynomial(e), partial(at, k)) for k, e in enumerate(indices)]
+    seen: dict[Polynomial, _Told] = {}
+    while parts and len(seen) < TRIES:
+        p, told = parts.pop(0)
+        fixed = Polynomial({t: n for t, n in p.terms.items() if not _runs(t, running)})
+        if fixed.terms:
+            p, told = p - fixed, partial(_difference, told, fixed, facts)
+        if not p.terms or p in seen:
+            continue
+        seen[p] = told
+        if p.single == wanted:
+            return told()
+        parts += _divided(p, told, facts)
+        parts += _joined(seen, facts)
+    return None
+
+
+def at(axis: int) -> Var:
+    """What stands for an index in an owner."""
+    return Var(f"@{axis}")
+
+
+def _runs(t: Sequence[Expr], running: Mapping[Var, Expr]) -> bool:
+    return any(v in running for a in t for v in variables(a))
+
+
+def _difference(told: _Told, fixed: Polynomial, facts: Ranges) -> Expr:
+    return told() - facts.expr(fixed)
+
+
+def _divided(p: Polynomial, told: _Told, facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
+    """Quotients and remainders that fall into parts of a sum."""
+    if len(p.terms) == 1 and p.single is None:
+        ((t, n),) = p.terms.items()
+        divisors = [Polynomial({t[:k] + t[k + 1 :]: abs(n)}) for k in range(len(t))]
+    else:
+        divisors = []
+        for t, n in p.terms.items():
+            for k in range(len(t)):
+                divisor = Polynomial({t[:k] + t[k + 1 :]: abs(n)})
+                if divisor.number != 1 and divisor not in divisors:
+                    divisors.append(divisor)
+    known_atoms = set(p.atoms)
+    for d in divisors:
+        if facts.at_least_zero(d - 1):
+            q, r = facts.division(p, d)
+            if {*q.atoms, *r.atoms} <= known_atoms:
+                yield q, partial(_quotient, told, d, facts)
+                yield r, partial(_remainder, told, d, facts)
+
+
+def _quotient(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
+    return told() // facts.expr(d)
+
+
+def _remainder(told: _Told, d: Polynomial, facts: Ranges) -> Expr:
+    return told() % facts.expr(d)
+
+
+def _joined(seen: Mapping[Polynomial, _Told], facts: Ranges) -> Iterator[tuple[Polynomial, _Told]]:
+    """What was divided, where both its quotient and its remainder are told."""
+    told = {p.single: e for p, e in seen.items() if p.single is not None}
+    for single, remainder in told.items():
+        if isinstance(single, Apply) and single.fn == "mod":
+            x, d = single.args
+            quotient = facts.division(facts.polynomial(x), facts.polynomial(d))[0].single
+            if quotient in told:
+                yield facts.polynomial(x), partial(_whole, told[quotient], d, remainder)
+
+
+def _whole(quotient: _Told, d: Expr, remainder: _Told) -> Expr:
+    return quotient() * d + remainder()
+
+
+# ------------------------------------------------------------------ questions
+
+
+def check_parallel(site: LoopSite, private: frozenset[str] = frozenset(), reduces: bool = False) -> None:
+    """Raises ScheduleError where the iterations of a loop may not run at once.
+
+    Buffers of the scopes ``private`` exist once for each iteration, so that what is written there may be the same
+    elements, as long as nothing is read that another iteration wrote. ``reduces`` allows reduce axes.
+    """
+    loop = site.stmt
+    name = loop.var.name
+    if loop.extent == Const(1):
+        return
+    below = placed(site)
+    for b in below:
+        for axis in b.moved(loop.var):
+            if axis.kind == "ordered":
+                raise ScheduleError(f"{name}: axis {axis.var.name} of block {b.block.name} keeps its order; {CURE}")
+            if axis.kind == "reduce" and not reduces:
+                raise ScheduleError(
+                    f"{name}: axis {axis.var.name} of block {b.block.name} is reduced into one element; "
+                    f"use rfactor, or {CURE}"
+                )
+        if not (reduces and b.kinds(loop.var) == {"reduce"}) and not _kept_apart(b, loop.var, private):
+            buffer = next(r.buffer.name for r in regions(b.block)[1])
+            raise ScheduleError(
+                f"{name}: block {b.block.name} writes the same elements of {buffer} in several of its iterations; "
+                f"take another loop, or set_scope {buffer} to what each iteration has of its own"
+            )
+    check_exchange(site, below, private)
+
+
+def _kept_apart(b: Placed, loop: Var, private: frozenset[str]) -> bool:
+    """Whether the iterations of the loop reach different spatial points, or write what is their own."""
+    return tells(b, loop) or all(r.buffer.scope in private for r in regions(b.block)[1])
+
+
+def tells(b: Placed, loop: Var) -> bool:
+    """Whether the spatial point of a block tells the iteration of a loop that it belongs to."""
+    spatial = [v for a, v in zip(b.block.axes, b.block.values, strict=True) if a.kind == "spatial"]
+    return owner(loop, spatial, b.inside, known(b.extents)) is not None
+
+
+def check_exchange(site: LoopSite, below: Sequence[Placed], private: frozenset[str]) -> None:
+    """Raises ScheduleError where a block beneath a loop uses what another block writes in another iteration."""
+    for writer in below:
+        for written in map(writer.at_loops, regions(writer.block)[1]):
+            for other in below:
+                if other is writer:
+                    continue
+                used = [r for part in regions(other.block) for r in part if r.buffer == written.buffer]
+                for r in map(other.at_loops, used):
+                    if not _within_iteration(site.stmt.var, writer, written, other, r, private):
+                        raise ScheduleError(
+                            f"{site.stmt.var.name}: block {other.block.name} uses elements of {r.buffer.name} that "
+                            f"block {writer.block.name} may write in another iteration; take the blocks apart first"
+                        )
+
+
+def _within_iteration(
+    loop: Var, writer: Placed, written: Region, other: Placed, used: Region, private: frozenset[str]
+) -> bool:
+    own = owner(loop, *_elements(written, writer))
+    if own is not None:
+        indices, _, facts = _elements(used, other)
+        there = substitute(own, {at(k): e for k, e in enumerate(indices)})
+        if facts.simplified(there) == loop:
+            return True
+    if written.buffer.scope not in private:
+        return False
+    outside = {**writer.outside, loop: writer.inside[loop]}
+    whole = cover([written], {v: e for v, e in writer.inside.items() if v != loop}, outside)
+    part = cover([used], {v: e for v, e in other.inside.items() if v != loop}, outside)
+    return all(
+        prove(w.start <= u.start, outside)
+        # what loops reach beyond the buffer's end no block uses
+        and (prove(u.start + u.extent <= w.start + w.extent, outside) or prove(size <= w.start + w.extent, outside))
+        for w, u, size in zip(whole.ranges, part.ranges, written.buffer.shape, strict=True)
+    )
+
+
+def _elements(region: Region, b: Placed) -> tuple[list[Expr], Mapping[Var, Expr], Ranges]:
+    """The indices of any element of a region, what varies in them, and what is known of that."""
+    steps = {Var(f"@step{k}"): r.extent for k, r in enumerate(region.ranges)}
+    indices = [r.start + step for r, step in zip(region.ranges, steps, strict=True)]
+    return indices, {**b.inside, **steps}, known({**b.extents, **steps})
+
+
+def check_order(site: LoopSite, before: Sequence[For], after: Sequence[For]) -> None:
+    """Raises ScheduleError where the loops of a chain, of which the site is the outermost, may not change places."""
+    place = {loop.var: k for k, loop in enumerate(after)}
+    swapped = [
+        (a.var, b.var) for k, a in enumerate(before) for b in before[k + 1 :] if place[a.var] > place[b.var]
+    ]  # fmt: skip
+    below = placed(site)
+    for b in below:
+        for outer, later in swapped:
+            _check_pair(b, outer, later)
+    if len(below) > 1:
+        for loop in dict.fromkeys(v for pair in swapped for v in pair):
+            chain = list(before)
+            k = next(k for k, f in enumerate(chain) if f.var == loop)
+            here = LoopSite(chain[k], (*site.above, *chain[:k]))
+            check_exchange(here, placed(here), frozenset({"shared", "local"}))
+
+
+def _check_pair(b: Placed, outer: Var, later: Var) -> None:
+    """Whether ``later`` may move out of ``outer`` as far as one block goes."""
+    kinds, others = b.kinds(outer), b.kinds(later)
+    name = b.block.name
+    if "ordered" in kinds | others:
+        if "ordered" in kinds and "ordered" in others:
+            raise ScheduleError(f"{later.name}: it and {outer.name} both move ordered axes of block {name}; keep them")
+        still = others if "ordered" in kinds else kinds
+        if still != {"spatial"} or ("ordered" in kinds and not _keeps_to_itself(b, later)):
+            raise ScheduleError(
+                f"{later.name}: block {name} keeps the order of {outer.name if 'ordered' in kinds else later.name}, "
+                "and what it reads was written before at other points; leave the loops as they are"
+            )
+    if "reduce" in kinds & others and kinds | others != {"reduce"}:
+        raise ScheduleError(
+            f"{later.name}: it or {outer.name} moves spatial axes of block {name} together with reduced ones, "
+            "so that a reduction might not start at its beginning; reorder before they are fused"
+        )
+    if b.block.of_kind("reduce") and "reduce" in kinds | others:
+        for loop, moved in ((outer, kinds), (later, others)):
+            if "reduce" not in moved and not tells(b, loop) and b.extents[loop] != Const(1):
+                raise ScheduleError(
+                    f"{loop.name}: block {name} adds up the same elements in several of its iterations; "
+                    "leave it around the loops of reduce axes"
+                )
+
+
+def _keeps_to_itself(b: Placed, loop: Var) -> bool:
+    """Whether what a block reads of its own output lies at the same point of the axes that the loop moves."""
+    moved = {a.var for a, v in zip(b.block.axes, b.block.values, strict=True) if loop in variables(v)}
+    read, written = regions(b.block)
+    for w in written:
+        for r in read:
+            if r.buffer == w.buffer:
+                same = {w.ranges[k].start for k in range(len(w.ranges)) if w.ranges[k] == r.ranges[k]}
+                if not moved <= same:
+                    return False
+    return True

@@ -1,0 +1,89 @@
+"""How many floating-point operations a nest does, read off its blocks, its loops, and what it invokes.
+
+A block does what its body says once for each point of its axes, however the loops around it are written. What stands in
+no block, as in procedures, is done as often as its loops run; where how long a loop runs depends on those around it, it
+counts as long as it may be, so that tiles which reach beyond an end count as whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphopt.lowering.index.arithmetic import bounds
+from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
+from graphopt.lowering.loops.expressions import Apply, Expr, Var, variables, walk
+from graphopt.lowering.loops.nest import Block, For, If, Invoke, Nest, Seq, Stmt, Store, substitute_in
+from graphopt.lowering.loops.sizes import product, size_of, total
+from graphopt.runtime.sizes import Size
+
+
+def flops(nest: Nest, sizes: Mapping[Var, Size]) -> Size:
+    """About how many floating-point operations a nest takes, as a size. What depends on elements counts for nothing."""
+    return _Count(sizes).of(nest.body, {}, 1, 1)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Counts what statements do; a block that stands in several places is one."""
+
+    sizes: Mapping[Var, Size]
+    seen: set[str] = field(default_factory=set)
+
+    def of(self, stmt: Stmt, around: Mapping[Var, Expr], times: Size, apart: Size) -> Size:
+        """The operations of a statement within loops of these extents, which runs so many times; a block in it runs
+        ``apart`` times, whatever the loops around it."""
+        match stmt:
+            case Store():
+                return product(times, _operations(stmt.value))
+            case Seq():
+                return total(*(self.of(s, around, times, apart) for s in stmt.stmts))
+            case For():
+                inside = {**around, stmt.var: stmt.extent}
+                return self.of(stmt.body, inside, product(times, self.most(stmt.extent, around)), apart)
+            case If():
+                ways = [stmt.then] if stmt.otherwise is None else [stmt.then, stmt.otherwise]
+                found = [self.of(s, around, times, apart) for s in ways]
+                return found[0] if found[-1] in (0, found[0]) else ("max", *found)
+            case Block():
+                return self.block(stmt, around, times, apart)
+            case Invoke():
+                description = find_intrinsic(stmt.intrinsic).description
+                pairs = zip(description.params, stmt.args, strict=True)
+                given = {p: longest(a, around) for p, a in pairs if isinstance(p, Var) and isinstance(a, Expr)}
+                values = {p: n for p, n in given.items() if n is not None}
+                return _Count(self.sizes).of(substitute_in(description.body, values), {}, times, times)
+        return 0
+
+    def block(self, block: Block, around: Mapping[Var, Expr], times: Size, apart: Size) -> Size:
+        """The operations of a block."""
+        if not block.axes:
+            return self.of(block.body, around, times, apart)
+        if block.name in self.seen:
+            return 0
+        self.seen.add(block.name)
+        points = product(apart, *(self.most(a.extent, around) for a in block.axes))
+        return self.of(block.body, {a.var: a.extent for a in block.axes}, points, points)
+
+    def most(self, extent: Expr, around: Mapping[Var, Expr]) -> Size:
+        """How long a loop may be; 0 where elements say that."""
+        found = longest(extent, around)
+        try:
+            return 0 if found is None else size_of(found, self.sizes)
+        except (KeyError, ValueError):
+            return 0
+
+
+def longest(extent: Expr, around: Mapping[Var, Expr]) -> Expr | None:
+    """The most that an extent is while the loops around it run; None where that is not known."""
+    if variables(extent).isdisjoint(around):
+        return extent
+    found = bounds(extent, around)
+    return None if found is None else found[1]
+
+
+def _operations(value: Expr) -> int:
+    return sum(
+        isinstance(e, Apply) and e.dtype.startswith(("float", "bfloat")) and e.fn not in ("cast", "select")
+        for e in walk(value)
+    )

@@ -1,0 +1,156 @@
+"""The points of a block's axes that make, or read, a box of elements: what decides where a block can run.
+
+A domain says where some axes of a block are, by the loops around the place where it is to run; the
+others are there from end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.dataflow import Access, accesses_in
+from graphopt.lowering.analysis.dependence import owner
+from graphopt.lowering.analysis.regions import box, contains, within
+from graphopt.lowering.index.arithmetic import affine, known, prove, simplify
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables, walk
+from graphopt.lowering.loops.nest import Block, Buffer, For, Range, Region, Stmt, inner
+
+Domain: TypeAlias = dict[Var, Range]
+
+
+def narrow(domain: Domain, block: Block, where: Sequence[Expr], region: Region) -> None:
+    """Narrows the domain of a block's axes to what writes the region; axes of which nothing is known keep theirs."""
+    for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
+        if side == Range(Const(0), size):
+            continue
+        found = _axis_range(index, side)
+        if found is not None and found[0] not in domain and any(a.var == found[0] for a in block.axes):
+            domain[found[0]] = found[1]
+
+
+def _axis_range(index: Expr, side: Range) -> tuple[Var, Range] | None:
+    """The axis in an index, and where it has to be for the index to be on that side of a box."""
+    if isinstance(index, Var):
+        return index, side
+    if isinstance(index, Apply) and isinstance(n := index.args[-1], Const) and isinstance(v := index.args[0], Var):
+        if index.fn == "add":
+            return v, Range(side.start - n, side.extent)
+        if index.fn == "floordiv" and int(n.value) > 0:
+            return v, Range(side.start * n, side.extent * n)
+    return None
+
+
+def match(domain: Domain, block: Block, where: Sequence[Expr], region: Region, around: Mapping[Var, Expr]) -> None:
+    """Narrows the domain of a block's axes to those points that read within a region, and nowhere else."""
+    name = region.buffer.name
+    for index, side, size in zip(where, region.ranges, region.buffer.shape, strict=True):
+        whole = prove(side.start <= 0, around) and prove(side.start + side.extent >= size, around)
+        free = not variables(index)
+        if whole or (free and prove(side.start <= index, around) and prove(index < side.start + side.extent, around)):
+            continue
+        found = _axis_range(index, side)
+        if found is None:
+            raise ScheduleError(f"{block.name} does not read {name} at just its own axes, and so not in one step")
+        var, wanted = found[0], Range(simplify(found[1].start, around), simplify(found[1].extent, around))
+        if domain.setdefault(var, wanted) != wanted:
+            raise ScheduleError(f"{block.name} reads elements of {name} that are made in different steps")
+
+
+def made(stmt: Stmt, buffer: Buffer, around: Mapping[Var, Expr], when: str) -> Region:
+    """The box of a buffer of which a statement makes all; raises ScheduleError where it may leave gaps in one.
+
+    ``when`` completes the message.
+    """
+    found = [a for a in accesses_in(stmt) if a.is_write and a.buffer == buffer]
+    if not all(_is_dense(a, around) for a in found):
+        raise ScheduleError(f"what is written of {buffer.name} {when} may have gaps")
+    boxes = [r for a in found if (r := box([a], around)) is not None]
+    largest = next((r for r in boxes if all(contains(r, other, around) for other in boxes)), None)
+    if largest is None:
+        raise ScheduleError(f"no block alone writes all of {buffer.name} that is written {when}")
+    return within(largest)
+
+
+def check_made(stmt: Stmt, reader: Block, buffer: Buffer, around: Mapping[Var, Expr], where: str) -> None:
+    """Raises ScheduleError where a block reads of a buffer what a statement does not make, or is not sure to read all
+    that it names (loads behind a condition may lie outside of the buffer)."""
+    axes = {a.var: a.extent for a in reader.axes}
+    found = (a for s in inner(reader) for a in accesses_in(s, {}, axes) if a.buffer == buffer and not a.is_write)
+    read = box(found, around)
+    everything = Region(buffer, tuple(Range(Const(0), n) for n in buffer.shape))
+    if read is None or not contains(everything, read, around):
+        raise ScheduleError(f"{reader.name} may not read all that it names of {buffer.name}")
+    if not contains(made(stmt, buffer, around, where), read, around):
+        raise ScheduleError(f"{reader.name} reads more of {buffer.name} than is written {where}")
+
+
+def _is_dense(access: Access, around: Mapping[Var, Expr]) -> bool:
+    """Whether an access reaches all elements of the box around them."""
+    indices, extents = _divided(access.indices, access.extents)
+    inside = {**around, **extents}
+    used: set[Var] = set()
+    for index in indices:
+        linear = affine(index, extents, inside)
+        own = variables(index) & extents.keys()
+        if linear is None or own & used:
+            return False
+        used |= own
+        steps = [(linear.coefficients[v], extents[v]) for v in own if extents[v] != Const(1)]
+        numbers = sorted(((int(c.value), n) for c, n in steps if isinstance(c, Const)), key=lambda s: s[0])
+        if len(numbers) < len(steps) or not _gapless(numbers, 1):
+            return False
+    return True
+
+
+def _gapless(steps: Sequence[tuple[int, Expr]], reach: int) -> bool:
+    """Whether sums of so many multiples of each number, smallest first, are all numbers from 0 up to some."""
+    for k, (step, extent) in enumerate(steps):
+        if step < 1 or step > reach:
+            return False
+        if isinstance(extent, Const):
+            reach += step * (int(extent.value) - 1)
+        elif k + 1 < len(steps):
+            return False
+    return True
+
+
+def _divided(indices: Sequence[Expr], extents: Mapping[Var, Expr]) -> tuple[tuple[Expr, ...], dict[Var, Expr]]:
+    """The indices with a loop that is divided into quotient and remainder as two loops."""
+    known = dict(extents)
+    for index in indices:
+        for e in _divisions(index):
+            v, n = e.args
+            size = known.get(v) if isinstance(v, Var) else None
+            if (
+                isinstance(size, Const)
+                and isinstance(n, Const)
+                and int(n.value) > 0
+                and int(size.value) % int(n.value) == 0
+            ):
+                assert isinstance(v, Var)
+                high, low = Var(f"{v.name}//"), Var(f"{v.name}%")
+                known.pop(v)
+                known |= {high: Const(int(size.value) // int(n.value)), low: n}
+                made = tuple(simplify(substitute(i, {v: high * n + low}), known) for i in indices)
+                return _divided(made, known)
+    return tuple(indices), known
+
+
+def _divisions(expr: Expr) -> list[Apply]:
+    return [e for e in walk(expr) if isinstance(e, Apply) and e.fn in ("floordiv", "mod")]
+
+
+def tells(
+    sides: Sequence[Range], loops: Sequence[For], running: Mapping[Var, Expr], around: Mapping[Var, Expr]
+) -> bool:
+    """Whether every point of a box tells in which steps of the loops it is: no two have points in common.
+
+    The box moves with the variables that are ``running``, which the loops' are among.
+    """
+    steps = {Var(f"@step{k}"): side.extent for k, side in enumerate(sides)}
+    varying = {**running, **steps}
+    facts = known({**around, **varying})
+    points = [side.start + step for side, step in zip(sides, steps, strict=True)]
+    return all(s.extent == Const(1) or owner(s.var, points, varying, facts) is not None for s in loops)

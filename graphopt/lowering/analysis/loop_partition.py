@@ -1,0 +1,88 @@
+"""Where along an axis the conditions of a block hold for sure, so that the loop over it can do without them there.
+
+A window at the edge of an image asks at each step whether it is inside; all but the first and last few windows need
+not ask. A condition is a comparison of index expressions within a ``select``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, variables, walk
+from graphopt.lowering.loops.nest import Axis, Block, described, expressions, map_expressions, statements
+
+MINUS_ONE = Polynomial({(): -1})
+COMPARISONS = ("lt", "le", "gt", "ge")
+Inside = tuple[int, int]
+"""The first point of an axis at which conditions hold, and the one behind the last."""
+
+
+def interior(chain: Chain, axis: Axis) -> tuple[Inside, Block] | None:
+    """The points of an axis at which all conditions on it hold whatever is reduced over, and the block without them.
+
+    None where there are no such conditions, where one depends on anything else, or where it holds nowhere.
+    """
+    if not isinstance(axis.extent, Const):
+        return None
+    first, end = 0, int(axis.extent.value)
+    found: set[Expr] = set()
+    reduced = {a.var: int(a.extent.value) for a in chain.reduced if isinstance(a.extent, Const)}
+    for condition in dict.fromkeys(_conditions(chain.block)):
+        if axis.var not in variables(condition):
+            continue
+        assert isinstance(condition, Apply)
+        bounds = _solved(positive(condition), axis.var, reduced)
+        if bounds is None:
+            return None
+        first, end = max(first, bounds[0]), end if bounds[1] is None else min(end, bounds[1])
+        found.add(condition)
+    if not found or first >= end:
+        return None
+    whole = map_expressions(chain.block.body, lambda e: Const(True, "bool") if e in found else None)
+    return (first, end), described(replace(chain.block, body=whole))
+
+
+def _conditions(block: Block) -> Iterator[Expr]:
+    """The comparisons of indices that choices rest on."""
+    for stmt in statements(block.body):
+        for whole in expressions(stmt):
+            for part in walk(whole):
+                if isinstance(part, Apply) and part.fn == "select":
+                    yield from comparisons(part.args[0])
+
+
+def comparisons(condition: Expr) -> Iterator[Apply]:
+    """The comparisons of indices that are to hold together."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for arg in condition.args:
+            yield from comparisons(arg)
+    elif isinstance(condition, Apply) and condition.fn in COMPARISONS and condition.args[0].dtype == INDEX:
+        yield condition
+
+
+def positive(condition: Apply) -> Polynomial:
+    """What is at least 0 just where the condition holds."""
+    a, b = (polynomial(x) for x in condition.args)
+    if condition.fn in ("lt", "le"):
+        a, b = b, a
+    difference = a + b * MINUS_ONE
+    return difference + MINUS_ONE if condition.fn in ("lt", "gt") else difference
+
+
+def _solved(p: Polynomial, var: Var, reduced: Mapping[Var, int]) -> tuple[int, int | None] | None:
+    """From which ``var`` on, and up to which, ``p`` is at least 0 for all values of the reduced axes."""
+    parts = p.split(var)
+    if parts is None or not (factor := parts[0].number):
+        return None
+    least = 0
+    for product, times in parts[1].terms.items():
+        if not product:
+            least += times
+        elif len(product) == 1 and isinstance(product[0], Var) and product[0] in reduced:
+            least += min(0, times * (reduced[product[0]] - 1))
+        else:
+            return None
+    return (max(0, -(least // factor)), None) if factor > 0 else (0, least // -factor + 1)

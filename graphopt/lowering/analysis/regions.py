@@ -1,0 +1,129 @@
+"""The boxes of elements that statements read and write, what blocks declare of them, and simpler indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from graphopt.lowering.analysis.block_refs import extents_around
+from graphopt.lowering.analysis.dataflow import Access, accesses_in
+from graphopt.lowering.index.arithmetic import Extents, cover, prove, simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Var
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    Check,
+    For,
+    If,
+    Invoke,
+    Nest,
+    Range,
+    Region,
+    Stmt,
+    Store,
+    described,
+    inner,
+    mutate,
+    statements,
+    with_inner,
+)
+
+
+def box(found: Iterable[Access], around: Extents) -> Region | None:
+    """The smallest box that we can tell to hold the accesses, all of one buffer, over all that runs within; None
+    where there are none. It may depend on the variables ``around``, and reach out of the buffer."""
+    parts = dict.fromkeys(
+        cover([Region(a.buffer, tuple(Range(i) for i in a.indices))], a.extents, around) for a in found
+    )
+    if len(parts) < 2:
+        return next(iter(parts), None)
+    return cover(tuple(parts), {}, around)
+
+
+def read_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> Region | None:
+    """The box of what statements read of a buffer."""
+    return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and not a.is_write), around)
+
+
+def written_box(stmts: Iterable[Stmt], buffer: Buffer, around: Extents) -> Region | None:
+    """The box of what statements write of a buffer."""
+    return box((a for s in stmts for a in accesses_in(s) if a.buffer == buffer and a.is_write), around)
+
+
+def within(region: Region) -> Region:
+    """The region with the ends that reach out of its buffer for certain cut off."""
+    sides = []
+    for side, size in zip(region.ranges, region.buffer.shape, strict=True):
+        if isinstance(side.start, Const) and isinstance(side.extent, Const) and isinstance(size, Const):
+            first = max(0, int(side.start.value))
+            last = min(int(size.value), int(side.start.value) + int(side.extent.value))
+            side = Range(Const(first), Const(max(0, last - first)))
+        sides.append(side)
+    return replace(region, ranges=tuple(sides))
+
+
+def contains(outer: Region, part: Region, around: Extents) -> bool:
+    """Whether all of one region is sure to lie in another."""
+    return all(
+        prove(a.start <= b.start, around) and prove(b.start + b.extent <= a.start + a.extent, around)
+        for a, b in zip(outer.ranges, part.ranges, strict=True)
+    )
+
+
+def with_regions(block: Block) -> Block:
+    """The block with the regions that its statements read and write."""
+    bodies = inner(block)
+    if not any(isinstance(s, For | Block | Invoke) for b in bodies for s in statements(b)):
+        return described(block)
+    extents = {a.var: a.extent for a in block.axes}
+    touched = dict.fromkeys((a.buffer, a.is_write) for b in bodies for a in accesses_in(b))
+    written = {buffer for buffer, is_write in touched if is_write}
+    reads = tuple(
+        within(region)
+        for buffer, is_write in touched
+        if not is_write and buffer not in written and (region := read_box(bodies, buffer, extents))
+    )
+    writes = tuple(
+        within(region) for buffer, is_write in touched if is_write and (region := written_box(bodies, buffer, extents))
+    )
+    return replace(block, reads=reads, writes=writes)
+
+
+def refreshed(nest: Nest, names: Iterable[str]) -> Nest:
+    """The nest in which the named blocks, and those around them, declare what they read and write now."""
+    wanted = frozenset(names)
+
+    def told(s: Stmt) -> Stmt | None:
+        if isinstance(s, Block) and any(isinstance(x, Block) and x.name in wanted for x in statements(s)):
+            return with_regions(s)
+        return None
+
+    body = mutate(nest.body, told)
+    return nest if body is nest.body else replace(nest, body=body)
+
+
+def simplified(stmt: Stmt, around: Mapping[Var, Expr], names: Iterable[str]) -> Stmt:
+    """The statement with the index expressions in the named blocks simplified; ``around`` are the extents there."""
+    return _simplified(stmt, dict(around), frozenset(names), inside=False)
+
+
+def _simplified(stmt: Stmt, around: dict[Var, Expr], names: frozenset[str], inside: bool) -> Stmt:
+    within_block = inside or (isinstance(stmt, Block) and stmt.name in names)
+    extents = {**around, **extents_around([stmt])}
+    before = inner(stmt)
+    after = tuple(_simplified(child, extents, names, within_block) for child in before)
+    if any(a is not b for a, b in zip(before, after, strict=True)):
+        stmt = with_inner(stmt, after)
+    if not within_block:
+        return stmt
+    match stmt:
+        case Store():
+            return Store(stmt.buffer, tuple(simplify(i, around) for i in stmt.indices), simplify(stmt.value, around))
+        case Block():
+            values = tuple(simplify(v, around) for v in stmt.values)
+            return replace(stmt, values=values, predicate=simplify(stmt.predicate, around))
+        case If():
+            return replace(stmt, condition=simplify(stmt.condition, around))
+        case Check():
+            return replace(stmt, condition=simplify(stmt.condition, around))
+    return stmt

@@ -1,0 +1,1 @@
+"""Default schedules for the CPU, and the kernels that nests call there."""

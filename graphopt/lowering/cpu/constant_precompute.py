@@ -1,0 +1,122 @@
+"""What a nest computes from constants alone, computed when it is compiled: packed weights, sums of biases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from graphopt.ir.constants import Array
+from graphopt.ir.text.elements import numpy_dtype
+from graphopt.lowering.analysis.canonical_nest import Chain, chain_of
+from graphopt.lowering.cpu.loop_fission import buffers_in
+from graphopt.lowering.loops.expressions import FLOATS, Apply, Const, Expr, Load, Var, walk
+from graphopt.lowering.loops.nest import Buffer, Nest, Seq, Stmt, seq
+
+FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "neg": np.negative,
+    "select": np.where,
+}
+"""What is computed ahead of time, alike for one element and for an array of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A nest that reads what was computed ahead of time, and what that is."""
+
+    nest: Nest
+    made: tuple[Chain, ...]
+
+    def arrays(self, constants: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
+        """What was computed, from the constants that the nest was given."""
+        known = dict(constants)
+        for chain in self.made:
+            (store,) = chain.stores
+            known[store.buffer] = _computed(chain, known)
+        return {b: known[b] for b in self.nest.buffers if b in known and b not in constants}
+
+
+def prepared(nest: Nest, constants: Collection[Buffer]) -> Prepared | None:
+    """The nest without what it computes from constants alone for itself, each in a buffer of which it becomes a
+    parameter; None where there is no such thing."""
+    known = set(constants)
+    made: list[Chain] = []
+    rest: list[Stmt] = []
+    for stmt in nest.body.stmts if isinstance(nest.body, Seq) else (nest.body,):
+        chain = chain_of(stmt)
+        if chain is not None and _is_known(chain, known) and chain.stores[0].buffer in nest.allocs:
+            made.append(chain)
+            known.add(chain.stores[0].buffer)
+        else:
+            rest.append(stmt)
+    if not made:
+        return None
+    left = seq(*rest)
+    used = set(buffers_in(left))
+    own = [c.stores[0].buffer for c in made]
+    params = (*(b for b in own if b in used), *(p for p in nest.params if p in used or p not in constants))
+    allocs = tuple(b for b in nest.allocs if b not in own)
+    return Prepared(replace(nest, params=params, body=left, allocs=allocs), tuple(made))
+
+
+def _is_known(chain: Chain, buffers: Collection[Buffer]) -> bool:
+    """Whether a block stores a value for each point, of constants and of where it is."""
+    if chain.block.init is not None or len(chain.stores) != 1 or chain.stores != (chain.block.body,):
+        return False
+    store = chain.stores[0]
+    if store.indices != tuple(a.var for a in chain.axes) or not all(isinstance(a.extent, Const) for a in chain.axes):
+        return False
+    known: set[Buffer | Var] = {*buffers, *(a.var for a in chain.axes)}
+    return all(_is_ahead(e, known) for e in walk(store.value))
+
+
+def _is_ahead(e: Expr, known: Collection[Buffer | Var]) -> bool:
+    """Whether a part of an expression is known ahead of time if those in it are."""
+    if isinstance(e, Var):
+        return e in known
+    if isinstance(e, Load):
+        return e.buffer in known and all(isinstance(n, Const) and n.value for n in e.buffer.shape)
+    if isinstance(e, Apply) and e.fn == "cast":
+        return e.dtype in FLOATS and e.args[0].dtype in FLOATS
+    return not isinstance(e, Apply) or e.fn in FUNCTIONS
+
+
+def _computed(chain: Chain, arrays: Mapping[Buffer, Array]) -> Array:
+    """What a block stores."""
+    (store,) = chain.stores
+    shape = tuple(int(a.extent.value) for a in chain.axes if isinstance(a.extent, Const))
+    axes = dict(zip((a.var for a in chain.axes), np.ogrid[tuple(slice(n) for n in shape)], strict=True))
+    value = np.broadcast_to(_value(store.value, axes, arrays), shape)
+    return np.ascontiguousarray(value, numpy_dtype(store.buffer.dtype))
+
+
+def _value(e: Expr, axes: Mapping[Var, Array], arrays: Mapping[Buffer, Array]) -> Any:
+    """An expression for all points of the axes; what it reads outside of a buffer, where nobody looks, is anything."""
+    match e:
+        case Const():
+            return numpy_dtype(e.dtype).type(e.value)
+        case Var():
+            return axes[e]
+        case Load():
+            at = zip(e.indices, arrays[e.buffer].shape, strict=True)
+            return arrays[e.buffer][tuple(np.clip(_value(i, axes, arrays), 0, n - 1) for i, n in at)]
+        case Apply(fn="cast"):
+            return np.asarray(_value(e.args[0], axes, arrays)).astype(numpy_dtype(e.dtype))
+    assert isinstance(e, Apply)
+    return FUNCTIONS[e.fn](*(_value(a, axes, arrays) for a in e.args))

@@ -1,0 +1,260 @@
+"""Fair speed without a search: how a nest is scheduled by its shape alone.
+
+One list of rules, tried in order on a nest as it was first written (a chain of loops for each block):
+
+- *called*: a product of matrices that is worth a call, of BLAS or of our own kernel; what is done to the result follows
+  by parts. Products of bytes always go to a kernel of their own.
+- *convolved*: a convolution by a function that sums a tile of results, over images in blocks of channels or into them.
+- *tiles*: another contraction (a convolution, windows, a small product) with what is done to its result element by
+  element. A tile of results stays in registers while the reduction runs; the outer loops are parallel. Windows over
+  images in blocks go row by row (``sliding``).
+- *rows*: blocks that share their outer axes (softmax, normalization) run row by row, what passes between them staying
+  close; the rows are parallel.
+- *alone*: each block by itself: element by element, or a reduction along or across the vectors.
+
+What none of them fits (procedures) stays as it is, but for what is done to each element that a procedure stores: that
+is done there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.lowering.analysis.access_analysis import (
+    bytes_of,
+    collapsed,
+    is_follower,
+    known_size,
+    lies_along,
+    made_from,
+    shared_axes,
+    taken_apart,
+    tile_plan,
+    total_size,
+    with_buffers,
+)
+from graphopt.lowering.analysis.axis_transforms import following, with_axes_redrawn
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
+from graphopt.lowering.cpu.called_gemm import called
+from graphopt.lowering.cpu.convolution_tiles import convolution_of, convolved
+from graphopt.lowering.cpu.element_loops import element_loops
+from graphopt.lowering.cpu.epilogue_fusion import finished
+from graphopt.lowering.cpu.integer_schedules import multiplied
+from graphopt.lowering.cpu.library_dispatch import Functions
+from graphopt.lowering.cpu.register_tiles import dots, tiled
+from graphopt.lowering.cpu.scheduling import Choices, Scheduling, refuse_unknown
+from graphopt.lowering.cpu.sliding import Row, Sliding, sliding
+from graphopt.lowering.loops.accumulation import is_accumulation
+from graphopt.lowering.loops.expressions import Const, Expr, Var, substitute
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import (
+    Nest,
+    Stmt,
+    seq,
+)
+from graphopt.target import CPU
+
+WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 14)
+"""How many results a tile may have along an axis, or vectors of them."""
+ROW_BYTES: Final = 1 << 17
+"""What may lie on the stack for a row."""
+
+
+def scheduled(nest: Nest, prices: Functions = CPU.prices.products) -> Nest:
+    """The nest in loops that are fast on a CPU with vectors; statements that are parallel loops may stand in a row.
+    ``prices`` say which function computes a product."""
+    return chosen(nest, {}, prices)[0]
+
+
+def chosen(
+    nest: Nest, choices: Choices, prices: Functions = CPU.prices.products
+) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """The nest as ``scheduled`` gives it, but for what is chosen otherwise; and all that there was to choose, by name.
+
+    ScheduleError where something is chosen that there is no choice of, or that is no candidate.
+    """
+    found = chains(nest)
+    if found is None or any(axis.extent == Const(0) for chain in found for axis in chain.spatial):
+        made, offered = nest if found else finished(nest), dict[str, tuple[int, ...]]()
+    else:
+        scheduler = _Scheduler(nest, choices, prices)
+        made, offered = scheduler.scheduled(found), scheduler.offered
+    refuse_unknown(choices, offered)
+    return made, offered
+
+
+class _Scheduler(Scheduling):
+    """Schedules one nest by the first of the rules that fits."""
+
+    def __init__(self, nest: Nest, choices: Choices, prices: Functions) -> None:
+        super().__init__(nest, choices)
+        self.prices = prices
+
+    def scheduled(self, found: Sequence[Chain]) -> Nest:
+        body = called(self, found, self.prices) or multiplied(self, found) or self.tiles(found)
+        if body is None:
+            found = self.merged(found)
+            body = self.rows(found) or seq(*(self.alone(c) for c in found))
+        allocs = tuple(b for b in self.nest.allocs if b not in self.gone)
+        return replace(self.nest, body=body, allocs=(*allocs, *self.locals))
+
+    # ------------------------------------------------------------------ one block
+
+    def alone(self, chain: Chain) -> Stmt:
+        """One block by itself, its work shared out."""
+        if chain.block.init is None:
+            return element_loops(self, chain, {}, shared=True)
+        return self.contraction(chain, ()) or self.reduction(chain, {}, shared=True)
+
+    def reduction(self, chain: Chain, bound: Mapping[Var, Expr], shared: bool = False) -> Stmt:
+        """A reduction: along the vectors where what it reads lies side by side that way, else across them."""
+        bound = {**{a.var: Const(0) for a in chain.spatial if a.extent == Const(1)}, **bound}
+        free = [a for a in chain.spatial if a.var not in bound]
+        groups = collapsed(chain, list(chain.reduced))
+        along = groups[-1] if groups else []
+        steps = Loop(self.var("r"), total_size([a.extent for a in along])) if along else None
+        is_along = bool(along) and lies_along(chain, along[-1]) and not (free and lies_along(chain, free[-1]))
+        is_along = is_along and all(is_accumulation(s) for s in chain.stores)
+        reduce_loops = [Loop(self.var("r"), total_size([a.extent for a in g])) for g in groups[:-1]]
+        if steps is not None:
+            reduce_loops.append(replace(steps, kind="vectorized") if is_along else steps)
+        across = [] if is_along or not free or not lies_along(chain, free[-1]) else [free[-1]]
+        outer = [Loop(self.var("i"), a.extent) for a in free[: len(free) - len(across)]]
+        vector = [Loop(self.var("c"), a.extent, "vectorized") for a in across]
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            values = dict(bound)
+            for axis, loop in zip(free, [*outer, *vector], strict=True):
+                values[axis.var] = at.get(loop.var, loop.var)
+            for group, loop in zip(groups, reduce_loops, strict=True):
+                values.update(taken_apart(loop.var, group))
+            return wrapped(vector, self.accumulated(chain, values, reduce_loops))
+
+        size = total_size([loop.extent for loop in (*vector, *reduce_loops)])
+        if shared:
+            return self.shared_out(outer, size, body)
+        return wrapped(outer, body({a.var: a.var for a in outer}))
+
+    def with_elements(self, chain: Chain, first: Chain, bound: Mapping[Var, Expr]) -> Stmt | None:
+        """A reduction along a row in one loop with the block before it, which makes the elements that it reads; None
+        where it is no such block."""
+        free = [a for a in first.axes if a.var not in bound]
+        if first.block.init is not None or len(first.stores) != 1 or len(free) != 1 or len(chain.reduced) != 1:
+            return None
+        (own,), (axis,), (store,) = free, chain.reduced, first.stores
+        if own.extent != axis.extent or any(a.var not in bound for a in chain.spatial):
+            return None
+        if not (all(map(is_accumulation, chain.stores)) and lies_along(chain, axis) and lies_along(first, own)):
+            return None
+        loop = Loop(self.var("r"), axis.extent, "vectorized")
+        here, there = {**bound, own.var: loop.var}, {**bound, axis.var: loop.var}
+        made = [substitute(i, here) for i in store.indices]
+        read = [[substitute(i, there) for i in a.indices] for a in chain.accesses if a.buffer == store.buffer]
+        if not read or any(at != made for at in read):
+            return None
+        return self.accumulated(chain, there, [loop], first.with_values([here[a.var] for a in first.axes]))
+
+    # ------------------------------------------------------------------ rows
+
+    def merged(self, found: Sequence[Chain]) -> Sequence[Chain]:
+        """The blocks with what one of them computes in place kept in the result itself, where that is of its kind."""
+        for k, chain in enumerate(found):
+            made = made_from(chain, self.nest)
+            if made is None or any(
+                a.buffer == chain.stores[0].buffer for c in found if c is not chain for a in c.accesses
+            ):
+                continue
+            if any(a.buffer == made for c in found[k + 1 :] for a in c.accesses):
+                continue
+            self.gone.add(made)
+            found = [with_buffers(c, {made: chain.stores[0].buffer}, 0) for c in found]
+        return found
+
+    def rows(self, found: Sequence[Chain]) -> Stmt | None:
+        """Several blocks within the outer axes that they share, what passes between them kept beside them."""
+        shared = shared_axes(found)
+        if len(found) < 2 or not shared:
+            return None
+        own = [b for b in self.nest.allocs if b not in self.gone]
+        for buffer in own:
+            rest = buffer.shape[shared:]
+            if not all(isinstance(e, Const) for e in rest) or bytes_of(rest, buffer.dtype) > ROW_BYTES:
+                return None
+        outer = [Loop(self.var("i"), a.extent) for a in found[0].axes[:shared]]
+        small = {b: self.local(b.name, b.shape[shared:], b.dtype) for b in own}
+        self.gone |= small.keys()
+
+        def row(at: Mapping[Var, Expr]) -> Stmt:
+            inside = [with_buffers(chain, small, shared) for chain in found]
+            bound = {a.var: at[loop.var] for c in inside for a, loop in zip(c.axes, outer, strict=False)}
+            parts: list[Stmt] = []
+            for k, chain in enumerate(inside):
+                if chain.block.init is None:
+                    parts.append(element_loops(self, chain, bound))
+                elif k and (both := self.with_elements(chain, inside[k - 1], bound)) is not None:
+                    parts[-1] = both
+                else:
+                    parts.append(self.reduction(chain, bound))
+            return seq(*parts)
+
+        steps = total_size([total_size([a.extent for a in c.axes[shared:]]) for c in found])
+        return self.shared_out(outer, steps, row)
+
+    # ------------------------------------------------------------------ tiles
+
+    def tiles(self, found: Sequence[Chain]) -> Stmt | None:
+        """A contraction and what is done to its elements, tile by tile, after what it needs."""
+        place = next((k for k, c in enumerate(found) if c.block.init is not None), None)
+        if place is None:
+            return None
+        before, first = found[:place], found[place]
+        rest = [following(c, first) for c in found[place + 1 :]]
+        written = zip(rest, found[place + 1 :], strict=True)
+        if not all(is_follower(c, first, self.nest, own) for c, own in written):
+            return None
+        made: Stmt | None
+        if found_ := convolution_of(first, [*before, *rest]):
+            self.gone |= found_.unneeded
+            before = [c for c in before if not found_.unneeded & {s.buffer for s in c.stores}]
+            made = convolved(self, found_, first, rest)
+        else:
+            made = self.contraction(first, rest)
+        return None if made is None else seq(*(self.alone(c) for c in before), made)
+
+    def contraction(self, first: Chain, rest: Sequence[Chain]) -> Stmt | None:
+        """A contraction and what is done to its elements, several at a time; None where that does not pay."""
+        if len(first.stores) != 1 or not is_accumulation(first.stores[0]):
+            return None
+        if (windows := sliding(first)) is not None:
+            return self.row_of_windows(windows, rest)
+        first, rest = with_axes_redrawn(first, rest)
+        plan = self.widths(first, tile_plan(first, (rest or [first])[-1]))
+        return dots(self, first, rest) if plan is None else tiled(self, first, rest, plan)
+
+    def widths(self, first: Chain, plan: dict[Var, int] | None) -> dict[Var, int] | None:
+        """How many results along each axis a tile holds, if there are to be tiles."""
+        if plan is None:
+            return None
+        found = {}
+        for k, axis in enumerate(a for a in first.spatial if a.var in plan):
+            extent, step = known_size([axis.extent]), plan[axis.var] if k == len(plan) - 1 else 1
+            least = min(step, lanes_of(first.stores[0].buffer.dtype))
+            candidates = [n * least for n in WIDTHS if extent is None or n * least <= extent]
+            found[axis.var] = self.choose(f"width {k}", candidates, plan[axis.var])
+        return found
+
+    def row_of_windows(self, found: Sliding, rest: Sequence[Chain]) -> Stmt:
+        """Windows that slide along rows."""
+        row = Row(self, found, rest)
+        if rest:
+            self.gone.add(found.first.stores[0].buffer)
+        outer = [Loop(self.var("i"), a.extent) for a in row.outer]
+
+        def body(at: Mapping[Var, Expr]) -> Stmt:
+            return row.at({a.var: at[loop.var] for a, loop in zip(row.outer, outer, strict=True)})
+
+        sizes = [found.along.extent, found.vector.extent, *(a.extent for a in found.first.reduced)]
+        return self.shared_out(outer, total_size(sizes), body)

@@ -1,0 +1,115 @@
+"""What all ways to schedule a nest have in common: names, local buffers, and work that is shared out to threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count
+from math import prod
+from typing import Final, TypeAlias
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.access_analysis import decomposed, known_size, point_of, total_size
+from graphopt.lowering.analysis.canonical_nest import Chain, exchange
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, minimum, substitute
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import Buffer, For, Nest, Stmt, Store, seq
+
+SMALL: Final = 1 << 14
+"""Steps of innermost loops below which a nest is not worth sharing out."""
+ITEMS: Final = 64
+"""Work items that are enough to share out."""
+CHUNK: Final = 1 << 12
+"""Elements of a flat loop that make one work item,"""
+CHUNKS: Final = tuple(1 << n for n in range(9, 17))
+"""and what else may be tried."""
+Choices: TypeAlias = Mapping[str, int]
+"""What is chosen instead of what the rules would choose, by name."""
+NONE: Final[Choices] = {}
+
+
+def refuse_unknown(choices: Choices, offered: Collection[str]) -> None:
+    """Raises ScheduleError where something is chosen that there was no choice of."""
+    if others := [name for name in choices if name not in offered]:
+        raise ScheduleError(
+            f"there is no choice of {', '.join(others)}: there is one of {', '.join(offered) or 'nothing'}"
+        )
+
+
+class Scheduling:
+    """The scheduling of one nest: hands out names, and collects the local buffers that it makes.
+
+    ``choices`` are what others chose; ``offered`` says among which numbers there was a choice, by its name.
+    """
+
+    def __init__(self, nest: Nest, choices: Choices = NONE) -> None:
+        self.nest, self.choices = nest, choices
+        self.offered: dict[str, tuple[int, ...]] = {}
+        self.numbers = count()
+        self.locals: list[Buffer] = []
+        self.gone: set[Buffer] = set()
+
+    def choose(self, name: str, candidates: Iterable[int], by_rule: int) -> int:
+        """What was chosen, else what the rules would choose. ScheduleError for what is neither that nor a candidate."""
+        self.offered[name] = tuple(sorted({*candidates, by_rule}))
+        chosen = self.choices.get(name, by_rule)
+        if chosen not in self.offered[name]:
+            raise ScheduleError(f"{name} is one of {', '.join(map(str, self.offered[name]))}, and not {chosen}")
+        return chosen
+
+    def var(self, letter: str) -> Var:
+        """A variable that nothing has yet."""
+        return Var(f"{letter}{next(self.numbers)}")
+
+    def local(self, name: str, shape: Sequence[Expr], dtype: str) -> Buffer:
+        """A new buffer beside the loops."""
+        made = Buffer(f"{name}_l{next(self.numbers)}", tuple(shape), dtype, "local")
+        self.locals.append(made)
+        return made
+
+    def accumulated(self, chain: Chain, values: Mapping[Var, Expr], reduce_loops: Sequence[Loop], *each: Stmt) -> Stmt:
+        """One element's reduction in variables of its own: start, steps, each after what makes what it reads, and the
+        result written once."""
+        targets = {s.buffer: tuple(substitute(i, values) for i in s.indices) for s in chain.stores}
+        own = {b: (self.local(b.name, (), b.dtype), ()) for b in targets}
+        start, step = decomposed(chain, values)
+        written = [Store(b, where, Load(*own[b])) for b, where in targets.items()]
+        return seq(exchange(start, own), wrapped(reduce_loops, seq(*each, exchange(step, own))), *written)
+
+    def shared_out(self, axes: Sequence[Loop], steps: Expr, body: Callable[[Mapping[Var, Expr]], Stmt]) -> Stmt:
+        """The body in the given outer loops: the first of them, as one loop, are the work items, the others serial.
+
+        ``body`` gets what each loop's variable is; ``steps`` is how much is done within.
+        """
+        extents = [a.extent for a in axes]
+        total = known_size([*extents, steps])
+        if not axes or (total is not None and total < SMALL):
+            return wrapped(axes, body({a.var: a.var for a in axes}))
+        # an outermost size that is not known is taken for a batch of one, any other for many
+        counts = [int(e.value) if isinstance(e, Const) else ITEMS if k else 1 for k, e in enumerate(extents)]
+        cut = next((k for k in range(1, len(axes)) if prod(counts[:k]) >= ITEMS), len(axes))
+        work = known_size([steps])
+        if cut == len(axes) and work is not None and 0 < work < CHUNK:
+            axes, body = self.chunked(axes, max(self.choose("chunk", CHUNKS, CHUNK) // work, 1), body)
+            cut = len(axes)
+        item = self.var("t")
+        extents = [a.extent for a in axes[:cut]]
+        values = dict(zip((a.var for a in axes[:cut]), point_of(item, extents), strict=True))
+        inner = wrapped(axes[cut:], body({**{a.var: a.var for a in axes[cut:]}, **values}))
+        return For(item, total_size(extents), inner, "parallel")
+
+    def chunked(
+        self, axes: Sequence[Loop], size: int, body: Callable[[Mapping[Var, Expr]], Stmt]
+    ) -> tuple[list[Loop], Callable[[Mapping[Var, Expr]], Stmt]]:
+        """The loops with the last one in chunks of about a size, which makes finding out where one is worth while, and
+        the body in them."""
+        last, length = axes[-1], known_size([axes[-1].extent])
+        if length is not None:
+            size = -(-length // -(-max(length, 1) // size))
+        outer, step = Loop(self.var("o"), (last.extent + (size - 1)) // size), self.var("i")
+
+        def inner(at: Mapping[Var, Expr]) -> Stmt:
+            start = at[outer.var] * size
+            part = body({**at, last.var: start + step})
+            return For(step, minimum(size, last.extent - start), part)
+
+        return [*axes[:-1], outer], inner

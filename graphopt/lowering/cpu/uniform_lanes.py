@@ -1,0 +1,80 @@
+"""Vectors in pieces within which every lane goes the same way.
+
+Where images of 24 channels are joined in blocks of 16, what a lane reads is chosen by its channel; but of eight
+lanes in a row all choose the same, and read side by side. One choice serves eight lanes, without masks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphopt.lowering.analysis.axis_transforms import redrawn, with_axis_split
+from graphopt.lowering.analysis.canonical_nest import Chain
+from graphopt.lowering.analysis.loop_partition import COMPARISONS, positive
+from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, apply, variables, walk
+from graphopt.lowering.loops.nest import expressions, map_expressions, statements
+
+LEAST = 4
+"""Lanes of the smallest piece."""
+
+
+def in_granules(chain: Chain) -> Chain | None:
+    """The element-wise block with its last axis in pieces in which all lanes go one way, largest pieces first; the axis
+    of the pieces, where there are several, comes before that of their lanes. None where lanes go one way already, or no
+    pieces do."""
+    last = chain.axes[-1]
+    if not isinstance(last.extent, Const) or not _is_torn(chain, last.var):
+        return None
+    width = int(last.extent.value)
+    while width >= LEAST:
+        pieces = int(last.extent.value) // width
+        split = with_axis_split(chain, len(chain.spatial) - 1, (Const(pieces), Const(width))) if pieces > 1 else chain
+        lane = split.axes[-1].var
+        made = _steadied(split, lane, width)
+        if not _is_torn(made, lane):
+            return made
+        if width % 2:
+            return None
+        width //= 2
+    return None
+
+
+def _steadied(chain: Chain, lane: Var, width: int) -> Chain:
+    """The chain with what is alike for so many lanes said once."""
+    body = map_expressions(chain.block.body, lambda e: _steady(e, lane, width))
+    return redrawn(Chain(chain.loops, replace(chain.block, body=body)), chain.axes, {})
+
+
+def _is_torn(chain: Chain, lane: Var) -> bool:
+    """Whether lanes choose, or do not read in steps of one size."""
+    if any(a.varies(lane) and a.stride(lane) is None for a in chain.accesses):
+        return True
+    parts = (e for s in statements(chain.block.body) for whole in expressions(s) for e in walk(whole))
+    return any(isinstance(e, Apply) and e.fn == "select" and lane in variables(e.args[0]) for e in parts)
+
+
+def _steady(expr: Expr, lane: Var, width: int) -> Expr | None:
+    """A comparison, or a division, that comes out alike for so many lanes, without the lane."""
+    if not isinstance(expr, Apply) or lane not in variables(expr) or expr.args[0].dtype != INDEX:
+        return None
+    if expr.fn in COMPARISONS:
+        parts = positive(expr).split(lane)
+        if parts is None or parts[0].number not in (1, -1):
+            return None
+        wanted = 0 if parts[0].number == 1 else width - 1
+        return apply("ge", parts[1].expr(), 0) if _rest(parts[1], width) == wanted else None
+    if expr.fn in ("floordiv", "mod") and isinstance(divisor := expr.args[1], Const) and divisor.value % width == 0:
+        parts = polynomial(expr.args[0]).split(lane)
+        if parts is None or parts[0].number != 1 or _rest(parts[1], width) != 0:
+            return None
+        first = apply(expr.fn, parts[1].expr(), divisor)
+        return first if expr.fn == "floordiv" else first + lane
+    return None
+
+
+def _rest(p: Polynomial, width: int) -> int | None:
+    """What is left when the sum is divided by the width, whatever its variables are; None where it depends on them."""
+    if any(times % width for product, times in p.terms.items() if product):
+        return None
+    return p.terms.get((), 0) % width

@@ -1,0 +1,69 @@
+"""Constant operands of products, laid out ahead of time as the kernel of products reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from graphopt.ir.constants import Array
+from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
+from graphopt.kernels.bfloat_form import in_pairs
+from graphopt.kernels.integer_form import DTYPES, in_quads
+from graphopt.kernels.product_form import in_panels
+from graphopt.lowering.analysis.access_analysis import known_size
+from graphopt.lowering.analysis.canonical_nest import chains
+from graphopt.lowering.cpu.batch_flattening import with_rows_stacked
+from graphopt.lowering.cpu.integer_products import in_quad, integer_product_in, quads_of
+from graphopt.lowering.cpu.library_dispatch import THIN, Matrix, called_product, panels_of, place_of
+from graphopt.lowering.loops.expressions import Expr, Load
+from graphopt.lowering.loops.nest import Block, Buffer, Nest, Stmt, described, map_expressions, mutate
+
+SMALLEST = 1 << 12
+"""Elements of an operand below which a tile of registers does as well with them as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A nest that reads an operand in panels: which of its buffers that is, and whether columns became rows for it."""
+
+    nest: Nest
+    plain: Buffer
+    is_transposed: bool
+
+    def array(self, plain: Array) -> Array:
+        """The operand as the nest reads it."""
+        lay = in_quads if plain.dtype.name in DTYPES else in_pairs if plain.dtype.name == BFLOAT else in_panels
+        return lay(plain.T if self.is_transposed else plain)
+
+
+def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
+    """The nest with the second operand of its product in panels, where it is one of the constants and that pays; then
+    matrices that are all multiplied by it are one."""
+    found = chains(nest)
+    integers = integer_product_in(nest)
+    product = integers or (None if found is None else called_product(found, nest, large=False))
+    if product is None or not isinstance(product.b, Matrix):
+        return None
+    plain, is_transposed = product.b.load.buffer, product.b.is_transposed
+    sizes = [known_size([product.k.extent]), known_size([product.n.extent])]
+    if plain not in constants or len(plain.shape) != 2 or None in sizes:
+        return None
+    k, n = (size or 0 for size in sizes)
+    if integers is None and (min(k, n) < THIN or k * n < SMALLEST):
+        return None
+    nest = with_rows_stacked(nest)
+    laid = replace(plain, shape=panels_of(k, n, plain.dtype) if integers is None else quads_of(k, n))
+
+    def load(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != plain:
+            return None
+        row, column = e.indices[::-1] if is_transposed else e.indices
+        return Load(laid, place_of(laid, row, column) if integers is None else in_quad(row, column))
+
+    def block(s: Stmt) -> Stmt | None:
+        return described(s) if isinstance(s, Block) else None
+
+    params = tuple(laid if p == plain else p for p in nest.params)
+    return Laid(
+        replace(nest, params=params, body=mutate(map_expressions(nest.body, load), block)), plain, is_transposed
+    )

@@ -1,0 +1,1 @@
+"""Code generation: nests as Python source that numba compiles."""

@@ -1,0 +1,396 @@
+"""Expressions as kernel source: for one element, or for as many as a vector has lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+
+from graphopt.lowering.emit.loop_invariants import IndexNames
+from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
+from graphopt.lowering.emit.vocabulary import HALVES, MATH, NARROW, OPERATORS, VECTORS
+from graphopt.lowering.index.addresses import Bounds, Polynomial, address_of, gathered, polynomial
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.loops.nest import Buffer
+
+STRIDES = (-1, 2, 3, 4)
+"""Distances of elements that are read as whole vectors, of which the rest is dropped."""
+
+
+@dataclass
+class Speller:
+    """Spells expressions; what it needs before them (masks, values that are used twice) goes to ``line``."""
+
+    line: Callable[[str], None]
+    name: Callable[[Buffer], str]
+    local: Callable[[Load, Polynomial, Lanes | None], Text | None]
+    """What an element of a local buffer is called, where it is a variable."""
+    fresh: Callable[[str], str]
+    bounds: Bounds
+    order: list[Var]
+    names: IndexNames
+    used: set[str] = field(default_factory=set)
+    """The names that the source takes from elsewhere: functions and dtypes."""
+    shared: set[Expr] = field(default_factory=set)
+    """What has to be computed once because it is needed again."""
+    held: dict[Expr, Text] = field(default_factory=dict)
+    """What is the same in all steps of the loop that is being written, and was computed before it."""
+    safe: set[Expr] = field(default_factory=set)
+    """Loads that are carried out whatever is chosen."""
+    known: dict[tuple[Expr, Lanes | None], Text] = field(default_factory=dict)
+    lazy: int = 0
+    libraries: dict[str, str] = field(default_factory=dict)
+    """The modules of other functions that the source calls, by their names."""
+    own: Callable[[Buffer, Polynomial], Polynomial] = lambda buffer, address: address
+    """The part of an address by which whoever runs the kernel finds an element: on a device each thread has its own
+    local buffers."""
+
+    def use(self, name: str) -> str:
+        """The name, which the source has to import."""
+        self.used.add(name)
+        return name
+
+    def library(self, dotted: str) -> str:
+        """The name of a function of another module."""
+        module, _, name = dotted.rpartition(".")
+        self.libraries[name] = module
+        return name
+
+    def dtype(self, dtype: str) -> str:
+        """The type in which elements of the dtype are computed."""
+        return self.use("float32" if dtype in HALVES else dtype)
+
+    def value(self, expr: Expr, lanes: Lanes | None = None) -> Text:
+        """The expression as source."""
+        if expr in self.held:
+            return self.held[expr]
+        if expr not in self.shared or self.lazy:
+            return self.known.get((expr, lanes)) or self.spelled(expr, lanes)
+        if (expr, lanes) not in self.known:
+            made = self.spelled(expr, lanes)
+            name = self.fresh("t")
+            self.line(f"{name} = {made.text}")
+            self.known[expr, lanes] = Text(name, ATOM, made.wide)
+        return self.known[expr, lanes]
+
+    def spelled(self, expr: Expr, lanes: Lanes | None) -> Text:
+        """The expression as source, whether or not it has a name already."""
+        match expr:
+            case Const():
+                return self.constant(expr)
+            case Var():
+                return self.variable(expr, lanes)
+            case Load():
+                return self.load(expr, lanes)
+            case Apply():
+                return self.indexed(expr, lanes) if expr.dtype == INDEX else self.applied(expr, lanes)
+        raise AssertionError(expr)
+
+    def indexed(self, expr: Apply, lanes: Lanes | None) -> Text:
+        """A function of integers, which may be a part of an index."""
+        is_sum = expr.fn in ("add", "sub", "mul", "floordiv", "mod")
+        if lanes is None or (lanes.var not in variables(expr) and self.names.is_steady(expr)):
+            if is_sum:
+                return self.names.sum(polynomial(expr, self.bounds))
+            return self.names.atom(expr)
+        if not is_sum:
+            return self.applied(expr, lanes)
+        tidied = polynomial(expr, self.bounds).expr(self.order)
+        return self.applied(tidied, lanes) if isinstance(tidied, Apply) else self.value(tidied, lanes)
+
+    def constant(self, const: Const) -> Text:
+        """A number of its dtype."""
+        if const.dtype in ("bool", INDEX):
+            return Text(repr(const.value), ATOM if const.dtype == "bool" or const.value >= 0 else UNARY)
+        number = const.value
+        if isinstance(number, float) and not isfinite(number):
+            word = self.use("nan" if isnan(number) else "inf")
+            return Text(f"{self.dtype(const.dtype)}({'-' if number < 0 else ''}{word})")
+        return Text(f"{self.dtype(const.dtype)}({number!r})")
+
+    def variable(self, var: Var, lanes: Lanes | None) -> Text:
+        """A loop variable or size; the vectorized loop's is different in each lane."""
+        if lanes is None or var != lanes.var:
+            self.names.mentioned.add(var)
+            return Text(var.name)
+        iota = f"{self.use('iota')}({lanes.count})"
+        return (
+            Text(iota, ATOM, True)
+            if lanes.base == Const(0)
+            else Text(f"{iota} + {self.value(lanes.base).within(5)}", 5, True)
+        )
+
+    # ------------------------------------------------------------------ memory
+
+    def address(self, load: Load) -> Polynomial:
+        """The number of the element, counted from the buffer's start."""
+        return self.own(load.buffer, gathered(address_of(load, self.bounds), self.bounds))
+
+    def load(self, load: Load, lanes: Lanes | None) -> Text:
+        """An element, or one for each lane."""
+        place = self.address(load)
+        found = self.local(load, place, lanes)
+        if found is not None:
+            return found
+        p, dtype = self.name(load.buffer), load.dtype
+        if lanes is None or not _varies(place, lanes.var):
+            at = self.names.sum(place).text
+            if lanes is not None and lanes.mask is not None and self.lazy:
+                zero = f"{self.use('uint16') if dtype in HALVES else self.use(_stored(dtype))}(0)"
+                text = Text(f"{p}[{at}] if {self.use('reduce_or')}({lanes.mask}) else {zero}", CHOICE)
+                return self.loaded(Text(f"({text.text})"), dtype)
+            return self.loaded(Text(f"{p}[{at}]"), dtype)
+        mask = f", {lanes.mask}" if lanes.mask else ""
+        start = self.start(place, lanes)
+        if start is not None:
+            fn = self.use("load_where" if lanes.mask else "load")
+            return self.loaded(Text(f"{fn}({p}, {start}, {lanes.count}{mask})", ATOM, True), dtype)
+        if (stride := self.stride(place, lanes)) is not None:
+            factor, start = stride
+            fn = self.use("load_strided_where" if lanes.mask else "load_strided")
+            return self.loaded(Text(f"{fn}({p}, {start}, {factor}, {lanes.count}{mask})", ATOM, True), dtype)
+        if not lanes.mask and (repeated := self.repeated(place, lanes)) is not None:
+            times, start = repeated
+            fn = self.use("load_repeated")
+            return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
+        fn = self.use("gather_where" if lanes.mask else "gather")
+        at = self.value(place.expr(self.order), lanes).text
+        return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
+
+    def start(self, place: Polynomial, lanes: Lanes) -> str | None:
+        """The address of the first lane, where the lanes lie side by side."""
+        parts = place.split(lanes.var)
+        if parts is None or parts[0].number != 1:
+            return None
+        first = parts[1] + polynomial(lanes.base, self.bounds)
+        return self.names.sum(first).text
+
+    def stride(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+        """How far apart the lanes lie, where whole vectors cover them, and the address of the first."""
+        parts = place.split(lanes.var)
+        if parts is None or parts[0].number not in STRIDES:
+            return None
+        first = parts[1] + polynomial(lanes.base, self.bounds) * parts[0]
+        return parts[0].number, self.names.sum(first).text
+
+    def repeated(self, place: Polynomial, lanes: Lanes) -> tuple[int, str] | None:
+        """How many neighbouring lanes are of one element, where each of the next ones is, and the address of the
+        first: the address has ``lane // n`` in it. A vector starts at a multiple of its length."""
+        wide = [product for product in place.terms if any(lanes.var in variables(atom) for atom in product)]
+        if len(wide) != 1 or len(wide[0]) != 1 or place.terms[wide[0]] != 1:
+            return None
+        atom = wide[0][0]
+        if not (isinstance(atom, Apply) and atom.fn == "floordiv" and isinstance(atom.args[1], Const)):
+            return None
+        times, parts = int(atom.args[1].value), polynomial(atom.args[0], self.bounds).split(lanes.var)
+        if times not in (2, 4, 8) or times >= lanes.count or parts is None or parts[0].number != 1:
+            return None
+        rest, base = parts[1], polynomial(lanes.base, self.bounds)
+        steady = Polynomial({p: t for p, t in base.terms.items() if p != (lanes.var,)}) + rest
+        if any(t % times for t in steady.terms.values()):
+            return None
+        first = Apply("floordiv", ((base + rest).expr(self.order), atom.args[1]), INDEX)
+        others = Polynomial({p: t for p, t in place.terms.items() if p != wide[0]})
+        return times, self.names.sum(others + Polynomial({(first,): 1})).text
+
+    def loaded(self, text: Text, dtype: str) -> Text:
+        """What was read, as the type that it is computed in."""
+        if dtype == "bool":
+            return Text(f"{text.within(1)} != {self.use('uint8')}(0)", 0, text.wide)
+        if dtype in HALVES:
+            return Text(f"{self.use('from_' + HALVES[dtype])}({text.text})", ATOM, text.wide)
+        return text
+
+    def stored(self, text: Text, dtype: str) -> str:
+        """What is to be written, as the type that it is kept in."""
+        if dtype == "bool":
+            return f"{self.use('cast')}({text.text}, {self.use('uint8')})"
+        if dtype in HALVES:
+            kept = text.argument(f"from_{HALVES[dtype]}")  # what is only moved stays as it is kept
+            return f"{self.use('to_' + HALVES[dtype])}({text.text})" if kept is None else kept
+        return text.text
+
+    def store(self, target: Load, value: Text, lanes: Lanes | None) -> None:
+        """The line that writes the value to the element."""
+        place = self.address(target)
+        p, dtype = self.name(target.buffer), target.dtype
+        kept = self.stored(value, dtype)
+        if lanes is None or not _varies(place, lanes.var):
+            assert not value.wide, "lanes that all write one element"
+            self.line(f"{p}[{self.names.sum(place).text}] = {kept}")
+            return
+        if not value.wide:
+            kept = f"{self.use('splat')}({kept}, {lanes.count})"
+        mask = f", {lanes.mask}" if lanes.mask else ""
+        start = self.start(place, lanes)
+        if start is not None:
+            self.line(f"{self.use('store_where' if mask else 'store')}({p}, {start}, {kept}{mask})")
+        elif not mask and (stride := self.stride(place, lanes)) is not None:
+            factor, start = stride
+            self.line(f"{self.use('store_strided')}({p}, {start}, {factor}, {kept})")
+        else:
+            at = self.value(place.expr(self.order), lanes).text
+            self.line(f"{self.use('scatter_where' if mask else 'scatter')}({p}, {at}, {kept}{mask})")
+
+    # ------------------------------------------------------------------ functions
+
+    def applied(self, expr: Apply, lanes: Lanes | None) -> Text:
+        """A function of its arguments."""
+        if expr.fn == "select":
+            return self.choice(expr, lanes)
+        if expr.fn == "cast":
+            return self.cast(expr, lanes)
+        if fused := self.fused(expr, lanes):
+            return fused
+        if expr.fn in ("mul", "div") and expr.args[1] == Const(1.0, expr.dtype):
+            return self.value(expr.args[0], lanes)
+        args = [self.value(a, lanes) for a in expr.args]
+        wide = any(a.wide for a in args)
+        kind = expr.args[0].dtype
+        if expr.fn == "div" and kind not in HALVES and not kind.startswith("float"):
+            return self.narrowed(Text(f"{self.use('quotient')}({args[0].text}, {args[1].text})", ATOM, wide), expr)
+        if expr.fn in OPERATORS:
+            sign, level = OPERATORS[expr.fn]
+            right = args[1].within(level + 1)
+            text = Text(f"{args[0].within(level if level else 1)} {sign} {right}", level, wide)
+            return self.narrowed(text, expr)
+        if expr.fn == "neg":
+            return self.narrowed(Text(f"-{args[0].within(UNARY)}", UNARY, wide), expr)
+        if expr.fn in ("not", "invert"):
+            word = "~" if wide or expr.fn == "invert" else "not "
+            return self.narrowed(Text(f"{word}{args[0].within(UNARY)}", UNARY if word == "~" else CHOICE, wide), expr)
+        if expr.fn in ("fmin", "fmax"):
+            return self.passing_nan(expr, args, lanes)
+        if expr.fn == "bits":
+            return self.reinterpreted(args[0], kind, expr.dtype)
+        if expr.fn == "abs":
+            return self.narrowed(Text(f"abs({args[0].text})", ATOM, wide), expr)
+        spelled = "sign" if expr.fn == "sign" else VECTORS.get(expr.fn) or MATH[expr.fn]
+        values = ", ".join(
+            self.same_width(args, lanes) if spelled in ("fma", "minimum", "maximum") else [a.text for a in args]
+        )
+        if expr.fn == "saturate":
+            values += f", {self.dtype(expr.dtype)}"
+        return Text(f"{self.use(spelled)}({values})", ATOM, wide)
+
+    def narrowed(self, text: Text, expr: Apply) -> Text:
+        """The result of integer arithmetic in its own width."""
+        if expr.dtype in NARROW and not text.wide:
+            return Text(f"{self.dtype(expr.dtype)}({text.text})")
+        return text
+
+    def fused(self, expr: Apply, lanes: Lanes | None) -> Text | None:
+        """``a * b + c`` on vectors, rounded once."""
+        if expr.fn != "add" or lanes is None or not expr.dtype.startswith("float"):
+            return None
+        for product, other in (expr.args[::-1], expr.args):
+            if isinstance(product, Apply) and product.fn == "mul" and product not in self.shared:
+                args = [self.value(e, lanes) for e in (*product.args, other)]
+                if any(a.wide for a in args):
+                    return Text(f"{self.use('fma')}({', '.join(self.same_width(args, lanes))})", ATOM, True)
+        return None
+
+    def same_width(self, args: list[Text], lanes: Lanes | None) -> list[str]:
+        """The arguments, all of them vectors where one is."""
+        if lanes is None or not any(a.wide for a in args):
+            return [a.text for a in args]
+        return [a.text if a.wide else f"{self.use('splat')}({a.text}, {lanes.count})" for a in args]
+
+    def chosen(self, mask: str, wide: str, identity: Const, lanes: Lanes) -> str:
+        """The vector with an identity in lanes that do not count."""
+        nothing = f"{self.use('splat')}({self.constant(identity).text}, {lanes.count})"
+        return f"{self.use('select')}({mask}, {wide}, {nothing})"
+
+    def passing_nan(self, expr: Apply, args: list[Text], lanes: Lanes | None) -> Text:
+        """The smaller or larger; the other where one is NaN."""
+        a, b = self.same_width(args, lanes)
+        sign = "<" if expr.fn == "fmin" else ">"
+        wide = any(x.wide for x in args)
+        nan = self.use("isnan")
+        condition = f"({a} {sign} {b}) | {nan}({b})"
+        return Text(f"{self.use('select')}({condition}, {a}, {b})", ATOM, wide)
+
+    def cast(self, expr: Apply, lanes: Lanes | None) -> Text:
+        """The value in another dtype."""
+        value, before, after = self.value(expr.args[0], lanes), expr.args[0].dtype, expr.dtype
+        if after == "bool":
+            zero = self.constant(Const(0.0 if before.startswith(("float", "bfloat")) else 0, before))
+            return Text(f"{value.within(1)} != {zero.text}", 0, value.wide)
+        if after in HALVES:
+            single = value if before in ("float32", *HALVES) else self.converted(value, "float32")
+            name = HALVES[after]
+            return Text(f"{self.use('from_' + name)}({self.use('to_' + name)}({single.text}))", ATOM, value.wide)
+        if before in HALVES and after == "float32":
+            return value
+        return self.converted(value, after)
+
+    def reinterpreted(self, value: Text, before: str, after: str) -> Text:
+        """The same bits as another dtype, by way of integers."""
+        if before in HALVES:
+            value, before = Text(f"{self.use('to_' + HALVES[before])}({value.text})", ATOM, value.wide), "uint16"
+        elif before.startswith("float"):
+            value, before = Text(f"{self.use('bits')}({value.text})", ATOM, value.wide), before.replace("float", "int")
+        whole = after if "float" not in after else "uint16" if after in HALVES else after.replace("float", "int")
+        value = value if before == whole else self.converted(value, whole)
+        if whole == after:
+            return value
+        name = "from_" + HALVES[after] if after in HALVES else "from_bits"
+        return Text(f"{self.use(name)}({value.text})", ATOM, value.wide)
+
+    def converted(self, value: Text, dtype: str) -> Text:
+        """The value as C casts it."""
+        return Text(f"{self.use('cast')}({value.text}, {self.dtype(dtype)})", ATOM, value.wide)
+
+    def choice(self, expr: Apply, lanes: Lanes | None) -> Text:
+        """One of two values. What is not chosen is not read: by a branch, or by lanes that are masked."""
+        condition = self.value(expr.args[0], lanes)
+        if condition.wide and lanes is not None:
+            return self.masked_choice(expr, condition, lanes)
+        reads = any(map(self.reads, expr.args[1:]))
+        self.lazy += reads
+        then, otherwise = (self.value(a, lanes) for a in expr.args[1:])
+        self.lazy -= reads
+        wide = then.wide or otherwise.wide
+        if not reads and wide:
+            a, b = self.same_width([then, otherwise], lanes)
+            return Text(f"{self.use('select')}({condition.text}, {a}, {b})", ATOM, True)
+        a, b = self.same_width([then, otherwise], lanes) if wide else [then.within(0), otherwise.within(CHOICE)]
+        if a == then.text:
+            a = then.within(0)
+        return Text(f"{a} if {condition.within(0)} else {b}", CHOICE, wide)
+
+    def reads(self, expr: Expr) -> bool:
+        """Whether an expression reads memory that might not be there."""
+        if isinstance(expr, Load):
+            return expr not in self.safe
+        return isinstance(expr, Apply) and any(map(self.reads, expr.args))
+
+    def masked_choice(self, expr: Apply, condition: Text, lanes: Lanes) -> Text:
+        """One of two values in each lane."""
+        then, otherwise = expr.args[1:]
+        mask = condition.within(4)
+        if any(map(self.reads, (then, otherwise))) and not self.lazy:
+            mask = self.fresh("m")
+            self.line(f"{mask} = {condition.text}")
+        sides = []
+        for side, own in ((then, mask), (otherwise, f"~{mask}")):
+            inner = lanes
+            if self.reads(side):
+                both = own if lanes.mask is None else f"{own} & {lanes.mask}"
+                inner = Lanes(lanes.var, lanes.base, lanes.count, f"({both})" if both != mask else both)
+                self.lazy += 1
+            sides.append(self.value(side, inner))
+            self.lazy -= inner is not lanes
+        a, b = self.same_width(sides, lanes) if any(s.wide for s in sides) else [s.text for s in sides]
+        if not any(s.wide for s in sides):
+            a, b = (f"{self.use('splat')}({s}, {lanes.count})" for s in (a, b))
+        return Text(f"{self.use('select')}({mask}, {a}, {b})", ATOM, True)
+
+
+def _varies(place: Polynomial, var: Var) -> bool:
+    return any(var in variables(atom) for product in place.terms for atom in product)
+
+
+def _stored(dtype: str) -> str:
+    """The type that elements of a dtype are kept in."""
+    return "uint8" if dtype == "bool" else dtype

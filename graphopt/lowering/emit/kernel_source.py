@@ -1,0 +1,541 @@
+"""Nests as Python source that numba compiles: self-contained, readable, the same for equal nests.
+
+The outermost loop, where it is parallel, becomes the kernel's range of work items. Unrolled loops are
+written out; a vectorized loop becomes operations on vectors of as many lanes as the host has, with a
+masked step for what is left over; where such a loop reduces, each lane keeps a value of its own.
+Elements of *local* buffers are variables where all their indices are numbers by then, so a tile of
+accumulators lives in registers; otherwise such a buffer lies on the stack. Values that a straight
+stretch of statements needs twice are computed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count, groupby
+from keyword import iskeyword
+from re import findall
+from typing import TypeAlias, TypeVar
+
+from graphopt.errors import ScheduleError
+from graphopt.kernels.kernel import SIZE, STORED, Kernel
+from graphopt.lowering.emit.common_subexpressions import eager, private
+from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.expression_text import Speller
+from graphopt.lowering.emit.loop_invariants import IndexNames, Key
+from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
+from graphopt.lowering.emit.vector_loops import VectorLoops
+from graphopt.lowering.emit.vocabulary import TAKEN, imports
+from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic, implementation, sides
+from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
+from graphopt.lowering.loops.expressions import (
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Var,
+    conjunction,
+    equal,
+    variables,
+)
+from graphopt.lowering.loops.nest import (
+    TRUE,
+    Block,
+    Buffer,
+    Check,
+    For,
+    If,
+    Invoke,
+    Nest,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+)
+from graphopt.lowering.loops.script_print import show_expr
+
+Dims: TypeAlias = tuple[int, int, int]
+"""How many along x, y and z."""
+
+
+class EmitError(ScheduleError):
+    """A nest that no source can be written for: its schedule asks for what the target does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A kernel and what to call it with: its parameters are the addresses of ``buffers``, then ``sizes``, which are
+    expressions over the nest's sizes.
+
+    The buffers behind the nest's own are scratch memory, shared by all work items. ``extent`` is the number of work
+    items; ``messages[k - 1]`` is what the status ``k`` means.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Expr, ...]
+    extent: Expr
+    parallel: bool
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launchable:
+    """A device's kernel and what to launch it with: its parameters are the addresses of ``buffers``, then ``sizes``,
+    which are expressions over the nest's sizes; then, where there are ``messages``, the address of an int32.
+
+    ``grid`` is how many blocks there are along each axis, ``block`` how many threads in each; ``messages[k - 1]`` is
+    what the number ``k`` means there.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Expr, ...]
+    grid: tuple[Expr, Expr, Expr]
+    block: Dims
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A call of a library's function: ``places`` are the addresses of operands, each a buffer and the number of the
+    element in it; then ``sizes``, expressions over the nest's sizes, in the order that the function takes them
+    (``runtime.library_calls``), and what else it is told."""
+
+    name: str
+    places: tuple[tuple[Buffer, Expr], ...]
+    sizes: tuple[Expr, ...]
+    attributes: tuple[tuple[str, bool | int | str], ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers that it reads and writes."""
+        return tuple(dict.fromkeys(buffer for buffer, _ in self.places))
+
+    @property
+    def source(self) -> str:
+        """The call as people write one."""
+        places = [b.name if at == Const(0) else f"{b.name}[{show_expr(at)}]" for b, at in self.places]
+        told = [f"{name}={value!r}" for name, value in self.attributes]
+        return f"{self.name}({', '.join([*places, *map(show_expr, self.sizes), *told])})\n"
+
+
+Written: TypeAlias = Emitted | Launchable | LibraryCall
+"""What a part of a nest becomes."""
+Item: TypeAlias = tuple[Stmt, Place]
+
+
+def emit(nest: Nest) -> Emitted:
+    """The kernel that does what the nest says. EmitError where its schedule cannot be written down."""
+    return settled(lambda known: Writer(nest, known), Writer.emitted)
+
+
+W = TypeVar("W", bound="Writer")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a kernel before it is written: local buffers that cannot be variables, and what ``IndexNames``
+    found when it was written before."""
+
+    stacked: frozenset[Buffer] = frozenset()
+    plain: frozenset[tuple[int, Key]] = frozenset()
+    given: frozenset[Expr] = frozenset()
+
+
+def settled(writer: Callable[[Known], W], made: Callable[[W], M]) -> M:
+    """What is ``made`` by the writer that knows all that can be known of its kernel, which others found out that write
+    it for nothing. Raises EmitError where the schedule cannot be written down."""
+    stacked: frozenset[Buffer] = frozenset()
+    while True:
+        try:
+            first = writer(Known(stacked))
+            made(first)
+            names = first.spell.names
+            return made(writer(Known(stacked, names.used_once(), names.replacing())))
+        except NeedsMemory as need:  # an element that is chosen while the kernel runs cannot be a variable
+            if need.buffer in stacked:
+                raise EmitError(f"{need.buffer.name}: its elements are no variables, and it cannot be memory") from None
+            stacked |= {need.buffer}
+
+
+class NeedsMemory(Exception):  # noqa: N818  not an error
+    """A local buffer of which an element is chosen while the kernel runs."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+
+
+class Writer:
+    """Writes one kernel."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        known: Known,
+    ) -> None:
+        self.nest, self.stacked = nest, known.stacked
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[Buffer, str] = {}
+        self.numbers = count()
+        self.messages: list[str] = []
+        self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}
+        self.bounds: dict[Var, int] = {}
+        self.order: list[Var] = []
+        self.private = private(nest)
+        self.loops = self.stores = 0
+        """How many there are so far, of those in memory."""
+        self.stores_in_rounds = False
+        """Whether a loop that has none within stores to memory. Then LLVM is to know that buffers are apart from each
+        other: what is read and written in each round stays in registers, and rounds are done together. Where loops
+        only read, sums are in registers already, and to know it would let LLVM read ahead, out of outer loops, more
+        than registers hold."""
+        names = IndexNames(
+            self.lines, self.fresh, self.value, self.applied, nest.sizes, known.plain, known.given, self.apart
+        )
+        self.spell = Speller(self.line, self.name, self.local, self.fresh, self.bounds, self.order, names)
+        self.vectors = VectorLoops(self)
+
+    # ------------------------------------------------------------------ the whole
+
+    def emitted(self) -> Emitted:
+        """The kernel of the nest."""
+        nest = self.nest
+        shared = tuple(b for b in nest.allocs if b.scope != "local")
+        buffers = (*nest.buffers, *shared)
+        for buffer in (*buffers, *nest.allocs):
+            self.name(buffer)
+        for buffer in nest.allocs:
+            if buffer in self.stacked:
+                self.stack(buffer)
+        body, extent = nest.body, Const(1)
+        place = Place({})
+        parallel = isinstance(body, For) and body.kind == "parallel"
+        if isinstance(body, For) and parallel:
+            extent = body.extent  # type: ignore[assignment]
+            self.loop(body.var, extent, "lo, hi", body.body, place)
+        else:
+            self.line("for _ in range(lo, hi):")
+            self.indented(body, place)
+        self.line("return 0")
+        sizes = self.sizes()
+        params = [self.name(b) for b in buffers] + list(sizes)
+        header = [f'"""{nest.name}"""', *self.header(), ""]
+        definition = f"def kernel({', '.join([*params, 'lo', 'hi'])}):"
+        kinds = tuple(b.dtype for b in buffers) + (SIZE,) * len(sizes)
+        source = "\n".join([*header, definition, *self.lines]) + "\n"
+        kernel = Kernel(source, kinds, noalias=self.stores_in_rounds)
+        return Emitted(kernel, buffers, tuple(sizes.values()), extent, parallel, tuple(self.messages))
+
+    def sizes(self) -> dict[str, Expr]:
+        """The sizes that are used, and the quotients that take the place of others, by the names of parameters."""
+        used = set(findall(r"\w+", "\n".join(self.lines)))
+        own = {v.name: v for v in self.nest.sizes if v.name in used}
+        return own | {name: quotient for quotient, name in self.spell.names.parameters.items()}
+
+    def header(self) -> Iterator[str]:
+        """The lines that say where the names of the source come from."""
+        used = self.spell.used
+        if constants := sorted(used & {"inf", "nan"}):
+            yield f"from math import {', '.join(constants)}"
+            yield ""
+        for module, names in self.imports(used).items():
+            if names:
+                yield f"from {module} import {', '.join(names)}"
+        yield ""
+
+    def imports(self, used: set[str]) -> Mapping[str, list[str]]:
+        """The names that the source uses, by the module that it has them from."""
+        return imports(used, self.spell.libraries)
+
+    def line(self, text: str) -> None:
+        """Adds a line, as deep in as the statements around it."""
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, letter: str) -> str:
+        """A name that nothing has yet."""
+        return f"{letter}{next(self.numbers)}_"
+
+    def name(self, buffer: Buffer) -> str:
+        """What the buffer is called in the source."""
+        if buffer not in self.names:
+            self.names[buffer] = buffer.name + ("_" if buffer.name in TAKEN or iskeyword(buffer.name) else "")
+        return self.names[buffer]
+
+    def value(self, expr: Expr) -> Text:
+        """The expression as source, for one element."""
+        return self.spell.value(expr)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Within it, source is for another place than the line that is being written, whose names it does not use."""
+        spell = self.spell
+        kept = spell.known, spell.shared, spell.held
+        spell.known, spell.shared, spell.held = {}, set(), {}
+        yield
+        spell.known, spell.shared, spell.held = kept
+
+    def applied(self, expr: Apply) -> Text:
+        """A function of its arguments as source, for one element."""
+        return self.spell.applied(expr, None)
+
+    def indented(self, stmt: Stmt, place: Place) -> None:
+        """The statement one level in; what is known there is forgotten behind it."""
+        kept, self.depth = dict(self.spell.known), self.depth + 1
+        self.write(stmt, place)
+        if self.lines[-1].endswith(":"):
+            self.line("pass")
+        self.depth -= 1
+        self.spell.known = kept
+
+    def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, place: Place) -> None:
+        """A loop of source over ``range(steps)``."""
+        if isinstance(extent, Const):
+            self.bounds[var] = int(extent.value)
+        with self.iterating(var, steps):
+            self.indented(body, place)
+        self.bounds.pop(var, None)
+
+    @contextmanager
+    def iterating(self, var: Var, steps: str) -> Iterator[None]:
+        """Within it, lines are the body of a loop over ``range(steps)``."""
+        self.line(f"for {var.name} in range({steps}):")
+        self.order.append(var)
+        self.loops += 1
+        before = self.loops, self.stores
+        with self.spell.names.loop(var, self.depth + 1):
+            yield
+        self.order.remove(var)
+        self.stores_in_rounds |= self.loops == before[0] and self.stores > before[1]
+
+    # ------------------------------------------------------------------ statements
+
+    def write(self, stmt: Stmt, place: Place) -> None:
+        """Source of the statement: straight stretches of stores, and what lies between them."""
+        items = list(self.flat(stmt, place))
+        for straight, group in groupby(items, lambda item: isinstance(item[0], Store)):
+            if straight:
+                self.stretch([(s, p) for s, p in group if isinstance(s, Store)])
+            else:
+                for inner, where in group:
+                    self.structured(inner, where)
+
+    def flat(self, stmt: Stmt, place: Place) -> Iterator[Item]:
+        """The statements one after another, unrolled loops written out and blocks opened."""
+        match stmt:
+            case Seq():
+                for inner in stmt.stmts:
+                    yield from self.flat(inner, place)
+            case For():
+                extent = place.of(stmt.extent)
+                number = int(extent.value) if isinstance(extent, Const) else None
+                if number == 1 or (number is not None and stmt.kind == "unrolled"):
+                    for k in range(number):
+                        yield from self.flat(stmt.body, place.bind({stmt.var: Const(k)}))
+                elif stmt.kind == "vectorized" and place.lanes is None and self.vectors.width(stmt, place) == number:
+                    assert number is not None
+                    lanes = Lanes(stmt.var, Const(0), number)
+                    self.bounds[stmt.var] = number
+                    yield from self.flat(stmt.body, replace(place, lanes=lanes))
+                else:
+                    yield stmt, place
+            case Block():
+                yield from self.block(stmt, place)
+            case Invoke():
+                if self.function_of(stmt) is None:
+                    yield from self.flat(implementation(stmt), place)
+                else:
+                    yield stmt, place
+            case If():
+                decided = place.of(stmt.condition)
+                if not isinstance(decided, Const):
+                    yield stmt, place
+                elif decided.value:
+                    yield from self.flat(stmt.then, place)
+                elif stmt.otherwise is not None:
+                    yield from self.flat(stmt.otherwise, place)
+            case _:
+                yield stmt, place
+
+    def function_of(self, stmt: Invoke) -> str | None:
+        """The function that does what is invoked, where it is not written out."""
+        return find_intrinsic(stmt.intrinsic).function
+
+    def block(self, block: Block, place: Place) -> Iterator[Item]:
+        """The block's statements, its axes bound; init where a reduction starts."""
+        inside = place.bind({a.var: place.of(v) for a, v in zip(block.axes, block.values, strict=True)})
+        body = block.body
+        if block.init is not None:
+            starts = [equal(a.var, 0) for a in block.axes if a.kind == "reduce"]
+            if place.lanes is not None and any(
+                place.lanes.var in variables(inside.of(a.var)) for a in block.axes if a.kind == "reduce"
+            ):
+                raise EmitError(f"block {block.name}: a reduction is vectorized before its init was decomposed from it")
+            body = Seq((If(conjunction(*starts), block.init), block.body))
+        guarded = body if block.predicate == TRUE else If(block.predicate, body)
+        # the predicate is over loops, the body over axes: both are known inside
+        yield from self.flat(guarded, inside)
+
+    def structured(self, stmt: Stmt, place: Place) -> None:
+        """A loop, a branch or a check."""
+        match stmt:
+            case For(kind="vectorized") if place.lanes is None:
+                self.vectors.write(stmt, place)
+            case For():
+                extent = place.of(stmt.extent)
+                self.loop(stmt.var, extent, self.spell.value(extent).text, stmt.body, place)
+            case If():
+                self.branch(stmt, place)
+            case Check():
+                self.check(stmt, place)
+            case Invoke():
+                self.call(stmt, place)
+            case _:
+                raise EmitError(f"{type(stmt).__name__} has no source")
+
+    def call(self, stmt: Invoke, place: Place) -> None:
+        """A call of a library's function."""
+        intrinsic = find_intrinsic(stmt.intrinsic)
+        args: list[str] = []
+        for param, arg in zip(intrinsic.description.params, stmt.args, strict=True):
+            if isinstance(arg, Region):
+                assert isinstance(param, Buffer)
+                if arg.buffer.scope == "local" and arg.buffer not in self.stacked:
+                    raise NeedsMemory(arg.buffer)
+                start = Load(arg.buffer, tuple(place.of(side.start) for side in arg.ranges))
+                strides = [arg.buffer.row_major[k] for k in sides(arg, len(param.shape))[:-1]]
+                args += [self.name(arg.buffer), self.index(self.spell.address(start))]
+                args += [self.spell.value(stride).text for stride in strides]
+            else:
+                args.append(self.spell.value(place.of(arg)).text)
+        self.line(f"{self.spell.library(str(intrinsic.function))}({', '.join(args)})")
+
+    def index(self, place: Polynomial) -> str:
+        """An address as source."""
+        return self.spell.names.sum(place).text
+
+    def branch(self, stmt: If, place: Place) -> None:
+        """A branch; where the condition differs between lanes, both sides, masked."""
+        condition = self.spell.value(place.of(stmt.condition), place.lanes)
+        if condition.wide and place.lanes is not None:
+            sides = [(stmt.then, condition.within(4))]
+            sides += [] if stmt.otherwise is None else [(stmt.otherwise, f"~{condition.within(8)}")]
+            for side, own in sides:
+                mask = self.fresh("m")
+                self.line(f"{mask} = {own}" + (f" & {place.lanes.mask}" if place.lanes.mask else ""))
+                self.write(side, replace(place, lanes=replace(place.lanes, mask=mask)))
+            return
+        self.line(f"if {condition.text}:")
+        self.indented(stmt.then, place)
+        if stmt.otherwise is not None:
+            self.line("else:")
+            self.indented(stmt.otherwise, place)
+
+    def check(self, stmt: Check, place: Place) -> None:
+        """A condition without which the kernel ends, with a number that stands for the message."""
+        if stmt.message not in self.messages:
+            self.messages.append(stmt.message)
+        condition = self.spell.value(place.of(stmt.condition), place.lanes)
+        text = f"{self.spell.use('reduce_and')}({condition.text})" if condition.wide else condition.within(1)
+        if condition.wide and place.lanes is not None and place.lanes.mask is not None:
+            text = f"{self.spell.use('reduce_and')}({condition.within(2)} | ~{place.lanes.mask})"
+        self.line(f"if not ({text}):")
+        self.line(f"    return {self.messages.index(stmt.message) + 1}")
+
+    # ------------------------------------------------------------------ straight stretches
+
+    def stretch(self, stores: Sequence[tuple[Store, Place]]) -> None:
+        """Stores one after another; what several of them need is computed once."""
+        made = [(Load(s.buffer, tuple(map(p.of, s.indices))), p.of(s.value), p.lanes) for s, p in stores]
+        written = {target.buffer for target, _, _ in made}
+        seen: Counter[Expr] = Counter()
+        for _, value, _ in made:
+            self.spell.safe |= {e for e in eager(value, written, set()) if isinstance(e, Load)}
+        for _, value, _ in made:
+            seen.update(eager(value, written, self.spell.safe))
+        self.spell.shared = {e for e, n in seen.items() if n > 1}
+        for target, value, lanes in made:
+            self.store(target, value, lanes)
+        self.spell.shared, self.spell.safe, self.spell.known = set(), set(), {}
+
+    def store(self, target: Load, value: Expr, lanes: Lanes | None) -> None:
+        """One store: to memory, or to a variable."""
+        place = self.spell.address(target)
+        invariant = lanes is not None and not any(
+            lanes.var in variables(atom) for product in place.terms for atom in product
+        )
+        if lanes is not None and invariant and target.buffer not in self.private.get(lanes.var, ()):
+            text, lanes = self.horizontal(target, value, lanes), None
+        else:
+            text = self.spell.value(value, lanes)
+        variable = self.local(target, place, lanes, written=True)
+        if variable is None:
+            self.stores += target.buffer.scope != "local"
+            self.spell.store(target, text, lanes)
+            return
+        if lanes is not None and not text.wide:
+            text = Text(f"{self.spell.use('splat')}({text.text}, {lanes.count})")
+        self.line(f"{variable.text} = {text.text}")
+
+    def horizontal(self, target: Load, value: Expr, lanes: Lanes) -> Text:
+        """The element combined with all lanes of what is combined into it; the value, where all lanes agree on it."""
+        found = accumulated(target, value)
+        if found is None:
+            if self.spell.value(value, lanes).wide:
+                raise EmitError(f"lanes that all write one element of {target.buffer.name}")
+            return self.spell.value(value)
+        fn, step = found
+        text = self.spell.value(step, lanes)
+        if not text.wide:
+            raise EmitError(f"a vectorized loop repeats one value into {target.buffer.name}")
+        wide = text.text
+        if lanes.mask is not None:
+            wide = self.spell.chosen(lanes.mask, wide, identity(fn, value.dtype), lanes)
+        partial = Var(f"{self.spell.use(HORIZONTAL[fn])}({wide})", value.dtype)  # source that stands for its value
+        return self.spell.applied(Apply(fn, (target, partial), value.dtype), None)
+
+    # ------------------------------------------------------------------ local buffers
+
+    def local(self, load: Load, place: Polynomial, lanes: Lanes | None, written: bool = False) -> Text | None:
+        """The variable that is the element (or the vector of elements) of a local buffer."""
+        buffer = load.buffer
+        if buffer.scope != "local" or buffer in self.stacked:
+            return None
+        count_ = 1
+        if lanes is not None:
+            parts = place.split(lanes.var)
+            if parts is None or parts[0].number not in (0, 1):
+                raise NeedsMemory(buffer)
+            if parts[0].number == 1:
+                place, count_ = parts[1] + polynomial(lanes.base, self.bounds), lanes.count
+            elif buffer in self.private.get(lanes.var, ()):  # each iteration, so each lane, has a buffer of its own
+                count_ = lanes.count
+        if place.number is None:
+            raise NeedsMemory(buffer)
+        own = self.registers.setdefault(buffer, {})
+        key = (place.number, count_)
+        if key not in own:
+            if not written or any(k < key[0] + key[1] and key[0] < k + n for k, n in own):
+                raise NeedsMemory(buffer)
+            own[key] = f"{self.name(buffer)}_{key[0]}"
+        return Text(own[key], ATOM, count_ > 1)
+
+    def stack(self, buffer: Buffer) -> None:
+        """The line that gives a local buffer its memory."""
+        size = polynomial(_product(buffer.shape)).number if buffer.strides is None else None
+        if size is None:
+            raise EmitError(f"the local buffer {buffer.name} has no size that is known ahead of time")
+        kept = self.spell.use(STORED.get(buffer.dtype, buffer.dtype))
+        self.line(f"{self.name(buffer)} = {self.spell.use('stack')}({size}, {kept})")
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    total: Expr = Const(1)
+    for extent in extents:
+        total = total * extent
+    return total

@@ -1,0 +1,212 @@
+"""Loops that are done a vector of iterations at a time, as source.
+
+What is left over at the end is a shorter vector, or a vector of which some lanes do not count. Where such a loop
+reduces, each lane keeps a value of its own, in several vectors at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphopt.kernels.host import lanes as lanes_of
+from graphopt.lowering.emit.common_subexpressions import invariant
+from graphopt.lowering.emit.emit_context import Place
+from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
+from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loops.nest import Buffer, For, Store, statements
+
+if TYPE_CHECKING:
+    from graphopt.lowering.emit.kernel_source import Writer
+
+Accumulators: TypeAlias = Mapping[Load, tuple[str, str]]
+"""For elements that a vectorized loop reduces into, the function by which, and the name of a vector."""
+SEVERAL = 4
+"""Vectors that a reduction is kept in, so that one step need not wait for the one before."""
+
+
+class VectorLoops:
+    """Writes the vectorized loops of one kernel."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer, self.spell = writer, writer.spell
+
+    def width(self, loop: For, place: Place) -> int:
+        """How many iterations are done at once: the host's lanes for the widest elements that are computed with."""
+        dtypes = {
+            e.dtype
+            for s in statements(loop.body)
+            if isinstance(s, Store)
+            for e in (Load(s.buffer, s.indices), *walk(s.value))
+            if not (isinstance(e, (Const, Var)) or (e.dtype == "int64" and not isinstance(e, Load)))
+        }
+        native = min(
+            (lanes_of("float64" if d in ("int64", "uint64", "float64") else "float32") for d in dtypes), default=1
+        )
+        extent = place.of(loop.extent)
+        if isinstance(extent, Const) and 1 < int(extent.value) < native and int(extent.value).bit_count() == 1:
+            return int(extent.value)
+        return native
+
+    def write(self, loop: For, place: Place) -> None:
+        """A loop over vectors, and one masked step for what is left over."""
+        extent, lanes = place.of(loop.extent), self.width(loop, place)
+        if lanes == 1:
+            self.writer.loop(loop.var, extent, self.spell.value(extent).text, loop.body, place)
+            return
+        before = dict(self.spell.held)
+        self.spell.held |= self.invariants(loop, place, lanes)
+        self.vectors(loop, place, extent, lanes)
+        self.spell.held = before
+
+    def invariants(self, loop: For, place: Place, lanes: int) -> dict[Expr, Text]:
+        """Names for what all steps of a loop read from memory, and compute from it, alike: where memory is written in
+        between, LLVM cannot know that it stays the same."""
+        items = list(self.writer.flat(loop.body, replace(place, lanes=Lanes(loop.var, loop.var, lanes))))
+        stores = [(s, p) for s, p in items if isinstance(s, Store)]
+        if len(stores) < len(items):
+            return {}
+        written = {s.buffer for s, _ in stores}
+        found = dict.fromkeys(e for s, p in stores for e in invariant(p.of(s.value), loop.var, written))
+        names: dict[Expr, Text] = {}
+        for expr in [e for e in found if e not in self.spell.held]:
+            text = self.spell.value(expr)
+            names[expr] = Text(self.writer.fresh("h"))
+            self.writer.line(f"{names[expr].text} = {text.text}")
+        return names
+
+    def vectors(self, loop: For, place: Place, extent: Expr, lanes: int) -> None:
+        """The steps of a vectorized loop."""
+        accumulators = self.accumulators(loop, place, lanes)
+        number = int(extent.value) if isinstance(extent, Const) else None
+        is_long = number is None or number >= SEVERAL * lanes
+        many = SEVERAL if 0 < len(accumulators) <= SEVERAL and is_long else 1
+        chosen = [self.identities(accumulators, lanes) for _ in range(many)]
+        begin = self.rounded(extent, many * lanes)
+        if many > 1:
+            with self.writer.iterating(loop.var, f"0, {begin}, {many * lanes}"):
+                for k, own in enumerate(chosen):
+                    self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var + k * lanes, lanes)), own)
+            self.joined(chosen)
+        whole = self.rounded(extent, lanes)
+        if number is None or (number >= lanes and (many == 1 or whole != begin)):
+            with self.writer.iterating(loop.var, f"{begin if many > 1 else 0}, {whole}, {lanes}"):
+                self.step(loop, replace(place, lanes=Lanes(loop.var, loop.var, lanes)), chosen[0])
+        left = 0 if number is None else number % lanes
+        if left.bit_count() == 1 and not accumulators and not self.writer.private.get(loop.var):  # a shorter vector
+            base = Const(int(whole))
+            self.writer.depth -= 1
+            short = replace(place, lanes=Lanes(loop.var, base, left)) if left > 1 else place.bind({loop.var: base})
+            self.step(loop, short, {})
+            self.writer.depth += 1
+        elif number is None or left:
+            text = self.spell.value(extent)
+            rest = f"{number % lanes}" if number is not None else f"{text.within(6)} % {lanes}"
+            if number is None:
+                self.writer.line(f"if {rest}:")
+            self.writer.depth += number is None
+            mask = self.writer.fresh("m")
+            self.writer.line(f"{mask} = {self.spell.use('first_lanes')}({rest}, {lanes})")
+            start: Expr = Const(int(whole)) if number is not None else Var(f"({whole})")
+            where = replace(place, lanes=Lanes(loop.var, start, lanes, mask))
+            self.writer.depth -= 1
+            self.step(loop, where, chosen[0])
+            self.writer.depth += number is not None
+        for target, (fn, name) in chosen[0].items():
+            partial = Var(f"{self.spell.use(HORIZONTAL[fn])}({name})", target.dtype)
+            whole_value = self.spell.applied(Apply(fn, (target, partial), target.dtype), None)
+            variable = self.writer.local(target, self.spell.address(target), None, written=True)
+            if variable is None:
+                self.spell.store(target, whole_value, None)
+            else:
+                self.writer.line(f"{variable.text} = {whole_value.text}")
+
+    def rounded(self, extent: Expr, step: int) -> str:
+        """The extent, down to a multiple."""
+        if isinstance(extent, Const):
+            return str(int(extent.value) // step * step)
+        return f"{self.spell.value(extent).within(6)} // {step} * {step}"
+
+    def identities(self, targets: Mapping[Load, str], lanes: int) -> Accumulators:
+        """A vector for each element that a loop reduces into, which starts with what changes nothing."""
+        found = {}
+        for target, fn in targets.items():
+            name = self.writer.fresh("a")
+            nothing = self.spell.constant(identity(fn, target.dtype)).text
+            self.writer.line(f"{name} = {self.spell.use('splat')}({nothing}, {lanes})")
+            found[target] = (fn, name)
+        return found
+
+    def joined(self, several: Sequence[Accumulators]) -> None:
+        """Combines accumulators of the same elements: the first half with the second, until one is left."""
+        while len(several) > 1:
+            half = len(several) // 2
+            for first, second in zip(several[:half], several[half:], strict=True):
+                for target, (fn, name) in first.items():
+                    own, more = Var(name, target.dtype), Var(second[target][1], target.dtype)
+                    self.writer.line(f"{name} = {self.combined(fn, own, more, more, Lanes(own, own, 1))}")
+            several = several[:half]
+
+    def step(self, loop: For, place: Place, accumulators: Accumulators) -> None:
+        """The body of a vectorized loop, its own reductions going to accumulators."""
+        if not accumulators:
+            self.writer.indented(loop.body, place)
+            return
+        self.writer.depth += 1
+        kept = dict(self.spell.known)
+        for stmt, where in self.writer.flat(loop.body, place):
+            assert isinstance(stmt, Store)
+            assert where.lanes is not None
+            target = Load(stmt.buffer, tuple(map(where.of, stmt.indices)))
+            if target not in accumulators:  # an element for each step
+                self.writer.stretch([(stmt, where)])
+                continue
+            fn, name = accumulators[target]
+            value = where.of(stmt.value)
+            assert isinstance(value, Apply)
+            found = accumulated(target, value)
+            assert found is not None
+            _, step = found
+            text = self.spell.same_width([self.spell.value(step, where.lanes), Text("", ATOM, True)], where.lanes)[0]
+            if where.lanes.mask is not None:
+                text = self.spell.chosen(where.lanes.mask, text, identity(fn, value.dtype), where.lanes)
+            own, more = Var(name, value.dtype), Var(text, value.dtype)
+            self.writer.line(f"{name} = {self.combined(fn, own, more, step, where.lanes)}")
+        self.spell.known = kept
+        self.writer.depth -= 1
+
+    def combined(self, fn: str, own: Var, more: Var, step: Expr, lanes: Lanes) -> str:
+        """The accumulator with a vector combined into it."""
+        if fn == "add" and lanes.mask is None and isinstance(step, Apply) and step.fn == "mul":
+            a, b = (self.spell.value(x, lanes) for x in step.args)
+            if own.dtype.startswith("float"):
+                args = self.spell.same_width([a, b], lanes)
+                return f"{self.spell.use('fma')}({', '.join(args)}, {own.name})"
+        words = {"add": "+", "mul": "*", "or": "|", "and": "&"}
+        if fn in words:
+            return f"{own.name} {words[fn]} ({more.name})"
+        return f"{self.spell.use({'max': 'maximum', 'min': 'minimum'}[fn])}({own.name}, {more.name})"
+
+    def accumulators(self, loop: For, place: Place, lanes: int) -> dict[Load, str]:
+        """The elements that the loop reduces into, and by which function; none where it does anything else as well but
+        to store an element for each step."""
+        found: dict[Load, str] = {}
+        read: set[Buffer] = set()
+        inside = replace(place, lanes=Lanes(loop.var, loop.var, lanes))
+        for stmt, where in self.writer.flat(loop.body, inside):
+            if not isinstance(stmt, Store):
+                return {}
+            target, value = Load(stmt.buffer, tuple(map(where.of, stmt.indices))), where.of(stmt.value)
+            if any(loop.var in variables(i) for i in target.indices):
+                read |= {e.buffer for e in walk(value) if isinstance(e, Load)}
+                continue
+            combined = accumulated(target, value)
+            if combined is None or target in found:
+                return {}
+            fn, step = combined
+            if any(isinstance(e, Load) and e.buffer == target.buffer for e in walk(step)):
+                return {}
+            found[target] = fn
+        return {} if read & {target.buffer for target in found} else found

@@ -1,0 +1,120 @@
+"""The kind of what a node computes, read off its tensors: how each element depends on the inputs' elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+from graphopt.lowering.loops.compute import Elements, Procedure, Reduced, Stage, Tensor, producers_first
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
+from graphopt.lowering.loops.nest import Axis
+
+
+class Kind(IntEnum):
+    """Kinds, from what fuses with most to what fuses with nothing (Chen et al., TVM, OSDI 2018)."""
+
+    ELEMENTWISE = 0
+    """Each element comes from the inputs' elements at the same place."""
+    BROADCAST = 1
+    """The same, but some inputs are repeated along some axes."""
+    INJECTIVE = 2
+    """Each element comes from one element of each input, wherever it lies."""
+    REDUCTION = 3
+    """Elements come from many elements, each of which is used for few of them."""
+    ANCHOR = 4
+    """Sums of products in which elements are used many times: what a program spends its time on."""
+    OPAQUE = 5
+    """Anything else."""
+
+
+_CIRCULAR = ["sin", "cos", "tan", "asin", "acos", "atan", "atan2"]
+_HYPERBOLIC = ["sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]
+TRANSCENDENTAL = frozenset(["exp", "log", "log1p", "expm1", "sigmoid", "erf", "pow", *_CIRCULAR, *_HYPERBOLIC])
+DIVISIONS = frozenset(["div", "sqrt", "floordiv", "mod", "fmod"])
+
+
+def kind_of(tensors: Sequence[Tensor]) -> Kind:
+    """The kind of the tensors together with all that they are computed from."""
+    stages = [t.stage for t in producers_first(tensors) if t.stage is not None]
+    return max((_kind(t, s) for t, s in zip(_made(tensors), stages, strict=True)), default=Kind.OPAQUE)
+
+
+def _made(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [t for t in producers_first(tensors) if t.stage is not None]
+
+
+def _kind(tensor: Tensor, stage: Stage) -> Kind:
+    if isinstance(stage, Procedure):
+        return Kind.ANCHOR if stage.stores_once else Kind.OPAQUE
+    if isinstance(stage, Reduced):
+        return Kind.ANCHOR if any(_is_product(v, stage) for v in stage.reduction.values) else Kind.REDUCTION
+    own = tuple(a.var for a in stage.axes)
+    found = Kind.ELEMENTWISE
+    for load in loads_of(stage):
+        if load.indices != own or load.buffer.shape != tensor.shape:
+            found = max(found, Kind.BROADCAST if _is_broadcast(load, own) else Kind.INJECTIVE)
+    return found
+
+
+def _is_broadcast(load: Load, own: tuple[Var, ...]) -> bool:
+    """Whether the indices are the axes' own, in order, some left out or held at the first element."""
+    rest = list(own)
+    for index in load.indices:
+        if index == Const(0):
+            continue
+        if index not in rest:
+            return False
+        del rest[: rest.index(index) + 1]
+    return True
+
+
+def _is_product(value: Expr, stage: Reduced) -> bool:
+    """Whether the value multiplies what is loaded from two tensors, and elements of one serve several results."""
+    results = {a.var for a in stage.axes if a.extent != Const(1)}
+    return any(
+        isinstance(e, Apply)
+        and e.fn == "mul"
+        and all(any(isinstance(x, Load) for x in walk(a)) for a in e.args)
+        and any(isinstance(x, Load) and not results <= _used(x) for x in walk(e))
+        for e in walk(value)
+    )
+
+
+def _used(load: Load) -> frozenset[Var]:
+    """The variables on which it depends what is loaded."""
+    return frozenset(v for i in load.indices for v in variables(i))
+
+
+def loads_of(stage: Elements | Reduced) -> Iterator[Load]:
+    """Every load of a stage, each as often as it stands there."""
+    values = stage.values if isinstance(stage, Elements) else stage.reduction.values
+    return (e for v in values for e in walk(v) if isinstance(e, Load))
+
+
+def work(expr: Expr) -> float:
+    """About how many multiplications an expression takes, index arithmetic apart."""
+    total = 0.0
+    for e in walk(expr):
+        if isinstance(e, Apply) and e.fn not in ("cast", "select"):
+            total += 12 if e.fn in TRANSCENDENTAL else 4 if e.fn in DIVISIONS else 1
+    return total
+
+
+def size(expr: Expr) -> int:
+    """How many parts an expression has."""
+    return sum(1 for _ in walk(expr))
+
+
+def points(stage: Stage) -> tuple[Axis, ...]:
+    """The axes along which a stage computes, or reduces, several elements."""
+    axes: tuple[Axis, ...] = ()
+    if isinstance(stage, Elements):
+        axes = stage.axes
+    elif isinstance(stage, Reduced):
+        axes = (*stage.axes, *stage.reduction.axes)
+    return tuple(a for a in axes if a.extent != Const(1))
+
+
+def is_repeated(load: Load, stage: Stage) -> bool:
+    """Whether the same element is loaded at several points of a stage."""
+    return not {a.var for a in points(stage)} <= _used(load)

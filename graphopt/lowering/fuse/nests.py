@@ -1,0 +1,165 @@
+"""The nest of a group: its nodes described on each other's tensors, with what is cheap written into what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.types import Atom
+from graphopt.lowering.fuse.groups import CHEAP, Group, Member
+from graphopt.lowering.fuse.kinds import is_repeated, loads_of, size, work
+from graphopt.lowering.loops import compute
+from graphopt.lowering.loops.compute import Elements, Reduced, Stage, Tensor, inline, placeholder, producers_first
+from graphopt.lowering.loops.conditions import without_conditions
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, const, variables, walk
+from graphopt.lowering.loops.nest import Check, Nest, expressions, statements
+from graphopt.lowering.lower.lower import Facts, inputs_read, is_written, known_tensor
+from graphopt.lowering.operators.node import operation_of
+from graphopt.lowering.operators.operation import DTYPES, Sizes, held
+from graphopt.lowering.operators.table import describe
+
+PARTS = 240
+"""Parts that an expression has at most after others were written into it."""
+TWICE = 2 * CHEAP
+"""Work per element that is done again where it is read in several places, rather than stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A nest, and the values that its parameters are, in order: those read, those written, and sizes."""
+
+    nest: Nest
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    sizes: tuple[Atom, ...]
+    conditions: tuple[Check, ...]
+    """What is required of sizes, over the variables of ``atoms``, that the nest does not check itself."""
+    atoms: Mapping[Var, Atom]
+
+
+def write(graph: Graph, facts: Facts, group: Group, is_checking: bool = False, is_for_host: bool = True) -> Written:
+    """The nest of a group, which checks sizes itself where it ``is_checking``.
+
+    ``is_for_host`` is as in ``Operation``.
+    """
+    sizes = Sizes()
+    tensors: dict[Value, Tensor] = {}
+    sources: dict[Tensor, Value] = {}
+    read_from_memory = {v for m in group.members for v in m.described.reads}
+    for member in group.members:
+        node = member.node
+        for value in node.inputs:
+            if value is not None and value not in tensors:
+                tensors[value] = _source(facts[value], sizes, value in read_from_memory, f"x{len(sources)}")
+                if tensors[value].stage is None:
+                    sources[tensors[value]] = value
+        tensors.update(zip(node.outputs, _described(graph, facts, member, sizes, tensors, is_for_host), strict=False))
+    made = [v for v in group.sink.node.outputs if v in tensors]
+    outputs = inlined([tensors[v] for v in made])
+    read = inputs_read(outputs)
+    whole = compute.nest("kernel", read, outputs, tuple(sizes.variables.values()))
+    plain, conditions = (whole, ()) if is_checking else without_conditions(whole)
+    used = _variables(plain)
+    atoms = {var: atom for atom, var in sizes.variables.items()}
+    kept = {var: atom for var, atom in atoms.items() if var in used}
+    nest = Nest(
+        plain.name, tuple(p for p in plain.params if not isinstance(p, Var) or p in kept), plain.body, plain.allocs
+    )
+    return Written(nest, tuple(sources[t] for t in read), tuple(made), tuple(kept.values()), conditions, atoms)
+
+
+def _variables(nest: Nest) -> set[Var]:
+    """The variables that occur in a nest, in the shapes of its buffers too."""
+    found = {v for s in statements(nest.body) for e in expressions(s) for v in variables(e)}
+    for buffer in (*nest.buffers, *nest.allocs):
+        for extent in buffer.shape:
+            found |= variables(extent)
+    return found
+
+
+def _source(fact: Fact, sizes: Sizes, is_read: bool, name: str) -> Tensor:
+    """A value from outside of the group: its one element where it is such a constant, its sizes where they are its
+    elements, else what is loaded."""
+    if fact.constant is not None and fact.constant.size == 1 and (element := _element(fact.constant)) is not None:
+        return compute.compute(fact.constant.shape, lambda *i: element, element.dtype)
+    if not is_read and is_written(fact):
+        return known_tensor(fact, sizes)
+    if fact.shape is None or fact.dtype is None:  # nobody reads it, or the node would not have been lowered
+        return placeholder((), "float32", name)
+    return placeholder(tuple(map(sizes, fact.shape)), held(fact.dtype), name)
+
+
+def _element(constant: Constant) -> Const | None:
+    if constant.dtype not in DTYPES:
+        return None
+    array = constant.splat if constant.splat is not None else constant.array
+    return const(array.reshape(-1)[0].item(), constant.dtype)
+
+
+def _described(
+    graph: Graph, facts: Facts, member: Member, sizes: Sizes, tensors: Mapping[Value, Tensor], is_for_host: bool
+) -> Sequence[Tensor]:
+    if member.described.is_known:
+        return [known_tensor(facts[v], sizes) for v in member.node.outputs]
+    return describe(operation_of(graph, member.node, facts, sizes, tensors, is_for_host))
+
+
+# ------------------------------------------------------------------ what is written into what reads it
+
+
+def inlined(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs, with every tensor that need not be stored written out where it is read."""
+    order = producers_first(outputs)
+    readers: dict[Tensor, list[tuple[Stage, Load]]] = {}
+    stages: dict[int, Stage] = {}
+    for tensor in order:
+        if tensor.stage is not None and tensor.number not in stages:
+            stages[tensor.number] = tensor.stage
+            if isinstance(tensor.stage, compute.Procedure):
+                for source in tensor.stage.inputs:
+                    readers.setdefault(source, []).append((tensor.stage, Load(source, ())))
+            else:
+                for load in loads_of(tensor.stage):
+                    if isinstance(load.buffer, Tensor):
+                        readers.setdefault(load.buffer, []).append((tensor.stage, load))
+    kept = set(outputs)
+    costs: dict[Tensor, tuple[float, int]] = {}
+    chosen: set[Tensor] = set()
+    for tensor in order:
+        stage = tensor.stage
+        if isinstance(stage, Elements):
+            costs[tensor] = _cost(stage.values[tensor.port], costs, chosen)
+            if tensor not in kept and _is_inlined(costs[tensor], readers.get(tensor, [])):
+                chosen.add(tensor)
+    return inline(outputs, chosen.__contains__) if chosen else tuple(outputs)
+
+
+def _cost(value: Expr, costs: Mapping[Tensor, tuple[float, int]], chosen: set[Tensor]) -> tuple[float, int]:
+    """Work and parts of an expression with the chosen tensors written out."""
+    total, parts = work(value), size(value)
+    for e in walk(value):
+        if isinstance(e, Load) and isinstance(e.buffer, Tensor) and e.buffer in chosen:
+            total += costs[e.buffer][0]
+            parts += costs[e.buffer][1]
+    return total, parts
+
+
+def _is_inlined(cost: tuple[float, int], reads: Sequence[tuple[Stage, Load]]) -> bool:
+    effort, parts = cost
+    if any(isinstance(stage, compute.Procedure) for stage, _ in reads):
+        return False
+    places = {(id(stage), load.indices) for stage, load in reads}
+    if parts * len(reads) > PARTS:
+        return False
+    if effort == 0:
+        return True
+    if len(places) > 1:
+        return effort <= TWICE and not any(_is_heavily_read(stage, load) for stage, load in reads)
+    return effort <= CHEAP or not any(is_repeated(load, stage) for stage, load in reads)
+
+
+def _is_heavily_read(stage: Stage, load: Load) -> bool:
+    return isinstance(stage, Reduced) and is_repeated(load, stage)

@@ -1,0 +1,1 @@
+"""Index arithmetic: polynomials over loop variables, their ranges and simpler forms."""

@@ -1,0 +1,1 @@
+"""Tensor intrinsics: what ``tensorize`` looks for in nests, and what it puts in its place."""

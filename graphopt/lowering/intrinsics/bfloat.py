@@ -1,0 +1,29 @@
+"""The tensor intrinsic of products of float32 by weights in bfloat16."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphopt.kernels.bfloat_form import DTYPE, PAIR, SUMS, panel
+from graphopt.lowering.intrinsics.contractions import contraction
+from graphopt.lowering.loops.nest import Nest
+
+PRODUCT = "bfloat_product"
+
+
+@lru_cache(maxsize=1)
+def product() -> Nest:
+    """``C = A @ B``, ``B`` being given in panels of neighbouring columns, two rows at a time."""
+    width = panel()
+    return contraction(
+        PRODUCT,
+        {
+            "C": ("(m, n)", SUMS),
+            "A": ("(m, k)", SUMS),
+            "B": (f"((n + {width - 1}) // {width}, (k + {PAIR - 1}) // {PAIR}, {width}, {PAIR})", DTYPE),
+        },
+        ("m", "n", "k"),
+        {"i": "m", "j": "n"},
+        {"p": "k"},
+        f'A[vi, vp] * cast(B[vj // {width}, vp // {PAIR}, vj % {width}, vp % {PAIR}], "{SUMS}")',
+    )

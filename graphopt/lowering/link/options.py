@@ -1,0 +1,108 @@
+"""How a graph is lowered: what is fused, how nests are scheduled, what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from graphopt.errors import UsageError
+from graphopt.ir.graph import Node
+from graphopt.lowering.cpu.compact_buffers import compacted
+from graphopt.lowering.cpu.constant_precompute import Prepared, prepared
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.loop_fission import divided, separated
+from graphopt.lowering.cpu.weight_packing import Laid, laid_out
+from graphopt.lowering.emit.kernel_source import Emitted, Written, emit
+from graphopt.lowering.fuse.groups import Decision, Group, Member, joins
+from graphopt.lowering.loops.nest import Buffer, Nest
+from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.schedule.schedule import Schedule
+
+ByHand: TypeAlias = "Nest | Callable[[Schedule], object]"
+"""A nest that was scheduled already, or what is done to a schedule of it."""
+
+
+def whole(nest: Nest) -> tuple[Nest, ...]:
+    """The nest in one piece."""
+    return (nest,)
+
+
+def as_written(nest: Nest) -> Nest:
+    """The nest in the loops that it was written in."""
+    return nest
+
+
+def for_the_host(nest: Nest) -> tuple[tuple[Nest, Emitted], ...]:
+    """The kernels of a nest for this machine's processor: each parallel loop is one."""
+    return tuple((part, emit(part)) for part in divided(compacted(nest)))
+
+
+def as_they_are(nest: Nest, constants: Collection[Buffer]) -> None:
+    """Constants are read as they are, and nothing is made of them ahead of time."""
+    return
+
+
+def alone(member: Member, group: Group) -> bool:
+    """No node joins another."""
+    return False
+
+
+def every_node(node: Node) -> bool:
+    """All nodes are lowered."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a graph's lowering is asked for; ``by_hand`` holds the schedules of single nodes by their names."""
+
+    fuse: Decision = joins
+    parts: Callable[[Nest], tuple[Nest, ...]] = separated
+    """A nest as nests that follow each other,"""
+    schedule: Callable[[Nest], Nest] = scheduled
+    """each of which is scheduled by itself."""
+    emit: Callable[[Nest], Sequence[tuple[Nest, Written]]] = for_the_host
+    """The kernels of a nest that is scheduled, in order, each with the part of it that it does."""
+    lay: Callable[[Nest, Collection[Buffer]], Laid | None] = laid_out
+    """Which constants are laid out anew for a nest that is scheduled by rule."""
+    prepare: Callable[[Nest, Collection[Buffer]], Prepared | None] = prepared
+    """What is computed from constants ahead of time for such a nest."""
+    is_for_host: bool = True
+    """Whether ops may be computed in tiles by functions that the host has."""
+    takes: Callable[[Node], bool] = every_node
+    """The nodes that become loops; others are left to the reference evaluator."""
+    by_hand: Mapping[str, ByHand] = field(default_factory=dict)
+
+    def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
+        """Whether somebody schedules one of these nodes."""
+        return any(n in self.by_hand for n in nodes)
+
+    def scheduled_by_hand(self, nest: Nest, nodes: tuple[str, ...]) -> Nest | None:
+        """The nest of these nodes as somebody scheduled it; None where nobody did.
+
+        Raises UsageError for a nest that takes other parameters.
+        """
+        name = next((n for n in nodes if n in self.by_hand), None)
+        if name is None:
+            return None
+        how = self.by_hand[name]
+        if not isinstance(how, Nest):
+            schedule = Schedule(nest)
+            how(schedule)
+            return schedule.nest
+        if how.params != nest.params:
+            raise UsageError(
+                f"the nest for {name!r} takes {_listed(how)}, and the model needs one that takes {_listed(nest)}: "
+                "schedule the one in compiled.nests"
+            )
+        check(how)
+        return how
+
+
+BY_RULE = Options()
+"""All is done by rule."""
+
+
+def _listed(nest: Nest) -> str:
+    return ", ".join(p.name for p in nest.params)

@@ -1,0 +1,1 @@
+"""The loop IR: buffers, loop nests, blocks and scalar expressions; its script, its interpreter."""

@@ -1,0 +1,419 @@
+"""Scalar expressions: what one element of a tensor is, and where it lies.
+
+``Expr`` is ``Const | Var | Load | Apply``, each immutable and compared by structure. Operators build
+expressions (``a + b``, ``a < b``, ``a // b``; ``equal(a, b)`` for equality, since ``a == b`` compares
+structure); a Python number takes the dtype of what it meets. Arithmetic on integers folds constants
+and drops neutral elements as it is built, so that index expressions stay short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from graphopt.lowering.loops.nest import Buffer
+
+E = TypeVar("E")
+
+Number: TypeAlias = bool | int | float
+INDEX = "int64"
+"""The dtype of loop variables, sizes and indices."""
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+LOGIC = frozenset({"and", "or", "not", "isnan", "isinf"})
+FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
+FUNCTIONS: Mapping[str, int] = {
+    # arithmetic; integer ``floordiv`` and ``mod`` round down, ``div`` of integers rounds toward zero, ``fmod`` is C's
+    **dict.fromkeys(["add", "sub", "mul", "div", "floordiv", "mod", "fmod", "pow", "min", "max"], 2),
+    **dict.fromkeys(["lt", "le", "gt", "ge", "eq", "ne", "and", "or"], 2),
+    **dict.fromkeys(["bitand", "bitor", "bitxor", "shl", "shr"], 2),
+    # minimum and maximum that pass NaN over, as C's fmin and fmax do
+    **dict.fromkeys(["fmin", "fmax", "atan2", "copysign"], 2),
+    **dict.fromkeys(["not", "invert", "neg", "abs", "sign", "isnan", "isinf"], 1),
+    # ``round`` is to the nearest, ties to even
+    **dict.fromkeys(["floor", "ceil", "trunc", "round", "sqrt", "exp", "log", "log1p", "expm1", "sigmoid", "erf"], 1),
+    **dict.fromkeys(
+        ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"], 1
+    ),
+    # ``cast`` as C casts (a float outside of an integer's range gives something, never a trap); ``saturate`` clips
+    **dict.fromkeys(["cast", "saturate", "bits"], 1),
+    "select": 3,
+    "fma": 3,
+}
+"""The functions that ``Apply`` knows, with how many arguments each takes."""
+
+
+class Expr:
+    """Base of scalar expressions; ``dtype`` is the name of the element type."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+    """Worked out once: expressions are deep, and looked up often."""
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        raise NotImplementedError
+
+    def __add__(self, other: Operand) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return apply("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        return apply("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Expr:
+        return apply("floordiv", other, self)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return apply("mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Expr:
+        return apply("mod", other, self)
+
+    def __pow__(self, other: Operand) -> Expr:
+        return apply("pow", self, other)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __and__(self, other: Operand) -> Expr:
+        return apply("and" if self.dtype == "bool" else "bitand", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return apply("or" if self.dtype == "bool" else "bitor", self, other)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return apply("bitxor", self, other)
+
+    def __invert__(self) -> Expr:
+        return apply("not" if self.dtype == "bool" else "invert", self)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return apply("ge", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no truth value while the program is built: use select, & and |")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expr):
+    """A number. Equal means the same bits: ``-0.0`` is not ``0.0``, and NaN equals NaN."""
+
+    value: Number
+    type: str = INDEX
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self.type == other.type and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        value = self.value if self.value == self.value else "nan"  # each NaN has a hash of its own
+        return hash((value, self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Expr):
+    """A loop variable, block axis or size; names are unique within a nest."""
+
+    name: str
+    type: str = INDEX
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.type
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Expr):
+    """The element of a buffer at the indices."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.buffer.dtype
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.buffer, self.indices)))
+            return self._hash
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Expr):
+    """A pure function of expressions: arithmetic, comparison, ``select``, ``cast``, mathematics (``FUNCTIONS``)."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    type: str
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.type
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.fn, self.args, self.type)))
+            return self._hash
+
+
+Operand: TypeAlias = Expr | Number
+
+
+def const(value: Number, dtype: str) -> Const:
+    """The number as a constant of the dtype."""
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    return Const(float(value) if dtype in FLOATS else int(value), dtype)
+
+
+def as_expr(value: Operand, dtype: str = INDEX) -> Expr:
+    """The value itself, or the number as a constant of the dtype."""
+    return value if isinstance(value, Expr) else const(value, dtype)
+
+
+def apply(fn: str, *args: Operand, dtype: str | None = None) -> Expr:
+    """The function of the arguments, simplified where that is plain; some want a ``dtype``.
+
+    Raises TypeError where dtypes do not agree or the function is not known.
+    """
+    if fn not in FUNCTIONS or len(args) != FUNCTIONS[fn]:
+        raise TypeError(f"{fn} of {len(args)} arguments is not a function of tensor programs")
+    values = args[1:] if fn == "select" else args
+    known = next((a.dtype for a in values if isinstance(a, Expr)), dtype or INDEX)
+    exprs = [as_expr(a, known) for a in values]
+    if len({e.dtype for e in exprs}) > 1 and fn not in ("shl", "shr"):
+        raise TypeError(f"{fn} of {' and '.join(e.dtype for e in exprs)}: cast one of them")
+    if fn == "select":
+        exprs.insert(0, as_expr(args[0], "bool"))
+    kind = "bool" if fn in COMPARISONS or fn in LOGIC else dtype or known
+    return _simplified(fn, exprs, kind)
+
+
+def _simplified(fn: str, args: list[Expr], dtype: str) -> Expr:
+    """The plain cases of integer and logical algebra; floats are left as they are written."""
+    if fn in ("cast", "saturate") and args[0].dtype == dtype:
+        return args[0]
+    if fn == "select" and isinstance(args[0], Const):
+        return args[1] if args[0].value else args[2]
+    if fn == "select" and args[1] == args[2]:
+        return args[1]
+    if args[-1].dtype == "bool" and fn in ("and", "or", "not"):
+        return _logic(fn, args)
+    if args[0].dtype == INDEX and fn not in ("select", "cast", "saturate", "bits", "fma"):
+        return _integer(fn, args, dtype)
+    return Apply(fn, tuple(args), dtype)
+
+
+def _logic(fn: str, args: list[Expr]) -> Expr:
+    if fn == "not":
+        return const(not args[0].value, "bool") if isinstance(args[0], Const) else Apply(fn, tuple(args), "bool")
+    neutral = fn == "and"
+    for one, other in (args, args[::-1]):
+        if isinstance(one, Const):
+            return other if bool(one.value) is neutral else one
+    return args[0] if args[0] == args[1] else Apply(fn, tuple(args), "bool")
+
+
+_FOLD: Mapping[str, Callable[[int, int], Number]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+
+def _integer(fn: str, args: list[Expr], dtype: str) -> Expr:
+    made = Apply(fn, tuple(args), dtype)
+    if len(args) == 1:
+        return const(-args[0].value, dtype) if fn == "neg" and isinstance(args[0], Const) else made
+    a, b = args
+    if (
+        isinstance(a, Const)
+        and isinstance(b, Const)
+        and fn in _FOLD
+        and not (fn in ("floordiv", "mod") and not b.value)
+    ):
+        return const(_FOLD[fn](int(a.value), int(b.value)), dtype)
+    if fn in ("add", "mul") and isinstance(a, Const):
+        a, b = b, a  # constants stand last
+        made = Apply(fn, (a, b), dtype)
+    if isinstance(b, Const):
+        n = int(b.value)
+        if (fn in ("add", "sub") and n == 0) or (fn in ("mul", "floordiv") and n == 1):
+            return a
+        if (fn == "mul" and n == 0) or (fn == "mod" and n == 1):
+            return const(0, dtype)
+        if fn == "sub":
+            return apply("add", a, -n)
+        if fn in ("add", "mul") and isinstance(a, Apply) and a.fn == fn and isinstance(a.args[1], Const):
+            return apply(fn, a.args[0], _FOLD[fn](int(a.args[1].value), n))
+    if a == b and fn in ("sub", "mod"):
+        return const(0, dtype)
+    if a == b and fn in ("min", "max"):
+        return a
+    if a == b and fn in COMPARISONS:
+        return const(fn in ("le", "ge", "eq"), "bool")
+    return made
+
+
+def select(condition: Operand, then: Operand, otherwise: Operand) -> Expr:
+    """``then`` where the condition holds, ``otherwise`` elsewhere; at an element where it does not hold, loads in
+    ``then`` are not carried out, so that they may lie outside of their buffer."""
+    return apply("select", condition, then, otherwise)
+
+
+def cast(value: Operand, dtype: str) -> Expr:
+    """The value in another dtype."""
+    if not isinstance(value, Expr):
+        return const(value, dtype)
+    if isinstance(value, Const) and value.dtype == INDEX and dtype != "bool":
+        return const(value.value, dtype)
+    return apply("cast", value, dtype=dtype)
+
+
+def equal(a: Operand, b: Operand) -> Expr:
+    """Whether two values are equal, as an expression."""
+    return apply("eq", a, b)
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller; NaN where either is NaN."""
+    return apply("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger; NaN where either is NaN."""
+    return apply("max", a, b)
+
+
+def conjunction(*conditions: Expr) -> Expr:
+    """All of the conditions; true where there are none."""
+    result: Expr = Const(True, "bool")
+    for condition in conditions:
+        result = apply("and", result, condition)
+    return result
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that all have to hold; none where it is true."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        for part in condition.args:
+            yield from conjuncts(part)
+    elif condition != Const(True, "bool"):
+        yield condition
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that an expression is made of directly."""
+    return expr.args if isinstance(expr, Apply) else expr.indices if isinstance(expr, Load) else ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything in it, outside first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """The expression with ``change`` applied to each part, inside first; None keeps a part."""
+    before = children(expr)
+    after = tuple([rewrite(child, change) for child in before])
+    if any(a is not b for a, b in zip(before, after, strict=True)):
+        if isinstance(expr, Load):
+            expr = Load(expr.buffer, after)
+        elif isinstance(expr, Apply):
+            expr = _simplified(expr.fn, list(after), expr.type)
+    changed = change(expr)
+    return expr if changed is None else changed
+
+
+def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """The expression with variables replaced."""
+    if values.keys().isdisjoint(variables(expr)):
+        return expr
+    if isinstance(expr, Var):
+        return values[expr]
+    before = children(expr)
+    after = tuple([substitute(child, values) for child in before])
+    if all(a is b for a, b in zip(before, after, strict=True)):
+        return expr
+    if isinstance(expr, Load):
+        return Load(expr.buffer, after)
+    assert isinstance(expr, Apply)
+    return _simplified(expr.fn, list(after), expr.type)
+
+
+@lru_cache(1 << 16)
+def variables(expr: Expr) -> frozenset[Var]:
+    """The variables that occur in an expression."""
+    if isinstance(expr, Var):
+        return frozenset((expr,))
+    return _union(tuple([variables(child) for child in children(expr)]))
+
+
+@lru_cache(1 << 16)
+def loads_in(expr: Expr) -> frozenset[Load]:
+    """The elements that an expression reads, those included that indices depend on."""
+    found = _union(tuple([loads_in(child) for child in children(expr)]))
+    return found | {expr} if isinstance(expr, Load) else found
+
+
+def _union(sets: tuple[frozenset[E], ...]) -> frozenset[E]:
+    """All elements; the set itself where there is one."""
+    return sets[0] if len(sets) == 1 else frozenset().union(*sets)

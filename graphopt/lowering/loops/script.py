@@ -1,0 +1,88 @@
+"""Tensor programs as text: a script in Python's syntax that people write and the printer prints.
+
+    @program
+    def relu(A: Buffer[(128, "n"), "float32"], B: Buffer[(128, "n"), "float32"], n: size):
+        for i, j in grid(128, n):
+            with block("B"):
+                vi, vj = axis.remap("SS", [i, j])
+                B[vi, vj] = max(A[vi, vj], 0.0)
+
+The words of a script (``grid``, ``block``, ``axis``, ...) can be imported from here, so that editors
+know them; they mean nothing outside of a program, whose body is read and never executed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from graphopt.errors import ScriptError
+from graphopt.lowering.loops.expressions import Number
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script_expressions import DTYPES, NAMED
+from graphopt.lowering.loops.script_parse import parse
+from graphopt.lowering.loops.script_print import show, show_expr
+
+
+class Word:
+    """A word of scripts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getitem__(self, key: object) -> Word:
+        return self
+
+    def __call__(self, *args: object, **options: object) -> Any:
+        """A word stands for itself in the parameters of a program, and means nothing elsewhere."""
+        if self.name == "Buffer":
+            return self
+        raise TypeError(f"{self.name} is a word of tensor programs: it is read under @program, and never runs")
+
+
+WORDS: Final = (
+    *("Buffer", "size", "alloc", "block", "axis", "init", "where", "reads", "writes", "notes", "check", "invoke"),
+    *("value", "grid", "serial", "parallel", "vectorized", "unrolled", "bind"),
+)
+"""The words of scripts beside the functions of expressions and the dtypes."""
+
+
+def __getattr__(name: str) -> Word:
+    """The words of scripts, the functions of expressions and the dtypes of numbers."""
+    if name in WORDS or name in NAMED or name in DTYPES:
+        return Word(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def read(text: str, name: str = "<script>") -> Nest:
+    """The program that the text is the script of. The text is only parsed, never executed.
+
+    Raises ScriptError with line and column; ``name`` says there where the text is from.
+    """
+    return parse(text, name, {}, 1)
+
+
+def program(function: Callable[..., Any]) -> Nest:
+    """The decorated function as a program: its source is read, its body never runs.
+
+    Names that are numbers where the function is defined may be used as sizes. Raises ScriptError.
+    """
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except OSError:
+        raise ScriptError(f"{function.__name__}: the source is not there to be read; use read(text)") from None
+    path = inspect.getsourcefile(function) or "<script>"
+    return parse(textwrap.dedent("".join(lines)), path, _numbers(function), first)
+
+
+def _numbers(function: Callable[..., Any]) -> Mapping[str, Number]:
+    """The names that stand for numbers where a function is defined."""
+    code = function.__code__
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    known = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    return {name: value for name, value in known.items() if isinstance(value, bool | int | float)}
+
+
+__all__ = ["Word", "program", "read", "show", "show_expr", *WORDS]

@@ -1,0 +1,287 @@
+"""Reads expressions and regions of a script, with what the names around them mean.
+
+Operators simplify as they do where expressions are built in Python; a function that is called by name
+is taken as it is written. A bare number takes the dtype of what it meets.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Final, TypeAlias
+
+from graphopt.errors import ScriptError
+from graphopt.lowering.loops.expressions import (
+    COMPARISONS,
+    FLOATS,
+    FUNCTIONS,
+    INDEX,
+    LOGIC,
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Number,
+    Var,
+    apply,
+    conjunction,
+    const,
+)
+from graphopt.lowering.loops.nest import (
+    Buffer,
+    Range,
+    Region,
+)
+from graphopt.lowering.loops.script_print import CONVERSIONS, SPELLED, literal_dtype, operand_dtype
+
+INTEGERS: Final[Mapping[str, range]] = {
+    **{f"int{n}": range(-(2 ** (n - 1)), 2 ** (n - 1)) for n in (8, 16, 32, 64)},
+    **{f"uint{n}": range(2**n) for n in (8, 16, 32, 64)},
+}
+DTYPES: Final = FLOATS | set(INTEGERS) | {"bool"}
+"""The element types of tensor programs."""
+BINARY: Final[Mapping[type[ast.AST], str]] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.BitAnd: "bitand",
+    ast.BitOr: "bitor",
+    ast.BitXor: "bitxor",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.And: "and",
+    ast.Or: "or",
+}
+NAMED: Final = {SPELLED.get(fn, fn): fn for fn in FUNCTIONS}
+
+Found: TypeAlias = Expr | int | float
+"""An expression, or a bare number whose dtype is still open."""
+
+
+class Names:
+    """What the names mean where the text is being read."""
+
+    def __init__(self, name: str, constants: Mapping[str, Number], lines_before: int) -> None:
+        self.name = name
+        self.lines_before = lines_before
+        self.constants: dict[str, Number] = {"inf": math.inf, "nan": math.nan, **constants}
+        self.bound: dict[str, Var] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.extents: dict[Var, Expr] = {}
+        self.taken: set[str] = set()
+        self.mentioned: frozenset[str] = frozenset()
+        self.allocs: list[Buffer] = []
+
+    def error(self, node: ast.AST, message: str) -> ScriptError:
+        """The error at a node."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        return ScriptError(message, self.name, line + self.lines_before, column + 1)
+
+    def unique(self, name: str, node: ast.AST | None = None) -> str:
+        """The name, with a number behind it where it is taken; two buffers or sizes of one name are an error."""
+        if name in self.taken and node is not None:
+            raise self.error(node, f"{name} is there already")
+        others = (f"{name}_{k}" for k in count(1))
+        found = name if name not in self.taken else next(o for o in others if o not in self.taken | self.mentioned)
+        self.taken.add(found)
+        return found
+
+    @contextmanager
+    def within(self, named: Mapping[str, Var], node: ast.AST) -> Iterator[None]:
+        """Where the names are bound to the variables, over other names that stay."""
+        for name in named:
+            if name in self.bound or name in self.buffers:
+                raise self.error(node, f"{name} is bound already where it is bound again")
+        self.bound.update(named)
+        yield
+        for name in named:
+            del self.bound[name]
+
+    def dtype(self, node: ast.expr) -> str:
+        """The name of a dtype."""
+        found = string(node)
+        if found not in DTYPES:
+            raise self.error(node, f"a dtype is expected: one of {', '.join(sorted(DTYPES))}")
+        return found
+
+    # -- buffers and regions
+
+    def base(self, node: ast.Subscript) -> tuple[Buffer, list[ast.expr]]:
+        """The buffer that is subscripted, and an expression for each of its axes."""
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        buffer = self.buffers.get(name)
+        if buffer is None:
+            raise self.error(node, f"{name or 'this'} is no buffer of the program")
+        indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(indices) != len(buffer.shape):
+            raise self.error(node, f"{name} has {len(buffer.shape)} axes and {len(indices)} indices")
+        return buffer, indices
+
+    def element(self, node: ast.Subscript) -> Load:
+        """The element of a buffer."""
+        buffer, indices = self.base(node)
+        return Load(buffer, tuple(self.index(i) for i in indices))
+
+    def region(self, node: ast.expr) -> Region:
+        """The box of a buffer that the subscript says."""
+        if not isinstance(node, ast.Subscript):
+            raise self.error(node, "a region is expected, such as A[i:i + 4, 0]")
+        buffer, indices = self.base(node)
+        return Region(buffer, tuple(self.range(i, n) for i, n in zip(indices, buffer.shape, strict=True)))
+
+    def range(self, node: ast.expr, size: Expr) -> Range:
+        """An index or a slice of an axis of the size; ``start:start + extent`` has that extent, as it is written."""
+        if not isinstance(node, ast.Slice):
+            return Range(self.index(node))
+        if node.step is not None:
+            raise self.error(node, "a region has no steps")
+        start = self.index(node.lower) if node.lower is not None else Const(0)
+        end = node.upper
+        match end, node.lower:
+            case ast.BinOp(left, ast.Add(), extent), ast.expr() as lower if ast.dump(left) == ast.dump(lower):
+                return Range(start, self.index(extent))
+        return Range(start, apply("sub", self.index(end) if end is not None else size, start))
+
+    def argument(self, node: ast.expr) -> Region | Expr:
+        """An argument of an intrinsic: a region, or a scalar (``value(A[i])`` is the element)."""
+        if isinstance(node, ast.Subscript):
+            return self.region(node)
+        match node:
+            case ast.Call(ast.Name("value"), [ast.Subscript() as element], []):
+                return self.element(element)
+        return self.settled(self.found(node, None), None, node)
+
+    # -- expressions
+
+    def index(self, node: ast.expr) -> Expr:
+        """An expression of loop variables and sizes."""
+        return self.expr(node, INDEX)
+
+    def expr(self, node: ast.expr, dtype: str) -> Expr:
+        """An expression that has the dtype."""
+        made = self.settled(self.found(node, dtype), dtype, node)
+        if made.dtype != dtype:
+            raise self.error(node, f'{dtype} is expected here, and this is {made.dtype}: cast(..., "{dtype}")')
+        return made
+
+    def settled(self, found: Found, dtype: str | None, node: ast.AST) -> Expr:
+        """The expression; a bare number as the dtype."""
+        if isinstance(found, Expr):
+            return found
+        wanted = dtype or literal_dtype(found)
+        if wanted in FLOATS:
+            return const(found, wanted)
+        if isinstance(found, float) or wanted == "bool":
+            raise self.error(node, f"{found!r} is no {wanted}")
+        if found not in INTEGERS[wanted]:
+            raise self.error(node, f"{found} is beyond the range of {wanted}")
+        return const(found, wanted)
+
+    def found(self, node: ast.expr, dtype: str | None) -> Found:
+        """What stands in the text; ``dtype`` is what bare numbers are for which nothing else tells."""
+        match node:
+            case ast.Constant(bool(truth)):
+                return const(truth, "bool")
+            case ast.Constant(int(number) | float(number)):
+                return number
+            case ast.Name(name):
+                return self.named(node, name)
+            case ast.Subscript():
+                return self.element(node)
+            case ast.UnaryOp(ast.USub(), operand):
+                negated = self.found(operand, dtype)
+                return self.applied(node, "neg", [negated], None) if isinstance(negated, Expr) else -negated
+            case ast.UnaryOp(ast.Not(), operand):
+                return self.applied(node, "not", [self.expr(operand, "bool")], None)
+            case ast.UnaryOp(ast.Invert(), operand):
+                inverted = self.settled(self.found(operand, dtype), dtype, operand)
+                return self.applied(node, "not" if inverted.dtype == "bool" else "invert", [inverted], None)
+            case ast.BinOp(left, op, right):
+                return self.operation(node, type(op), [self.found(left, dtype), self.found(right, dtype)], dtype)
+            case ast.BoolOp(op, terms):
+                made = self.expr(terms[0], "bool")
+                for term in terms[1:]:
+                    made = self.operation(node, type(op), [made, self.expr(term, "bool")], "bool")
+                return made
+            case ast.Compare(left, ops, rights):
+                found = [self.found(n, None) for n in (left, *rights)]
+                pairs = zip(ops, found, found[1:], strict=False)
+                return conjunction(*(self.operation(node, type(op), pair, None) for op, *pair in pairs))
+            case ast.Call(ast.Name(name), args, []):
+                return self.call(node, name, args, dtype)
+        raise self.error(node, "a program has operators, functions by name, numbers and A[i] as its expressions")
+
+    def named(self, node: ast.AST, name: str) -> Found:
+        """The variable or number of the name."""
+        if name in self.bound:
+            return self.bound[name]
+        if name in self.buffers:
+            raise self.error(node, f"{name} is a buffer: say which element, {name}[...]")
+        if name not in self.constants:
+            raise self.error(node, f"{name} is not bound here")
+        value = self.constants[name]
+        return const(value, "bool") if isinstance(value, bool) else value
+
+    def operation(self, node: ast.AST, op: type[ast.AST], operands: Sequence[Found], dtype: str | None) -> Expr:
+        """The operator of the operands, simplified."""
+        if op not in BINARY:
+            raise self.error(node, "this operator is none of programs")
+        fn = BINARY[op]
+        logical = isinstance(operands[0], Expr) and operands[0].dtype == "bool"
+        fn = {"bitand": "and", "bitor": "or"}.get(fn, fn) if logical else fn
+        return self.applied(node, fn, self.alike(node, fn, operands, dtype), None)
+
+    def alike(self, node: ast.AST, fn: str, operands: Sequence[Found], dtype: str | None) -> list[Expr]:
+        """The operands, bare numbers among them as the dtype of the first that has one."""
+        known = next((o.dtype for o in operands if isinstance(o, Expr)), None) or operand_dtype(fn, dtype)
+        if known is None and operands and not isinstance(first := operands[0], Expr):
+            known = literal_dtype(first)
+        return [self.settled(o, known, node) for o in operands]
+
+    def applied(self, node: ast.AST, fn: str, args: Sequence[Expr], dtype: str | None) -> Expr:
+        """``apply``, its complaints at their place."""
+        try:
+            return apply(fn, *args, dtype=dtype)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise self.error(node, str(e)) from None
+
+    def call(self, node: ast.Call, name: str, args: Sequence[ast.expr], dtype: str | None) -> Expr:
+        """A function by its name, as it is written; or a number with its dtype."""
+        if name in DTYPES and len(args) == 1:
+            found = self.found(args[0], name)
+            if isinstance(found, Expr):
+                raise self.error(node, f'{name}(...) is of a number; an expression is cast: cast(..., "{name}")')
+            return self.settled(found, name, node)
+        fn = NAMED.get(name)
+        if fn is None:
+            raise self.error(node, f"{name} is no function of programs")
+        if len(args) != (wanted := FUNCTIONS[fn] + (fn in CONVERSIONS)):
+            raise self.error(node, f"{name} takes {wanted} arguments, and here are {len(args)}")
+        if fn in CONVERSIONS:
+            kind = self.dtype(args[1])
+            value = self.settled(self.found(args[0], None), None, args[0])
+            return Apply(fn, (value,), kind)
+        first = [self.expr(args[0], "bool")] if fn == "select" else []
+        inner = operand_dtype(fn, dtype)
+        operands = self.alike(node, fn, [self.found(a, inner) for a in args[len(first) :]], dtype)
+        self.applied(node, fn, [*first, *operands], None)
+        result = "bool" if fn in COMPARISONS or fn in LOGIC else operands[0].dtype
+        return Apply(fn, (*first, *operands), result)
+
+
+def string(node: ast.expr) -> str | None:
+    """The string that the node is."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -1,0 +1,111 @@
+"""Sizes in the three forms that they take: of types, in nests, and in programs that run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt.ir.types import Atom, Broadcast, FloorDiv, Minimum, Symbol
+from graphopt.ir.types import Size as Dimension
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
+from graphopt.runtime import sizes as runtime
+
+_OPERATIONS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max": "max"}
+_OPERATIONS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or"}
+
+
+class Symbols:
+    """The names that a program has for symbols, the same for the same graph in every process: sizes that nobody named
+    are numbered in order of first use."""
+
+    def __init__(self) -> None:
+        self.names: dict[Symbol, str] = {}
+
+    def name(self, symbol: Symbol) -> str:
+        """The name of a symbol."""
+        if symbol not in self.names:
+            plain = symbol.name if not symbol.name.startswith("?") else f"?{len(self.names)}"
+            self.names[symbol] = plain
+        return self.names[symbol]
+
+    def size(self, size: Dimension) -> runtime.Size:
+        """The size of a type as programs have it."""
+        if isinstance(size, int):
+            return size
+        terms: list[runtime.Size] = []
+        for monomial, coefficient in size.terms:
+            factors: list[runtime.Size] = [self(a) for a in monomial]
+            if coefficient != 1 or not factors:
+                factors.insert(0, coefficient)
+            terms.append(("*", *factors) if len(factors) > 1 else factors[0])
+        return ("+", *terms) if len(terms) > 1 else terms[0]
+
+    def __call__(self, atom: Atom) -> runtime.Size:
+        """The size that an atom is."""
+        match atom:
+            case Symbol():
+                return self.name(atom)
+            case FloorDiv():
+                return ("//", self.size(atom.numerator), self.size(atom.denominator))
+            case Broadcast():
+                return ("broadcast", *map(self.size, atom.sizes))
+            case Minimum():
+                return ("min", *map(self.size, atom.sizes))
+
+
+def symbols_in(size: Dimension) -> set[Symbol]:
+    """The symbols that a size depends on."""
+    atoms = () if isinstance(size, int) else (atom for monomial, _ in size.terms for atom in monomial)
+    return {symbol for atom in atoms for symbol in symbols_of(atom)}
+
+
+def symbols_of(atom: Atom) -> set[Symbol]:
+    """The symbols that an atom depends on."""
+    match atom:
+        case Symbol():
+            return {atom}
+        case FloorDiv():
+            return symbols_in(atom.numerator) | symbols_in(atom.denominator)
+        case Broadcast() | Minimum():
+            return set().union(*map(symbols_in, atom.sizes))
+
+
+def size_of(expr: Expr, values: Mapping[Var, runtime.Size]) -> runtime.Size:
+    """An index expression or condition over a nest's sizes as programs have it. ValueError where it is none."""
+    match expr:
+        case Const():
+            return int(expr.value)
+        case Var():
+            return values[expr]
+        case Apply(fn="select", args=(Apply(fn="eq", args=(a, Const(value=1))), b, c)) if a == c:
+            return ("broadcast", size_of(a, values), size_of(b, values))  # how ``Sizes`` writes a broadcast
+        case Apply(fn=fn, args=args) if fn in _OPERATIONS:
+            return (_OPERATIONS[fn], *(size_of(a, values) for a in args))
+    raise ValueError(f"{expr} is no size")
+
+
+def product(*sizes: runtime.Size) -> runtime.Size:
+    """The product of sizes, computed as far as it can be."""
+    number, rest = 1, []
+    for size in sizes:
+        for factor in size[1:] if isinstance(size, tuple) and size[0] == "*" else (size,):
+            if isinstance(factor, int):
+                number *= factor
+            else:
+                rest.append(factor)
+    if not rest or number == 0:
+        return number
+    factors = rest if number == 1 else [number, *rest]
+    return ("*", *factors) if len(factors) > 1 else factors[0]
+
+
+def total(*sizes: runtime.Size) -> runtime.Size:
+    """The sum of sizes, computed as far as it can be."""
+    number, rest = 0, []
+    for size in sizes:
+        for term in size[1:] if isinstance(size, tuple) and size[0] == "+" else (size,):
+            if isinstance(term, int):
+                number += term
+            else:
+                rest.append(term)
+    terms = rest if number == 0 and rest else [*rest, number]
+    return ("+", *terms) if len(terms) > 1 else terms[0]

@@ -1,0 +1,271 @@
+"""Says whether a tensor program makes sense: names, ranks and dtypes agree, and variables are bound where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphopt.errors import NestError
+from graphopt.ir.text.elements import numpy_dtype
+from graphopt.lowering.loops.expressions import (
+    COMPARISONS,
+    FLOATS,
+    FUNCTIONS,
+    INDEX,
+    LOGIC,
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Var,
+)
+from graphopt.lowering.loops.nest import (
+    THREADS,
+    TRUE,
+    Block,
+    Buffer,
+    Check,
+    For,
+    If,
+    Invoke,
+    Nest,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    inner,
+    statements,
+)
+from graphopt.lowering.loops.scalars import is_defined
+from graphopt.lowering.loops.script_expressions import DTYPES, INTEGERS
+from graphopt.lowering.loops.script_print import CONVERSIONS, show_expr
+
+Bounds = tuple[int, int]
+
+
+def check(nest: Nest) -> None:
+    """Raises NestError, which says what is wrong and where, for a program that is not well formed.
+
+    Indices are compared with extents only where constants tell and nothing guards them.
+    """
+    _Checker(nest).nest()
+
+
+class _Checker:
+    """What is known where a statement stands."""
+
+    def __init__(self, program: Nest) -> None:
+        self.program = program
+        self.buffers: dict[str, Buffer] = {}
+        self.names: set[str] = set()
+        self.blocks: set[tuple[str, tuple[Var, ...]]] = set()
+        self.bound: set[Var] = set()
+        self.extents: dict[Var, Expr] = {}
+        self.where = program.name
+        self.guarded = False
+
+    def need(self, holds: bool, message: str) -> None:
+        """Raises the error where something does not hold."""
+        if not holds:
+            where = self.program.name if self.where == self.program.name else f"{self.program.name}, {self.where}"
+            raise NestError(f"{where}: {message}")
+
+    def declare(self, name: str) -> None:
+        self.need(name.isidentifier(), f"{name!r} is no name")
+        self.need(name not in self.names, f"{name} names two things")
+        self.names.add(name)
+
+    def nest(self) -> None:
+        """Everything."""
+        for size in self.program.sizes:
+            self.declare(size.name)
+            self.need(size.dtype == INDEX, f"the size {size.name} is {size.dtype}, and not {INDEX}")
+            self.bound.add(size)
+        for buffer in (*self.program.buffers, *self.program.allocs):
+            self.declare(buffer.name)
+            self.need(buffer.dtype in DTYPES, f"{buffer.name} is of the dtype {buffer.dtype}, which is none")
+            self.each(INDEX, (*buffer.shape, *(buffer.strides or ())))
+            self.need(
+                buffer.strides is None or len(buffer.strides) == len(buffer.shape),
+                f"{buffer.name} has {len(buffer.shape)} axes and {len(buffer.strides or ())} strides",
+            )
+            self.buffers[buffer.name] = buffer
+        self.stmt(self.program.body)
+
+    # -- statements
+
+    def stmt(self, stmt: Stmt) -> None:
+        match stmt:
+            case For():
+                self.loop(stmt)
+            case Block():
+                before, self.where = self.where, f"block {stmt.name}"
+                self.block(stmt)
+                self.where = before
+            case Store(buffer, indices, value):
+                self.access(buffer, indices)
+                self.expr(value, buffer.dtype)
+            case Seq(stmts):
+                self.need(len(stmts) != 1, "a sequence has one statement")
+                for s in stmts:
+                    self.need(not isinstance(s, Seq), "a sequence stands in a sequence")
+                    self.stmt(s)
+            case If(condition, then, otherwise):
+                self.expr(condition, "bool")
+                before_guard, self.guarded = self.guarded, True
+                self.stmt(then)
+                if otherwise is not None:
+                    self.stmt(otherwise)
+                self.guarded = before_guard
+            case Check(condition, _):
+                self.expr(condition, "bool")
+            case Invoke(_, args):
+                for a in args:
+                    if isinstance(a, Region):
+                        self.region(a)
+                    else:
+                        self.expr(a, None)
+
+    def loop(self, loop: For) -> None:
+        self.each(INDEX, [loop.extent])
+        self.need(
+            (loop.kind == "bound") == (loop.thread is not None) and loop.thread in (None, *THREADS),
+            f"the loop {loop.var.name} is {loop.kind}, with the thread {loop.thread}",
+        )
+        self.declare(loop.var.name)
+        self.bind([loop.var])
+        self.extents[loop.var] = loop.extent
+        self.stmt(loop.body)
+        self.bound.discard(loop.var)
+
+    def bind(self, variables: Sequence[Var]) -> None:
+        for var in variables:
+            self.need(var not in self.bound, f"{var.name} is bound twice")
+            self.need(var.dtype == INDEX, f"{var.name} is {var.dtype}, and not {INDEX}")
+        self.bound.update(variables)
+
+    def block(self, block: Block) -> None:
+        self.need(len(block.axes) == len(block.values), f"{len(block.axes)} axes and {len(block.values)} values")
+        self.each(INDEX, (*(a.extent for a in block.axes), *block.values))
+        for axis, value in zip(block.axes, block.values, strict=True):
+            self.within(axis.var.name, value, axis.extent, block.predicate == TRUE)
+        axes = tuple(a.var for a in block.axes)
+        if (block.name, axes) not in self.blocks:  # else the block stands here once more
+            self.blocks.add((block.name, axes))
+            for var in axes:
+                self.declare(var.name)
+        self.bind(axes)
+        self.expr(block.predicate, "bool")
+        before, self.guarded = self.guarded, self.guarded or block.predicate != TRUE
+        for part in (block.init, block.body):
+            if part is not None:
+                self.stmt(part)
+        self.guarded = before
+        within = [s for part in inner(block) for s in statements(part)]
+        local = {s.var for s in within if isinstance(s, For)}
+        local |= {a.var for s in within if isinstance(s, Block) for a in s.axes}
+        self.bound |= local  # what a block reads and writes may be said by the loops in it
+        for region in (*block.reads, *block.writes):
+            self.region(region)
+        self.bound -= local.union(axes)
+
+    def within(self, axis: str, value: Expr, extent: Expr, runs: bool) -> None:
+        """Complains of an axis that leaves its extent for sure."""
+        found = self.bounds(value, set())
+        if found is not None and isinstance(extent, Const) and runs and not self.guarded:
+            low, high = found
+            self.need(
+                low >= 0 and high < int(extent.value),
+                f"the axis {axis} = {show_expr(value)} runs from {low} to {high}, and its extent is {extent.value}",
+            )
+
+    def bounds(self, expr: Expr, seen: set[Var]) -> Bounds | None:
+        """The least and largest value, both of them reached; None where that is not plain, as for a loop used twice."""
+        if isinstance(expr, Const):
+            return int(expr.value), int(expr.value)
+        if isinstance(expr, Var):
+            extent = self.extents.get(expr)
+            if expr in seen or not isinstance(extent, Const) or extent.value < 1:
+                return None
+            seen.add(expr)
+            return 0, int(extent.value) - 1
+        if not isinstance(expr, Apply) or expr.fn not in ("add", "sub", "mul", "floordiv") or len(expr.args) != 2:
+            return None
+        a, b = (self.bounds(e, seen) for e in expr.args)
+        if a is None or b is None:
+            return None
+        match expr.fn:
+            case "add":
+                return a[0] + b[0], a[1] + b[1]
+            case "sub":
+                return a[0] - b[1], a[1] - b[0]
+            case "mul":
+                ends = [x * y for x in a for y in b]
+                return min(ends), max(ends)
+        return (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else None
+
+    def region(self, region: Region) -> None:
+        self.declared(region.buffer)
+        n, rank = len(region.ranges), len(region.buffer.shape)
+        self.need(n == rank, f"{region.buffer.name} has {rank} axes, and a region of it {n}")
+        self.each(INDEX, [e for r in region.ranges for e in (r.start, r.extent)])
+
+    # -- expressions
+
+    def declared(self, buffer: Buffer) -> None:
+        known = self.buffers.get(buffer.name)
+        self.need(known is not None, f"the buffer {buffer.name} is not declared")
+        self.need(known == buffer, f"the buffer {buffer.name} is not the one that is declared")
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        self.declared(buffer)
+        n, rank = len(indices), len(buffer.shape)
+        self.need(n == rank, f"{buffer.name} has {rank} axes, and is used at {n} indices")
+        self.each(INDEX, indices)
+
+    def each(self, dtype: str, exprs: Iterable[Expr]) -> None:
+        for e in exprs:
+            self.expr(e, dtype)
+
+    def expr(self, expr: Expr, dtype: str | None) -> None:
+        """Checks the parts of an expression, and its dtype where one is asked for."""
+        match expr:
+            case Const(value, own):
+                fits = (
+                    isinstance(value, bool)
+                    if own == "bool"
+                    else isinstance(value, float)
+                    if own in FLOATS
+                    else own in INTEGERS and type(value) is int and value in INTEGERS[own]
+                )
+                self.need(fits, f"{value!r} is no {own}")
+            case Var(name, _):
+                self.need(expr in self.bound, f"{name} is not bound where it is used")
+            case Load(buffer, indices):
+                self.access(buffer, indices)
+            case Apply(fn, args, _):
+                self.need(len(args) == FUNCTIONS.get(fn), f"{fn} of {len(args)} arguments is no function")
+                for a in args:
+                    self.expr(a, None)
+                self.need(_is_typed(expr), f"{_signature(expr)} is not what {fn} gives")
+        self.need(dtype in (None, expr.dtype), f"{show_expr(expr, None)} is {expr.dtype}, where {dtype} is expected")
+
+
+def _is_typed(expr: Apply) -> bool:
+    """Whether the dtypes of a function's arguments and of its result agree."""
+    kinds = [a.dtype for a in expr.args]
+    if expr.fn in CONVERSIONS:
+        widths = {numpy_dtype(dtype).itemsize for dtype in (*kinds, expr.type) if dtype in DTYPES}
+        return {*kinds, expr.type} <= DTYPES and (expr.fn != "bits" or len(widths) == 1)
+    if expr.fn == "select":
+        return kinds == ["bool", expr.type, expr.type]
+    if not is_defined(expr.fn, kinds[0]):
+        return False
+    if expr.fn in ("shl", "shr"):
+        return kinds[0] == expr.type
+    if expr.fn in COMPARISONS or expr.fn in LOGIC:
+        return len(set(kinds)) == 1 and expr.type == "bool"
+    return set(kinds) == {expr.type}
+
+
+def _signature(expr: Apply) -> str:
+    return f"{expr.fn}({', '.join(a.dtype for a in expr.args)}) as {expr.type}"

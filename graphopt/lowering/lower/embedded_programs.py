@@ -1,0 +1,194 @@
+"""Nodes that bring what computes them: a program that a user wrote, or a function of Python that was registered.
+
+A program stands in the attributes of a node of the op ``graphopt::Nest``, so that graphs with programs in them are
+copied, rewritten, saved and read as any others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from graphopt.errors import CompilationError, InvalidModelError, NestError
+from graphopt.ir import custom_ops as added
+from graphopt.ir.constants import Array
+from graphopt.ir.custom_ops import Added, Filling
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attrs, Graph, Node, Value
+from graphopt.ir.infer_nests import NEST, bound_sizes
+from graphopt.ir.text.show import show_type
+from graphopt.ir.types import Dim, Size, TensorType, symbol
+from graphopt.lowering.intrinsics.tensor_intrin import descriptions
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var
+from graphopt.lowering.loops.interpret import interpret
+from graphopt.lowering.loops.nest import BY_RULE, Buffer, Nest
+from graphopt.lowering.loops.script import read, show
+from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.operators.operation import DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The node's own program computes it; ``sizes`` are what the program's sizes are."""
+
+    node: Node
+    nest: Nest
+    sizes: tuple[Size, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the program is to be compiled as it is."""
+        return BY_RULE not in self.nest.notes
+
+    @property
+    def plain(self) -> Nest:
+        """The program without the note."""
+        return replace(self.nest, notes=tuple(n for n in self.nest.notes if n != BY_RULE))
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A function that a user registered computes the node."""
+
+    node: Node
+    function: Filling
+
+
+def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Placed | Called | None:
+    """What the node brings; None for a node that is lowered by its op.
+
+    Raises InvalidModelError for a program that does not fit, and CompilationError where nobody says how large the
+    outputs of a function are.
+    """
+    if node.op == NEST:
+        return _placed(node, facts, name_of(graph, node))
+    user = added.added(node.op)
+    if user is None or user.function is None:
+        return None
+    for k, value in enumerate(node.outputs):
+        fact = facts[value]
+        if fact.shape is None or fact.dtype not in DTYPES:
+            raise CompilationError(
+                f"node {name_of(graph, node)!r}: output {k} of {node.op} has no type: register the function with "
+                "outputs=, or declare the type in the graph"
+            )
+    return Called(node, user.function)
+
+
+def _placed(node: Node, facts: Mapping[Value, Fact], label: str) -> Placed:
+    nest = program_of(node)
+    try:
+        sizes = bound_sizes(node.attrs, [None if v is None else facts[v].shape for v in node.inputs])
+        return Placed(node, nest, tuple(sizes[v.name] for v in nest.sizes))
+    except ValueError as error:
+        raise InvalidModelError(f"node {label!r}, the program {nest.name}: {error}") from None
+    except KeyError as error:
+        raise InvalidModelError(f"node {label!r}, the program {nest.name}: no input tells the size {error}") from None
+
+
+def program_of(node: Node) -> Nest:
+    """The program that a node of the op ``graphopt::Nest`` brings. ScriptError or NestError where it is none."""
+    return _read(str(node.attrs.get("program", "")))
+
+
+@lru_cache(256)
+def _read(text: str) -> Nest:
+    nest = read(text, "the program of a node")
+    check(nest)
+    return nest
+
+
+# ------------------------------------------------------------------ programs as nodes
+
+
+def attributes(nest: Nest) -> Attrs:
+    """The attributes of a node that the program computes, from inputs in the order of its parameters.
+
+    Raises NestError where an input is also written, or a size is no axis of an input.
+    """
+    inputs, outputs = inputs_of(nest), nest.outputs
+    named = {e.name for b in inputs for e in b.shape if isinstance(e, Var)}
+    for var in nest.sizes:
+        if var.name not in named:
+            raise NestError(f"{nest.name}: the size {var.name} is no axis of an input, and so nobody could tell it")
+    added.add(NEST, Added(function=_interpreted))
+    params, types = ("; ".join(show_type(type_of(b)) for b in buffers) for buffers in (inputs, outputs))
+    return Attrs(program=show(nest), params=params, types=types)
+
+
+def inputs_of(nest: Nest) -> tuple[Buffer, ...]:
+    """The parameters that are only read."""
+    written = set(nest.outputs)
+    return tuple(b for b in nest.buffers if b not in written)
+
+
+def type_of(buffer: Buffer) -> TensorType:
+    """A buffer's type; its sizes are symbols of the same names."""
+    return TensorType(buffer.dtype, tuple(map(size_of, buffer.shape)))
+
+
+def size_of(expr: Expr) -> Size:
+    """An extent as a size. NestError where it is no polynomial of sizes."""
+    match expr:
+        case Const():
+            return int(expr.value)
+        case Var(name):
+            return symbol(name)
+        case Apply(fn=("add" | "sub" | "mul" | "floordiv") as fn, args=(a, b)):
+            return _OPERATIONS[fn](size_of(a), size_of(b))
+    raise NestError(f"an axis of a parameter has the extent {expr}, and a sum or product of sizes is expected")
+
+
+_OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b if isinstance(a, Dim) or isinstance(b, Dim) or b else a,
+}
+
+
+def _interpreted(*arrays: Array, program: str, **types: str) -> None:
+    """The program run by the interpreter."""
+    nest = _read(program)
+    order = [b.name for b in (*inputs_of(nest), *nest.outputs)]
+    interpret(nest, dict(zip(order, arrays, strict=True)), intrinsics=descriptions(nest))
+
+
+# ------------------------------------------------------------------ the order of effects
+
+
+def in_order(graph: Graph) -> Sequence[Node]:
+    """The nodes, each after those that it reads; those with effects in the order in which they were made.
+
+    InvalidModelError where one reads what a later one gives.
+    """
+    order = graph.order()
+    acting = [n.id for n in order if graph.has_effects(n)]
+    if acting == sorted(acting):
+        return order
+    before = dict(zip(sorted(acting)[1:], sorted(acting), strict=False))
+    place = {n.id: k for k, n in enumerate(order)}
+    after: dict[int, list[int]] = {n.id: [] for n in order}
+    waiting: dict[int, int] = {}
+    for node in order:
+        wanted = [v.node for v in node.inputs if v is not None] + ([before[node.id]] if node.id in before else [])
+        waiting[node.id] = len(wanted)
+        for id in wanted:
+            after[id].append(node.id)
+    ready = [place[id] for id, n in waiting.items() if n == 0]
+    heapq.heapify(ready)
+    found: list[Node] = []
+    while ready:
+        node = order[heapq.heappop(ready)]
+        found.append(node)
+        for id in after[node.id]:
+            waiting[id] -= 1
+            if waiting[id] == 0:
+                heapq.heappush(ready, place[id])
+    if len(found) < len(order):
+        stuck = min(id for id in acting if waiting[id])
+        raise InvalidModelError(f"node {stuck} ({graph.node(stuck).op}) has effects, and reads what comes after it")
+    return found

@@ -1,0 +1,372 @@
+"""What becomes of each node of a graph: a nest computes it, it is a view, or it is left to reference.
+
+Nodes are looked at in order, and so it is known at each which sizes a running program knows by then:
+those that the inputs' shapes bind, and those that a node computed by reference finds out. A node whose
+nest would need more is left to reference, unless what is missing are the elements of small inputs of
+the graph: then the graph has to be lowered for their values, which ``NeedsValues`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphopt.errors import CompilationError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of_type
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.infer_bodies import loop_head, scan_axis
+from graphopt.ir.types import Dim, Size, Symbol, TensorType
+from graphopt.lowering.loops.compute import Tensor, compute, producers_first
+from graphopt.lowering.loops.expressions import INDEX, Expr, cast, equal, select
+from graphopt.lowering.loops.sizes import symbols_in, symbols_of
+from graphopt.lowering.lower.embedded_programs import Called, Placed, given, in_order
+from graphopt.lowering.lower.reference import name_of
+from graphopt.lowering.operators.node import operation_of
+from graphopt.lowering.operators.operation import DTYPES, NotKnown, NotLowered, Sizes
+from graphopt.lowering.operators.table import describe
+
+if TYPE_CHECKING:
+    pass
+
+Facts: TypeAlias = Mapping[Value, Fact]
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+"""Ops whose output is their first input's elements in the same order."""
+SMALL = 64
+"""Elements that an input may have for whose value a graph is lowered."""
+WRITTEN = 8
+"""Elements of a value that are written into a nest where they are sizes that the program knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A nest computes the node's outputs: these tensors, on placeholders for its inputs."""
+
+    node: Node
+    tensors: tuple[Tensor, ...]
+    reads: tuple[Value, ...] = ()
+    """The inputs of which the elements are read: not those whose elements are sizes that the program knows."""
+    is_known: bool = False
+    """Whether the elements of the outputs themselves are such sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """The node's output is a value in another shape."""
+
+    node: Node
+    source: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body of a node, lowered: what is known of its values, and what becomes of its nodes."""
+
+    graph: Graph
+    facts: Facts
+    lowered: Mapping[int, Lowering]
+
+
+@dataclass(frozen=True, slots=True)
+class Bodied:
+    """An If, Loop or Scan that runs as part of the program, with its bodies by attribute."""
+
+    node: Node
+    bodies: Mapping[str, Body]
+
+
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """ONNX's reference evaluator computes the node; why no nest does."""
+
+    node: Node
+    reason: str
+    binds: tuple[tuple[Symbol, int, int], ...] = ()
+    """Symbols that are known once it ran, as the sizes of an output's axis: (symbol, output, axis)."""
+
+
+Lowering: TypeAlias = Described | Viewed | Bodied | Placed | Called | Referred
+
+
+class NeedsValues(Exception):  # noqa: N818  it is an answer, not an error
+    """The graph can only be lowered for given elements of some of its inputs."""
+
+    def __init__(self, inputs: Iterable[Value]) -> None:
+        super().__init__("the graph is lowered for the elements of some of its inputs")
+        self.inputs = frozenset(inputs)
+
+
+def lower(
+    graph: Graph,
+    facts: Facts,
+    bound: Iterable[Symbol] = (),
+    *,
+    is_body: bool = False,
+    takes: Callable[[Node], bool] = lambda node: True,
+    is_for_host: bool = True,
+) -> dict[int, Lowering]:
+    """What becomes of each node, in order, by the node's id. ``bound`` are the symbols known to begin with.
+
+    A node that ``takes`` does not take is left to reference. ``is_for_host`` is as in ``Operation``.
+
+    Raises NeedsValues where the elements of some inputs have to be known (never for a body).
+    """
+    return _Lowerer(graph, facts, bound, is_body, takes, is_for_host).run()
+
+
+class _Lowerer:
+    def __init__(
+        self,
+        graph: Graph,
+        facts: Facts,
+        bound: Iterable[Symbol],
+        is_body: bool,
+        takes: Callable[[Node], bool],
+        is_for_host: bool,
+    ) -> None:
+        self.takes, self.is_for_host = takes, is_for_host
+        self.graph, self.facts, self.is_body = graph, facts, is_body
+        self.bound = {*bound}
+        if not is_body:
+            self.bound.update(s for v in graph.inputs for s in _bare(facts[v]))
+        self.missing: dict[Value, None] = {}
+
+    def run(self) -> dict[int, Lowering]:
+        found: dict[int, Lowering] = {}
+        for node in in_order(self.graph):
+            if node.op not in (INPUT, CONSTANT):
+                found[node.id] = self.node(node)
+        if self.missing and not self.is_body:
+            raise NeedsValues(self.missing)
+        return found
+
+    def node(self, node: Node) -> Lowering:
+        brought = given(self.graph, node, self.facts)
+        if brought is not None:
+            return self.by_user(brought)
+        try:
+            return self.by_nest(node)
+        except NotKnown as why:
+            value = node.inputs[why.input]
+            roots = None if value is None else self.small_inputs(value)
+            if roots:
+                self.missing.update(dict.fromkeys(roots))
+            return self.by_reference(node, str(why))
+        except NotLowered as why:
+            return self.by_reference(node, str(why))
+
+    def by_user(self, brought: Placed | Called) -> Lowering:
+        """What the node brings. CompilationError where it needs sizes that nobody knows by then."""
+        try:
+            self.check_bound(brought.node, [self.facts[v] for v in brought.node.outputs], Sizes())
+        except NotLowered as why:
+            raise CompilationError(f"node {name_of(self.graph, brought.node)!r} ({brought.node.op}): {why}") from None
+        return brought
+
+    def by_nest(self, node: Node) -> Lowering:
+        if not self.takes(node):
+            raise NotLowered("it was left out")
+        if node.bodies:
+            return self.bodied(node)
+        outputs = [self.facts[v] for v in node.outputs]
+        if self.is_view(node):
+            assert node.inputs[0] is not None
+            self.check_bound(node, outputs, Sizes())
+            return Viewed(node, node.inputs[0])
+        sizes = Sizes()
+        known = [self.known(f, sizes) for f in outputs]
+        if outputs and all(k is not None for k in known):
+            return Described(node, tuple(k for k in known if k is not None), is_known=True)
+        operation = operation_of(self.graph, node, self.facts, sizes, is_for_host=self.is_for_host)
+        tensors = describe(operation)
+        self.check_bound(node, outputs, sizes)
+        read = set(inputs_read(tensors))
+        pairs = zip(node.inputs, operation.inputs, strict=True)
+        reads = [v for v, t in pairs if v is not None and t in read and self.known(self.facts[v], sizes) is None]
+        return Described(node, tensors, tuple(dict.fromkeys(reads)))
+
+    def bodied(self, node: Node) -> Lowering:
+        """If, Loop and Scan, where all that they hand on has a size that is known beforehand."""
+        if node.op not in ("If", "Loop", "Scan"):
+            raise NotLowered(f"the bodies of {node.op} are run by reference")
+        outputs = [self.facts[v] for v in node.outputs]
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and self.facts[value].dtype not in DTYPES:
+                raise NotLowered(f"{node.op} takes or gives what is no tensor that kernels compute with")
+        self.check_bound(node, outputs, Sizes())
+        return Bodied(node, {name: self.body(node, body) for name, body in sorted(node.bodies.items())})
+
+    def body(self, node: Node, body: Graph) -> Body:
+        facts = infer(body, self.body_inputs(node, body))
+        results = [facts[v] for v in body.outputs if v is not None]
+        wanted = [self.facts[v] for v in node.outputs]
+        if node.op == "Loop":
+            results, n_states = results[1:], len(node.inputs) - node.captures - 2
+        else:
+            n_states = len(wanted) if node.op == "If" else _states(node)
+        for k, (fact, want) in enumerate(zip(results, wanted, strict=True)):
+            axis = 0 if node.op == "Loop" else scan_axis(node, "scan_output_axes", k - n_states, fact.rank or 0)
+            shape = want.shape or ()
+            if fact.dtype != want.dtype or fact.shape != (
+                shape if k < n_states else (*shape[:axis], *shape[axis + 1 :])
+            ):
+                raise NotLowered(f"what the body of {node.op} gives changes its size")
+        return Body(body, facts, self.lowered(body, facts))
+
+    def lowered(self, body: Graph, facts: Facts) -> Mapping[int, Lowering]:
+        """What becomes of the nodes of a body."""
+        return lower(body, facts, self.bound, is_body=True, takes=self.takes, is_for_host=self.is_for_host)
+
+    def body_inputs(self, node: Node, body: Graph) -> dict[Value, Fact]:
+        """What is known of a body's inputs in every round."""
+        outer = len(node.inputs) - node.captures
+        captured = [NOTHING if v is None else self.facts[v] for v in node.inputs[outer:]]
+        own: list[Fact] = []
+        if node.op == "Loop":
+            states = [self.facts[v].type for v in node.outputs[: outer - 2]]
+            own = [fact_of_type(t) for t in (*loop_head(body), *states)]
+        elif node.op == "Scan":
+            n_states = _states(node)
+            own = [fact_of_type(self.facts[v].type) for v in node.outputs[:n_states]]
+            for k, value in enumerate(node.inputs[n_states:outer]):
+                shape = self.facts[value].shape if value is not None else None
+                if value is None or shape is None:
+                    raise NotLowered("a Scan over what has no rank")
+                axis = scan_axis(node, "scan_input_axes", k, len(shape))
+                dtype = self.facts[value].dtype or ""
+                own.append(fact_of_type(TensorType(dtype, (*shape[:axis], *shape[axis + 1 :]))))
+        return dict(zip(body.inputs, [*own, *captured], strict=True))
+
+    def is_view(self, node: Node) -> bool:
+        """Whether the output is the first input in another shape, or in the same."""
+        source, made = (
+            self.facts[node.inputs[0]] if node.inputs and node.inputs[0] else None,
+            self.facts[Value(node.id)],
+        )
+        if source is None or source.shape is None or made.shape is None or made.dtype not in DTYPES:
+            return False
+        if node.op == "Transpose":
+            perm = ops.attribute("Transpose", node.attrs, "perm", len(source.shape))
+            order = [int(p) for p in perm if isinstance(p, int)] if isinstance(perm, tuple) else []
+            moved = [p for p in order if source.shape[p] != 1]
+            return bool(order) and moved == sorted(moved)
+        return node.op in VIEWS or (node.op in ("Cast", "Expand") and source.type == made.type)
+
+    def known(self, fact: Fact, sizes: Sizes) -> Tensor | None:
+        """A small integer tensor of which each element is a size that is known when the program runs."""
+        if not is_written(fact) or not {s for e in fact.elements or () for s in symbols_in(e)} <= self.bound:
+            return None
+        return known_tensor(fact, sizes)
+
+    def check_bound(self, node: Node, outputs: Iterable[Fact], sizes: Sizes) -> None:
+        """Raise NotLowered where a size would be needed that nobody knows by then."""
+        needed = {s for atom in sizes.variables for s in symbols_of(atom)}
+        for fact in outputs:
+            if fact.shape is None:
+                raise self.unknown(node, "the rank of its output is not known")
+            needed |= {s for size in fact.shape for s in symbols_in(size)}
+        if needed - self.bound:
+            raise self.unknown(node, "sizes of its output depend on what its inputs hold")
+
+    def unknown(self, node: Node, reason: str) -> NotLowered:
+        """The reason as an error: the blame is on the first input after which sizes go."""
+        first = 0 if node.op in ("Range", "ConstantOfShape", "Loop") else 1
+        for k, value in enumerate(node.inputs):
+            fact = None if value is None else self.facts[value]
+            if value is None or k < first or fact is None or fact.constant is not None:
+                continue
+            if fact.dtype is not None and ("int" in fact.dtype or node.op in ("Range", "Resize")):
+                roots = self.small_inputs(value)
+                if roots:
+                    return NotKnown(node.op, k)
+        return NotLowered(reason)
+
+    def small_inputs(self, value: Value) -> set[Value] | None:
+        """The graph's inputs that the value is computed from, if they are all small; None where one is not."""
+        found: set[Value] = set()
+        seen: set[int] = set()
+        stack = [value.node]
+        while stack:
+            node = self.graph.node(stack.pop())
+            if node.id in seen:
+                continue
+            seen.add(node.id)
+            if node.op == INPUT:
+                if not is_small(self.facts[Value(node.id)]):
+                    return None
+                found.add(Value(node.id))
+            elif not ops.is_pure(node.op, node.attrs):
+                return None
+            elif node.op not in ("Shape", "Size"):
+                stack += [v.node for v in node.inputs if v is not None]
+        return found
+
+    def by_reference(self, node: Node, reason: str) -> Referred:
+        """The node left to reference, and what sizes are known from then on."""
+        binds = []
+        for port, value in enumerate(node.outputs):
+            for axis, size in enumerate(self.facts[value].shape or ()):
+                symbol = _symbol(size)
+                if symbol is not None and symbol not in self.bound:
+                    self.bound.add(symbol)
+                    binds.append((symbol, port, axis))
+        return Referred(node, reason, tuple(binds))
+
+
+def _states(node: Node) -> int:
+    """How many states a Scan has."""
+    scans = node.attrs.get("num_scan_inputs")
+    return len(node.inputs) - node.captures - (scans if isinstance(scans, int) else 0)
+
+
+def is_small(fact: Fact) -> bool:
+    """Whether a tensor of this type may be one for whose elements a graph is lowered."""
+    size = fact.size
+    return (
+        fact.rank is not None
+        and fact.rank <= 1
+        and fact.dtype is not None
+        and fact.dtype in DTYPES
+        and (not isinstance(size, int) or size <= SMALL)
+    )
+
+
+def is_written(fact: Fact) -> bool:
+    """Whether each element is a size, and they are few enough to write down where they are read."""
+    return fact.elements is not None and fact.dtype in ("int64", "int32") and len(fact.elements) <= WRITTEN
+
+
+def known_tensor(fact: Fact, sizes: Sizes) -> Tensor:
+    """The tensor of a small integer value each element of which is an expression over sizes."""
+    assert fact.elements is not None
+    assert fact.shape is not None
+    elements, dtype = [cast(sizes(e), fact.dtype or INDEX) for e in fact.elements], fact.dtype or INDEX
+    if not elements or not fact.shape:
+        return compute(tuple(map(sizes, fact.shape)), lambda *i: elements[0] if elements else 0, dtype)
+
+    def element(i: Expr) -> Expr:
+        return reduce(lambda rest, k: select(equal(i, k), elements[k], rest), range(len(elements) - 1), elements[-1])
+
+    return compute((len(elements),), element, dtype)
+
+
+def _symbol(size: Size) -> Symbol | None:
+    """The symbol that the size is, if it is one alone."""
+    match size:
+        case Dim(terms=((((Symbol() as symbol),), 1),)):
+            return symbol
+    return None
+
+
+def _bare(fact: Fact) -> Iterable[Symbol]:
+    return (s for s in map(_symbol, fact.shape or ()) if s is not None)
+
+
+def inputs_read(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The inputs that tensors are computed from, in order of first use."""
+    return [t for t in producers_first(list(tensors)) if t.stage is None]

@@ -1,0 +1,1 @@
+"""Modules of graphs, tensor programs and external functions; the builder, and passes over them."""

@@ -1,0 +1,383 @@
+"""Graphs made in Python, op by op, together with the tensor functions and the external functions that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from keyword import iskeyword
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.errors import InvalidModelError, UsageError
+from graphopt.ir import ops
+from graphopt.ir.bounds import fact_of, fact_of_type
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.custom_ops import added, output_types
+from graphopt.ir.dtypes import CODES
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Attr, Attrs, Graph, Header, Node, Origin, Value
+from graphopt.ir.infer import infer, infer_in_graph, infer_node
+from graphopt.ir.infer_nests import NEST
+from graphopt.ir.types import Size, Symbol, TensorType, Type, symbol, symbols
+from graphopt.lowering.loops import compute
+from graphopt.lowering.loops.compute import Tensor
+from graphopt.lowering.loops.expressions import Expr, Var
+from graphopt.lowering.loops.nest import BY_RULE, Nest
+from graphopt.lowering.loops.script import WORDS
+from graphopt.lowering.loops.script_expressions import NAMED
+from graphopt.lowering.lower.embedded_programs import attributes
+from graphopt.lowering.module.module import DOMAIN, MAIN, External, Module
+from graphopt.lowering.operators.node import tensor_of
+from graphopt.lowering.operators.operation import DTYPES, NotLowered, Sizes
+from graphopt.suggestions import nearest_or_some
+
+Operand: TypeAlias = "Value | Array | float | int | bool | None"
+"""What a call may take: a value of the graph, an array or a number that becomes a constant, or nothing."""
+Shape: TypeAlias = "Sequence[Size | str]"
+OPSET = 21
+"""The opset that graphs are made for where nobody asks for another."""
+
+
+@dataclass(eq=False)
+class Region:
+    """The nodes that were made in a dataflow region; it can be asked whether a node is one of them."""
+
+    nodes: set[int] = field(default_factory=set)
+
+    def __call__(self, node: Node) -> bool:
+        """Whether the node was made in the region."""
+        return node.id in self.nodes
+
+
+class GraphBuilder:
+    """Makes a graph function of a module. ``build`` gives the module when it is done.
+
+    What is called takes ``Value``s that the builder gave, and arrays and numbers, which become constants. ``module`` is
+    one that has functions already: ``emit("module::f", [x])`` calls the function ``f`` of it.
+    """
+
+    def __init__(self, name: str = MAIN, *, module: Module | None = None, opset: int = OPSET) -> None:
+        if not isinstance(opset, int) or not 1 <= opset <= ops.LATEST:
+            raise UsageError(f"the opset is a number from 1 to {ops.LATEST}, not {opset!r}")
+        self.graph = Graph(name, Header(opsets=(("", opset),)))
+        self.module = Module(None if module is None else module.functions)
+        self._facts: dict[Value, Fact] = {}
+        self._labels: set[str] = set()
+        self._region: Region | None = None
+
+    # -- inputs and outputs
+
+    def input(self, name: str, dtype: str = "float32", shape: Shape = ()) -> Value:
+        """An input of the graph. A size is a number, or a name for one that is open."""
+        if name in self.graph.names.values():
+            raise UsageError(f"there is an input {name!r} already")
+        type = _type(dtype, shape)
+        value = self.graph.add_input(name, type)
+        self._facts[value] = fact_of_type(type)
+        return value
+
+    def constant(self, array: Any, name: str = "") -> Value:
+        """A constant: an array's, or one that is made already."""
+        made = array if isinstance(array, Constant) else Constant.of(np.asarray(array))
+        value = self.graph.add_constant(made, name)
+        self._facts[value] = fact_of(made)
+        return value
+
+    def output(self, name: str, value: Value) -> None:
+        """Make a value an output of the graph."""
+        if name in self.graph.output_names:
+            raise UsageError(f"there is an output {name!r} already")
+        self.fact(value)
+        self.graph.add_output(name, value)
+
+    def bind_params(self, params: Mapping[str, Any]) -> None:
+        """Let inputs be constants from now on: arrays by the inputs' names.
+
+        UsageError for a name that is no input's, or an array that does not fit its type.
+        """
+        inputs = {self.graph.names[v]: v for v in self.graph.inputs}
+        for name, given in params.items():
+            array = np.asarray(given)
+            if name not in inputs:
+                raise UsageError(f"there is no input {name!r} to bind{nearest_or_some(name, inputs)}")
+            value, type = inputs[name], self.type(inputs[name])
+            shape = type.shape if isinstance(type.shape, tuple) else array.shape
+            fits = len(shape) == array.ndim and all(
+                not isinstance(n, int) or n == m for n, m in zip(shape, array.shape, strict=True)
+            )
+            if array.dtype.name != type.dtype or not fits:
+                raise UsageError(f"{name!r} is {type}, and the array for it is {array.dtype}{list(array.shape)}")
+            constant = Constant.of(array)
+            self.graph.inputs.remove(value)
+            self.graph.update(value.node, op=CONSTANT, attrs=Attrs(value=constant))
+            self._facts[value] = fact_of(constant)
+
+    # -- calls
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Operand] = (),
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        n_outputs: int = 1,
+        name: str = "",
+    ) -> Any:
+        """The output of an ONNX op in its newest form (a tuple where ``n_outputs`` is not 1). ``name`` is the node's.
+
+        Raises UsageError where the op does not take these inputs or attributes, and InvalidModelError where they do
+        not fit together.
+        """
+        values, given = self._values(inputs), Attrs({n: _attr(a) for n, a in (attrs or {}).items()})
+        facts = [None if v is None else self.fact(v) for v in values]
+        domain, _, short = op.rpartition("::")
+        if domain == DOMAIN:
+            return self._function(short, values, facts, name)
+        refused = ops.misuse(op, len(values), n_outputs, tuple(given), ops.LATEST) or ops.refusal(
+            op, given, facts, self.graph.opset
+        )
+        if refused:
+            raise UsageError(f"{op} is not called so: {refused}")
+        return self._made(op, values, given, n_outputs, None, name)
+
+    def emit_compute(
+        self, function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Operand], *, name: str = ""
+    ) -> Any:
+        """The output of a tensor function: ``function`` makes tensors (``lowering.loops.compute``) of placeholders.
+
+        It becomes a program of the module, by the function's name or ``name``. Gives a tuple where it makes several.
+        """
+        values = self._values(inputs)
+        sizes = _NamedSizes()
+        try:
+            given = [tensor_of(self.fact(v), sizes, f"x{k}") for k, v in enumerate(values) if v is not None]
+        except NotLowered as why:
+            raise UsageError(f"a tensor function cannot take this: {why}") from None
+        for tensor in given:
+            if tensor.dtype not in DTYPES:
+                raise UsageError(f"a tensor function cannot take this: kernels do not compute with {tensor.dtype}")
+        found = function(*given)
+        tensors = tuple(found) if isinstance(found, list | tuple) else (found,)
+        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+            raise UsageError(f"a tensor function gives tensors that compute makes, not {found!r}")
+        if any(t.stage is None for t in tensors):
+            raise UsageError("a tensor function has to compute what it gives, and may not give back what it takes")
+        wanted = name or (function.__name__ if function.__name__.isidentifier() else "compute")
+        plain = compute.nest(wanted, given, tensors, tuple(sizes.variables.values()))
+        return self.emit(f"{DOMAIN}::{self._placed(replace(plain, notes=(*plain.notes, BY_RULE)))}", inputs=values)
+
+    def call(
+        self,
+        name: str,
+        inputs: Sequence[Operand] = (),
+        *,
+        out_shape: Shape | list[Shape] | None = None,
+        out_dtype: str | Sequence[str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The output of a registered function; ``out_shape`` is its shape (a list of shapes where it has several
+        outputs, or none), and ``out_dtype`` the dtype where it is not the first input's.
+
+        Without a shape, what the function was registered with tells the types. Raises UsageError where nothing does.
+        """
+        values, given = self._values(inputs), Attrs({n: _attr(a) for n, a in (attrs or {}).items()})
+        user = added(External(name).op)
+        if user is None or user.function is None:
+            raise UsageError(f"{name} is not registered: graphopt.register({name!r}, function)")
+        if user.effects and self._region is not None:
+            raise UsageError(f"{name} has effects, and all calls in a dataflow region are pure")
+        types = None
+        if out_shape is not None:
+            types = self._declared(values, out_shape, out_dtype)
+        elif user.outputs is None:
+            raise UsageError(
+                f"nothing tells the type of what {name} gives: say out_shape=, or register it with outputs="
+            )
+        else:
+            n = _number_of_outputs(
+                name, user.outputs, [None if v is None else self.fact(v).type for v in values], given
+            )
+        external = External(name, user.effects)
+        self.module[name] = external
+        return self._made(external.op, values, given, n if types is None else len(types), types, "")
+
+    @contextmanager
+    def dataflow(self) -> Iterator[Region]:
+        """A region in which nothing has effects: UsageError for a call that has. It gives the nodes made in it."""
+        if self._region is not None:
+            raise UsageError("a dataflow region cannot be opened within another")
+        region = self._region = Region()
+        try:
+            yield region
+        finally:
+            self._region = None
+
+    # -- looking
+
+    def fact(self, value: Value) -> Fact:
+        """What is known of a value. UsageError for one of another graph."""
+        if value not in self._facts:
+            raise UsageError(f"{value} is no value of this builder's graph")
+        return self._facts[value]
+
+    def type(self, value: Value) -> TensorType:
+        """The type of a value. UsageError where it is no tensor."""
+        type = self.fact(value).type
+        if not isinstance(type, TensorType):
+            raise UsageError(f"{value} is {type or 'of unknown type'}, and no tensor")
+        return type
+
+    def build(self) -> Module:
+        """The module, with the graph in it. InvalidModelError where the graph has no outputs."""
+        if not self.graph.outputs:
+            raise InvalidModelError(f"the graph {self.graph.name!r} has no output: name one with output(name, value)")
+        self.module[self.graph.name] = self.graph.copy()
+        self.module.check()
+        return self.module
+
+    # -- how
+
+    def _values(self, inputs: Sequence[Operand]) -> list[Value | None]:
+        first = next((v for v in inputs if isinstance(v, Value)), None)
+        dtype = None if first is None else self.fact(first).dtype
+        found: list[Value | None] = []
+        for given in inputs:
+            if given is None or isinstance(given, Value):
+                found.append(given)
+                if given is not None:
+                    self.fact(given)
+            else:
+                is_number = isinstance(given, bool | int | float)
+                found.append(self.constant(np.asarray(given, dtype) if is_number and dtype else given))
+        return found
+
+    def _function(self, name: str, values: list[Value | None], facts: list[Fact | None], label: str) -> Any:
+        """A call of a function of the module."""
+        if name not in self.module:
+            raise UsageError(f"the module has no function {name!r}{nearest_or_some(name, self.module)}")
+        function = self.module[name]
+        if isinstance(function, External):
+            raise UsageError(f"{name} is an external function: call({function.name!r}, inputs)")
+        if isinstance(function, Nest):
+            attrs, n = attributes(function), len(function.outputs)
+            made: Sequence[Fact] = infer_node(NEST, attrs, facts, n, self.graph.opset)
+        else:
+            graph = self.module.graph(name)
+            known = {v: f for v, f in zip(graph.inputs, facts, strict=True) if f is not None}
+            inferred = infer(graph, known)
+            made = [inferred[v] for v in graph.outputs if v is not None]
+        return self._made(f"{DOMAIN}::{name}", values, Attrs(), len(made), [f.type for f in made], label or name)
+
+    def _made(
+        self,
+        op: str,
+        values: Sequence[Value | None],
+        attrs: Attrs,
+        n_outputs: int,
+        types: Sequence[Type | None] | None,
+        name: str,
+    ) -> Any:
+        """The outputs of a new node of these types; of those that are inferred where none are given."""
+        origin = Origin(name=self._label(name)) if name else Origin()
+        node = self.graph.add(op, tuple(values), attrs, n_outputs, origin=origin)
+        if types is None:
+            try:
+                known = [None if v is None else self.fact(v) for v in node.inputs]
+                facts = infer_in_graph(self.graph, node, known, self.graph.functions)
+            except InvalidModelError:
+                self.graph.remove(node.id)
+                raise
+        else:
+            facts = [Fact() if t is None else fact_of_type(t) for t in types]
+        for value, fact in zip(node.outputs, facts, strict=True):
+            self._facts[value] = fact
+            if fact.type is not None:
+                self.graph.types[value] = fact.type
+        if self._region is not None:
+            self._region.nodes.add(node.id)
+        domain = ops.split(op)[0]
+        opsets = dict(self.graph.header.opsets)
+        if domain and domain not in opsets:
+            self.graph.header = replace(self.graph.header, opsets=(*self.graph.header.opsets, (domain, 1)))
+        return node.outputs[0] if n_outputs == 1 else node.outputs
+
+    def _label(self, wanted: str) -> str:
+        found, k = wanted, 1
+        while found in self._labels:
+            found, k = f"{wanted}_{k}", k + 1
+        self._labels.add(found)
+        return found
+
+    def _placed(self, nest: Nest) -> str:
+        """The name of a program in the module; equal ones are one."""
+        wanted, k = nest.name, 1
+        while nest.name in self.module and self.module[nest.name] != nest:
+            nest, k = replace(nest, name=f"{wanted}_{k}"), k + 1
+        self.module[nest.name] = nest
+        return nest.name
+
+    def _declared(
+        self, values: Sequence[Value | None], shape: Shape | list[Shape], dtype: str | Sequence[str] | None
+    ) -> list[TensorType]:
+        shapes = shape if isinstance(shape, list) else [shape]
+        first = next((v for v in values if v is not None), None)
+        if dtype is None and first is None:
+            raise UsageError("a call without inputs needs an out_dtype")
+        one = self.type(first).dtype if dtype is None and first is not None else dtype
+        dtypes = [one] * len(shapes) if isinstance(one, str) else list(one or ())
+        if len(dtypes) != len(shapes):
+            raise UsageError(f"there are {len(shapes)} shapes of outputs, and {len(dtypes)} dtypes")
+        types = [_type(d, s) for d, s in zip(dtypes, shapes, strict=True)]
+        known = {n for f in self._facts.values() for s in f.shape or () for n in symbols(s)}
+        for name in sorted(n for t in types for s in fact_of_type(t).shape or () for n in symbols(s) if n not in known):
+            raise UsageError(f"nothing tells the size {name!r}{nearest_or_some(name, sorted(known))}")
+        return types
+
+
+class _NamedSizes(Sizes):
+    """Variables for symbols that have the symbols' own names where they can."""
+
+    spells_out = True
+
+    def _atom(self, atom: Any) -> Expr:
+        match atom:
+            case Symbol(name) if atom not in self.variables and name.isidentifier() and not _is_taken(name):
+                return self.variables.setdefault(atom, Var(name))
+        return super()._atom(atom)
+
+
+def _is_taken(name: str) -> bool:
+    return iskeyword(name) or name in WORDS or name in NAMED
+
+
+def _number_of_outputs(name: str, outputs: Callable[..., Any], types: Sequence[Type | None], attrs: Attrs) -> int:
+    try:
+        return len(output_types(outputs, types, dict(attrs)))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _type(dtype: str, shape: Shape) -> TensorType:
+    """A type that a user gives; UsageError where it is none."""
+    if dtype not in CODES:
+        raise UsageError(f"no dtype is called {dtype!r}: there are {', '.join(sorted(CODES))}")
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise UsageError(f"a shape is a sequence of sizes, as in ('n', 64), not {shape!r}")
+    return TensorType(dtype, tuple(map(_size, shape)))
+
+
+def _size(size: Size | str) -> Size:
+    if isinstance(size, int) and size < 0:
+        raise UsageError(f"a size is 0 or more, not {size}; a name stands for one that is open")
+    return symbol(size) if isinstance(size, str) else size
+
+
+def _attr(value: Any) -> Attr:
+    """What a user gives as an attribute, as nodes hold it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return Constant.of(np.asarray(value))
+    if isinstance(value, list | tuple):
+        return tuple(_attr(v) for v in value)  # type: ignore[misc]
+    return value  # type: ignore[no-any-return]

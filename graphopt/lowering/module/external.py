@@ -1,0 +1,44 @@
+"""Functions of Python that graphs call: registered by a name, they fill the arrays that they are handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, overload
+
+from graphopt.errors import UsageError
+from graphopt.ir.custom_ops import Added, Filling, Outputs, add
+from graphopt.lowering.module.module import External
+
+F = TypeVar("F", bound=Filling)
+
+
+@overload
+def register(
+    name: str, function: None = None, *, effects: bool = False, outputs: Outputs | None = None
+) -> Callable[[F], F]: ...
+@overload
+def register(name: str, function: F, *, effects: bool = False, outputs: Outputs | None = None) -> F: ...
+def register(
+    name: str, function: F | None = None, *, effects: bool = False, outputs: Outputs | None = None
+) -> F | Callable[[F], F]:
+    """Let graphs call a function by a name: ``env.linear`` is the op ``env::linear``. Gives the function back.
+
+    It is called as ``function(*inputs, *outputs, **attributes)`` and leaves its results in the outputs. All are numpy
+    arrays in the program's own memory (so nothing is copied, ``numpy.from_dlpack`` and its like included): inputs are
+    not to be written, and none is to be kept beyond the call. A function is taken to be pure: calls with equal inputs
+    may become one, and one whose results nobody reads is dropped; with ``effects`` each call is made, in order.
+    ``outputs`` gives the types of the outputs from those of the inputs (``TensorType``) and attributes by name; without
+    it, graphs have to declare them. Without a function, this is a decorator. A name can be registered anew,
+    which models compiled before do not see. Raises UsageError for a name without a domain, and for what is no function.
+    """
+    external = External(name, effects)
+    if "" in external.op.split("::"):
+        raise UsageError(f"a function is registered by a domain and a name, as in 'env.linear', not {name!r}")
+
+    def registered(function: F) -> F:
+        if not callable(function):
+            raise UsageError(f"{name} is to be a function, and {function!r} cannot be called")
+        add(external.op, Added(outputs, function, effects))
+        return function
+
+    return registered if function is None else registered(function)

@@ -1,0 +1,203 @@
+"""A module: graph functions, tensor programs and external functions, by name.
+
+A graph calls another function of its module by an op of the domain ``module``: ``module::linear0(x, w)``.
+Any function can be taken out, changed and put back under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from keyword import iskeyword
+from types import MappingProxyType
+from typing import TypeAlias
+
+from graphopt.errors import InvalidModelError, UsageError
+from graphopt.ir.constants import Constant
+from graphopt.ir.custom_ops import added
+from graphopt.ir.graph import Function as GraphFunction
+from graphopt.ir.graph import Graph
+from graphopt.ir.infer_nests import NEST
+from graphopt.ir.structure import same
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.wellformed import check
+from graphopt.lowering.lower.embedded_programs import attributes
+
+MAIN = "main"
+"""The graph function that a module is called by, where nobody names one."""
+DOMAIN = "module"
+"""The domain of ops that are functions of the module."""
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A function that is written elsewhere, registered by its name; ``effects``: it does more than give a result."""
+
+    name: str
+    effects: bool = False
+
+    @property
+    def op(self) -> str:
+        """The op by which graphs call it: ``env::linear`` for ``env.linear``."""
+        domain, _, name = self.name.rpartition(".")
+        return f"{domain}::{name}"
+
+
+Function: TypeAlias = Graph | Nest | External
+
+
+class Module(MutableMapping[str, Function]):
+    """Functions by name, in the order in which the names came in; a function put in place of another keeps that place.
+
+    A graph or nest takes the name that it is put under.
+    """
+
+    def __init__(self, functions: Mapping[str, Function] | None = None) -> None:
+        self._functions: dict[str, Function] = {}
+        self.update(functions or {})
+
+    def __getitem__(self, name: str) -> Function:
+        return self._functions[name]
+
+    def __setitem__(self, name: str, function: Function) -> None:
+        self._functions[name] = _named(function, name)
+
+    def __delitem__(self, name: str) -> None:
+        del self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    @property
+    def functions(self) -> Mapping[str, Function]:
+        """All functions by name, to look at."""
+        return MappingProxyType(self._functions)
+
+    def calls(self, name: str) -> tuple[str, ...]:
+        """The functions of the module that a function calls, each once, in order; only graphs call any."""
+        function = self[name]
+        return tuple(dict.fromkeys(_called(function))) if isinstance(function, Graph) else ()
+
+    def check(self) -> None:
+        """Raises InvalidModelError where a function calls one that is not there, or itself through others, and
+        NestError where a nest is not well formed."""
+        for function in self.values():
+            if isinstance(function, Nest):
+                check(function)
+        done: set[str] = set()
+        for name in self:
+            self._follow(name, (), done)
+
+    def _follow(self, name: str, path: tuple[str, ...], done: set[str]) -> None:
+        if name in path:
+            raise InvalidModelError(
+                f"{' calls '.join((*path[path.index(name) :], name))}: a function cannot call itself"
+            )
+        if name not in self:
+            raise InvalidModelError(f"{path[-1]} calls {DOMAIN}::{name}, which the module does not have")
+        if name not in done:
+            for callee in self.calls(name):
+                self._follow(callee, (*path, name), done)
+            done.add(name)
+
+    def graph(self, name: str | None = None) -> Graph:
+        """The graph function of the name (else ``main``, else the only one) as a graph that needs no module.
+
+        Programs become nodes that carry them, graph functions its local functions. Raises as ``check`` does, and
+        UsageError where there is no such graph, or an external function is not registered.
+        """
+        self.check()
+        graphs = [n for n, f in self.items() if isinstance(f, Graph)]
+        chosen = name or (MAIN if MAIN in graphs or len(graphs) != 1 else graphs[0])
+        if chosen not in graphs:
+            raise UsageError(f"the module has no graph {chosen!r}: it has {', '.join(graphs) or 'none'}")
+        found = self._joined(self[chosen])
+        for callee in sorted({c for c in self._reached(chosen) if isinstance(self[c], Graph)}):
+            body = self._joined(self[callee])
+            body.functions = {}
+            found.functions[f"{DOMAIN}::{callee}", ""] = GraphFunction(
+                DOMAIN, callee, "", body, opsets=body.header.opsets
+            )
+        return found
+
+    def _reached(self, name: str) -> Iterator[str]:
+        for callee in self.calls(name):
+            yield callee
+            yield from self._reached(callee)
+
+    def _joined(self, function: Function) -> Graph:
+        """A graph function with programs and external functions in place of calls of them."""
+        assert isinstance(function, Graph)
+        graph = function.copy()
+        for node in list(graph.nodes()):
+            for attribute, body in node.bodies.items():
+                attrs = graph.node(node.id).attrs
+                graph.update(node.id, attrs=attrs.with_(**{attribute: self._joined(body)}))
+            domain, _, name = node.op.rpartition("::")
+            callee = self[name] if domain == DOMAIN else None
+            if isinstance(callee, Nest):
+                graph.update(node.id, op=NEST, attrs=attributes(callee))
+            elif isinstance(callee, External):
+                graph.update(node.id, op=callee.op)
+        for external in self.values():
+            if isinstance(external, External) and added(external.op) is None:
+                raise UsageError(f"{external.name} is not registered: graphopt.register({external.name!r}, function)")
+        return graph
+
+    def show(self, constants: list[Constant] | None = None) -> str:
+        """All functions as one script, from which ``read`` makes an equal module.
+
+        Constants too large to be written out are appended to ``constants`` and stand as ``{#n}``, their number there;
+        ``read`` wants the same list.
+        """
+        from graphopt.lowering.module.script import show_function
+
+        beside: list[Constant] = [] if constants is None else constants
+        return "\n".join(show_function(name, function, beside) for name, function in self.items())
+
+    @classmethod
+    def read(cls, text: str, constants: Sequence[Constant] = (), filename: str = "<module>") -> Module:
+        """The module of a script, which is only parsed, never executed; ``constants`` stand as ``{#n}`` in it.
+
+        Raises ReadError with line and column; ``filename`` says there where the text is from. What the functions call
+        is looked for by ``check`` and where they are used, and may be put into the module until then.
+        """
+        from graphopt.lowering.module.script import read_functions
+
+        return cls(read_functions(text, constants, filename))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the functions of both are the same, by name and in order; graphs are if they compute the same in the
+        same way, as ``ir.structure`` compares them."""
+        if not isinstance(other, Module):
+            return NotImplemented
+        pairs = zip(self.values(), other.values(), strict=False)
+        return list(self) == list(other) and all(_is_same(a, b) for a, b in pairs)
+
+
+def _is_same(a: Function, b: Function) -> bool:
+    return same(a, b) is None if isinstance(a, Graph) and isinstance(b, Graph) else a == b
+
+
+def _named(function: Function, name: str) -> Function:
+    if isinstance(function, External) or function.name == name:
+        return function
+    if isinstance(function, Nest):
+        if not name.isidentifier() or iskeyword(name):
+            raise UsageError(f"a program is called by a name of Python, as in 'linear0', not {name!r}")
+        return replace(function, name=name)
+    twin = function.copy()
+    twin.name = name
+    return twin
+
+
+def _called(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes():
+        domain, _, name = node.op.rpartition("::")
+        if domain == DOMAIN:
+            yield name
+        for body in node.bodies.values():
+            yield from _called(body)

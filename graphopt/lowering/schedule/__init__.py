@@ -1,0 +1,1 @@
+"""Schedule primitives: checked rewrites of a nest, kept as a trace."""

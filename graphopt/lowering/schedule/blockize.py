@@ -1,0 +1,214 @@
+"""A primitive that makes a block of tiles of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    AnyLoop,
+    BlockRef,
+    LoopSite,
+    extents_around,
+    find_loop,
+    free_name,
+    names_in,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.regions import refreshed, simplified
+from graphopt.lowering.index.arithmetic import affine, prove, simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, conjuncts, equal, substitute, variables
+from graphopt.lowering.loops.loop_nests import peeled
+from graphopt.lowering.loops.nest import (
+    Axis,
+    Block,
+    For,
+    Nest,
+    Stmt,
+    blocks,
+    substitute_in,
+)
+
+
+@primitive
+def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
+    """A loop and all within it as one block, whose points are tiles of those of the block within; gives the new block.
+
+    Each axis of the block is a sum of a multiple of its tile's size, by the loops outside, and a place in the tile, by
+    those inside. Before::
+
+        for i0_0, i1_0, i2_0, i0_1, i1_1 in grid(2, 2, 8, 4, 4):
+            with block("C"):
+                v0 = axis.spatial(8, i0_0 * 4 + i0_1)
+                v1 = axis.spatial(8, i1_0 * 4 + i1_1)
+                v2 = axis.reduce(8, i2_0)
+                with init():
+                    C[v0, v1] = 0.0
+                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+
+    After ``s.blockize("i0_1")``::
+
+        for i0_0, i1_0, i2_0 in grid(2, 2, 8):
+            with block("C_o"):
+                v0_o, v1_o, v2_o = axis.remap("SSR", [i0_0, i1_0, i2_0])
+                reads(A[v0_o * 4:v0_o * 4 + 4, v2_o], B[v2_o, v1_o * 4:v1_o * 4 + 4])
+                writes(C[v0_o * 4:v0_o * 4 + 4, v1_o * 4:v1_o * 4 + 4])
+                with init():
+                    for i0_1_init, i1_1_init in grid(4, 4):
+                        with block("C_init"):
+                            v0_init, v1_init = axis.remap("SS", [i0_1_init, i1_1_init])
+                            C[v0_o * 4 + v0_init, v1_o * 4 + v1_init] = 0.0
+                for i0_1, i1_1 in grid(4, 4):
+                    with block("C"):
+                        v0_i, v1_i = axis.remap("SS", [i0_1, i1_1])
+                        C[v0_o * 4 + v0_i, v1_o * 4 + v1_i] = (
+                            C[v0_o * 4 + v0_i, v1_o * 4 + v1_i] + A[v0_o * 4 + v0_i, v2_o] * B[v2_o, v1_o * 4 + v1_i]
+                        )
+    """
+    site = find_loop(nest, loop)
+    inside, block = chain_of(site)
+    around = extents_around(site.above)
+    taken = names_in(nest)
+    tiles = [_tile(a, v, inside, around, taken) for a, v in zip(block.axes, block.values, strict=True)]
+    outer_axes = [(t.outer, t.base) for t in tiles if t.outer is not None]
+    inner_axes = [(t.inner, t.rest) for t in tiles if t.inner is not None]
+    points = {t.axis.var: t.point for t in tiles}
+    outer_conditions, inner_conditions = _shared_out(block, tiles, around, inside)
+    inner = replace(
+        block,
+        axes=tuple(a for a, _ in inner_axes),
+        values=tuple(v for _, v in inner_axes),
+        body=substitute_in(block.body, points),
+        init=None if block.init is None else substitute_in(block.init, points),
+        predicate=conjunction(*inner_conditions),
+    )
+    names = [block.name]
+    start: Stmt | None = None
+    if block.init is not None and any(a.kind == "reduce" for a, _ in outer_axes):
+        start = _start(nest, inner, inside, taken)
+        names += [b.name for b in blocks(start)]
+        inner = replace(inner, init=None)
+    body: Stmt = inner
+    for loop_ in reversed(inside):
+        body = replace(loop_, body=body)
+    outer = Block(
+        free_name({b.name for b in blocks(nest.body)}, f"{block.name}_o"),
+        tuple(a for a, _ in outer_axes),
+        tuple(v for _, v in outer_axes),
+        body,
+        start,
+        conjunction(*outer_conditions),
+    )
+    made = simplified(outer, around, names)
+    return refreshed(replaced(nest, site, made), [*names, outer.name]), BlockRef(outer.name)
+
+
+def chain_of(site: LoopSite) -> tuple[tuple[For, ...], Block]:
+    """The loops from one on, each directly within the one before, and the block in the last."""
+    inside, stmt = peeled(site.stmt)
+    if not isinstance(stmt, Block):
+        raise ScheduleError(f"{inside[-1].var.name} holds more than one block and its loops")
+    return inside, stmt
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """An axis, told apart into one for the tiles (``base`` by the loops outside) and one within a tile (``rest``)."""
+
+    axis: Axis
+    outer: Axis | None
+    base: Expr
+    inner: Axis | None
+    rest: Expr
+    point: Expr
+    """The axis by the other two."""
+
+
+def _tile(axis: Axis, value: Expr, inside: Sequence[For], around: Mapping[Var, Expr], taken: set[str]) -> _Tile:
+    extents = {s.var: s.extent for s in inside}
+    everything = {**around, **extents}
+    linear = affine(value, extents, everything)
+    if linear is None or not all(isinstance(c, Const) and int(c.value) >= 0 for c in linear.coefficients.values()):
+        raise ScheduleError(f"{axis.var.name} is no sum of a part by the loops outside and a part by those inside")
+    size: Expr = Const(1)
+    rest: Expr = Const(0)
+    for var, factor in linear.coefficients.items():
+        size = size + factor * (extents[var] - 1)
+        rest = rest + factor * var
+    size, rest, base = simplify(size, everything), simplify(rest, everything), simplify(linear.offset, everything)
+    if size == Const(1):
+        whole = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_o")))
+        return _Tile(axis, whole, base, None, rest, whole.var)
+    if base == Const(0):
+        part = replace(axis, var=Var(free_name(taken, f"{axis.var.name}_i")))
+        return _Tile(axis, None, base, part, rest, part.var)
+    tile = simplify(base // size, everything)
+    if not prove(equal(tile * size, base), everything):
+        raise ScheduleError(f"{axis.var.name}: tiles of {_shown(size)} do not begin at multiples of that")
+    count = simplify((axis.extent + (size - 1)) // size, everything)
+    outer = Axis(Var(free_name(taken, f"{axis.var.name}_o")), count, axis.kind)
+    inner = Axis(Var(free_name(taken, f"{axis.var.name}_i")), size, axis.kind)
+    return _Tile(axis, outer, tile, inner, rest, outer.var * size + inner.var)
+
+
+def _shown(size: Expr) -> str:
+    return str(size.value) if isinstance(size, Const) else "that many"
+
+
+def _shared_out(
+    block: Block, tiles: Sequence[_Tile], around: Mapping[Var, Expr], inside: Sequence[For]
+) -> tuple[list[Expr], list[Expr]]:
+    """A block's conditions: those on the loops outside, and those on a place within a tile, by axes and loops there."""
+    extents = {s.var: s.extent for s in inside}
+    everything = {**around, **extents}
+    outer: list[Expr] = []
+    inner: list[Expr] = []
+    for condition in conjuncts(block.predicate):
+        if not variables(condition) & extents.keys():
+            outer.append(condition)
+            continue
+        for tile, value in zip(tiles, block.values, strict=True):
+            bounded = set(conjuncts(simplify(value < tile.axis.extent, everything)))
+            if condition in bounded:
+                place = tile.rest if tile.outer is None or tile.inner is None else tile.point
+                place = substitute(place, {} if tile.inner is None else {tile.inner.var: tile.rest})
+                inner.append(place < tile.axis.extent)
+                break
+        else:
+            raise ScheduleError(
+                f"{block.name} runs only where a condition holds that is not about the ends of its axes"
+            )
+    return outer, inner
+
+
+def _start(nest: Nest, inner: Block, inside: Sequence[For], taken: set[str]) -> Stmt:
+    """Loops over a tile with what runs before its reduction, in a block of its own."""
+    assert inner.init is not None
+    spatial = [(a, v) for a, v in zip(inner.axes, inner.values, strict=True) if a.kind == "spatial"]
+    moved = {x for _, v in spatial for x in variables(v)}
+    reduced = {x for a, v in zip(inner.axes, inner.values, strict=True) if a.kind != "spatial" for x in variables(v)}
+    if moved & reduced:
+        raise ScheduleError(
+            f"{min(v.name for v in moved & reduced)} is at once a spatial loop and one of the reduction"
+        )
+    loops = {s.var: Var(free_name(taken, f"{s.var.name}_init")) for s in inside if s.var in moved}
+    axes = {a.var: Var(free_name(taken, f"{_without_suffix(a.var.name)}_init")) for a, _ in spatial}
+    made: Stmt = Block(
+        free_name({b.name for b in blocks(nest.body)}, f"{inner.name}_init"),
+        tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
+        tuple(substitute(v, loops) for _, v in spatial),
+        substitute_in(inner.init, axes),
+        predicate=conjunction(
+            *(substitute(c, loops) for c in conjuncts(inner.predicate) if not variables(c) & reduced)
+        ),
+    )
+    for loop in reversed(inside):
+        if loop.var in moved:
+            made = replace(loop, var=loops[loop.var], body=made, notes=())
+    return made
+
+
+def _without_suffix(name: str) -> str:
+    return name.removesuffix("_i")

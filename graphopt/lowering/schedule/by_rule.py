@@ -1,0 +1,72 @@
+"""The primitive that schedules a whole nest by rule, some things of it chosen otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import primitive
+from graphopt.lowering.cpu.default_schedules import chosen
+from graphopt.lowering.cpu.scheduling import Choices
+from graphopt.lowering.cuda import schedules as for_blocks
+from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
+from graphopt.lowering.loops.nest import Nest
+from graphopt.target import CPU
+from graphopt.target import target as target_named
+
+CARDS: Final[Mapping[str, Card]] = {"cuda": CARD, "simulated": SIMULATED}
+"""What nests are scheduled for by rule, by the device, with no more of its libraries than are always there."""
+
+
+def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
+    """The nest as it is scheduled by rule for a target, but for what is chosen otherwise; and all that there was to
+    choose, by name. ScheduleError where something is chosen that there is no choice of, or that is no candidate;
+    UsageError where there is no such target."""
+    found = target_named(target)
+    if found.device == "cpu":
+        return chosen(nest, choices)
+    return for_blocks.chosen(nest, choices, CARDS[found.device], for_blocks.rules_beside(found.prices.products))
+
+
+@primitive
+def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str = CPU.name) -> tuple[Nest, None]:
+    """The nest as it is scheduled by rule, but for what is chosen here, by name: the function that computes a product,
+    the rows and columns of its pieces, the depth and height of the blocks of our own one, the tiles of a convolution.
+    Where ``target`` is a GPU's, the loops are those of blocks and threads.
+
+    The nest is one that nothing was done to. Before::
+
+        for i0 in serial(65536):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
+
+    After ``s.by_rule([["chunk", 16384]])``::
+
+        for t2 in parallel(4):
+            for i0 in vectorized(min(16384, 65536 - t2 * 16384)):
+                with block("B"):
+                    v0 = axis.spatial(65536, t2 * 16384 + i0)
+                    B[v0] = A[v0] + 1.0
+
+    Before::
+
+        for i0 in serial(65536):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
+
+    After ``s.by_rule([["width 0", 2]], target="cuda")``::
+
+        for b0 in bind("blockIdx.x", 128):
+            for t1 in bind("threadIdx.x", 256):
+                for u2 in vectorized(2):
+                    with block("B"):
+                        v0 = axis.spatial(65536, (b0 * 256 + t1) * 2 + u2)
+                        B[v0] = A[v0] + 1.0
+    """
+    if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in choices):
+        raise ScheduleError(f"choices are pairs of a name and a number, and not {list(choices)}")
+    made, _ = chosen_for(target, nest, {name: int(number) for name, number in choices})
+    return made, None

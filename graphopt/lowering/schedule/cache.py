@@ -1,0 +1,402 @@
+"""Primitives on where blocks read and write: copies nearer by, and how buffers lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import get_args
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    AnyBlock,
+    AnyLoop,
+    BlockRef,
+    BlockSite,
+    LoopSite,
+    extents_around,
+    find_block,
+    find_loop,
+    free_name,
+    names_in,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.dataflow import (
+    Unit,
+    accesses_in,
+    buffers_read,
+    buffers_written,
+    kept_inside,
+    reindexed,
+    scope,
+    units,
+)
+from graphopt.lowering.analysis.regions import box, contains, read_box, refreshed, within, written_box
+from graphopt.lowering.index.arithmetic import prove, simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction
+from graphopt.lowering.loops.loop_nests import Loop, wrapped
+from graphopt.lowering.loops.nest import (
+    Axis,
+    Block,
+    Buffer,
+    For,
+    Nest,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+    blocks,
+    mutate,
+    rename_buffers,
+    seq,
+    statements,
+)
+
+
+@primitive
+def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int | str = 0) -> tuple[Nest, BlockRef]:
+    """The block writes a buffer of its own in the scope, which a new block copies out behind it; gives the new block.
+
+    ``buffer`` is one that the block writes, by its name or place among them. Before::
+
+        for i0, i1, i2 in grid(4, 8, 16):
+            with block("C"):
+                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                with init():
+                    C[v0, v1] = 0.0
+                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+
+    After ``s.cache_write("C", "local")``::
+
+        C_local = alloc((4, 8), "float32", scope="local")
+        for i0, i1, i2 in grid(4, 8, 16):
+            with block("C"):
+                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                with init():
+                    C_local[v0, v1] = 0.0
+                C_local[v0, v1] = C_local[v0, v1] + A[v0, v2] * B[v2, v1]
+        for ax0, ax1 in grid(4, 8):
+            with block("C_copy"):
+                vax0, vax1 = axis.remap("SS", [ax0, ax1])
+                C[vax0, vax1] = C_local[vax0, vax1]
+    """
+    site = find_block(nest, block)
+    stmt = site.stmt
+    old = _chosen(stmt, buffer, writes=True)
+    _scoped(space)
+    for other in blocks(nest.body):
+        if other is not stmt and not _related(other, stmt) and old in buffers_written(other):
+            raise ScheduleError(f"{old.name} is written by {other.name} as well; use cache_write earlier")
+    if old in buffers_read(stmt) and stmt.init is None:
+        raise ScheduleError(f"{stmt.name} goes on from what {old.name} held before, which a new buffer does not have")
+    new = _copy_of(nest, old, space)
+    at = _outermost(site, lambda s: old not in _used_by_others(s, stmt))
+    around = extents_around(at.above)
+    region = written_box([at.stmt], old, around)
+    assert region is not None
+    copy, name = _copying(nest, within(region), new, around)
+    return _with_copy(nest, at, stmt, (old, new), copy, behind=True), BlockRef(name)
+
+
+@primitive
+def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope = "local") -> tuple[Nest, BlockRef]:
+    """The block reads a copy in the scope, which a new block makes before it; gives the new block.
+
+    ``buffer`` is one that the block reads and does not write, by its name or place among them. Others go on reading
+    the buffer itself. Before::
+
+        for i0, i1 in grid(4, 8):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v1, v0] + 1.0
+
+    After ``s.cache_read("B", "A", "local")``::
+
+        A_local = alloc((8, 4), "float32", scope="local")
+        for ax0, ax1 in grid(8, 4):
+            with block("A_copy"):
+                vax0, vax1 = axis.remap("SS", [ax0, ax1])
+                A_local[vax0, vax1] = A[vax0, vax1]
+        for i0, i1 in grid(4, 8):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A_local[v1, v0] + 1.0
+    """
+    site = find_block(nest, block)
+    stmt = site.stmt
+    old = _chosen(stmt, buffer, writes=False)
+    _scoped(space)
+    new = _copy_of(nest, old, space)
+    at = _outermost(site, lambda s: old not in buffers_written(s))
+    around = extents_around(at.above)
+    between = extents_around(site.above[len(at.above) :])
+    region = box((a for a in accesses_in(stmt, {}, between) if a.buffer == old and not a.is_write), around)
+    assert region is not None
+    copy, name = _copying(nest, Region(new, within(region).ranges), old, around)
+    return _with_copy(nest, at, stmt, (old, new), copy, behind=False), BlockRef(name)
+
+
+@primitive
+def set_scope(nest: Nest, block: AnyBlock, space: Scope, buffer: int | str = 0) -> tuple[Nest, None]:
+    """What the block writes lives in another scope; it lives only while the nest runs. Before::
+
+        B = alloc((8,), "float32")
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
+        for i1 in serial(8):
+            with block("C"):
+                v1 = axis.remap("S", [i1])
+                C[v1] = B[v1] * 2.0
+
+    After ``s.set_scope("B", "local")``::
+
+        B = alloc((8,), "float32", scope="local")
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
+        for i1 in serial(8):
+            with block("C"):
+                v1 = axis.remap("S", [i1])
+                C[v1] = B[v1] * 2.0
+    """
+    _scoped(space)
+    old = _owned(nest, block, buffer, "and lives where its caller put it; use cache_write")
+    return exchanged(nest, old, replace(old, scope=space)), None
+
+
+@primitive
+def storage_align(
+    nest: Nest, block: AnyBlock, axis: int, factor: int, offset: int = 0, buffer: int | str = 0
+) -> tuple[Nest, None]:
+    """One step along an axis of what the block writes is a multiple of ``factor`` elements, plus ``offset``.
+
+    The buffer lives only while the nest runs. Before::
+
+        B = alloc((8, 12), "float32")
+        for i0, i1 in grid(8, 12):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+        for i2, i3 in grid(8, 12):
+            with block("C"):
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = B[v2, v3] * 2.0
+
+    After ``s.storage_align("B", 0, 16)``::
+
+        B = alloc((8, 12), "float32", strides=(16, 1))
+        for i0, i1 in grid(8, 12):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+        for i2, i3 in grid(8, 12):
+            with block("C"):
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = B[v2, v3] * 2.0
+    """
+    old = _owned(nest, block, buffer, "and lies where its caller put it; use cache_write")
+    rank = len(old.shape)
+    if not -rank <= axis < rank:
+        raise ScheduleError(f"{old.name} has {rank} axes, and {axis} is not one of them")
+    if factor < 1 or not 0 <= offset < factor:
+        raise ScheduleError(f"a step of a multiple of {factor} plus {offset} is no alignment; 0 <= offset < factor")
+    strides: list[Expr] = []
+    step: Expr = Const(1)
+    for k in reversed(range(rank)):
+        if k == axis % rank:
+            step = simplify(step + (offset - step) % factor, {})
+        strides.insert(0, step)
+        step = simplify(step * old.shape[k], {})
+    return exchanged(nest, old, replace(old, strides=tuple(strides))), None
+
+
+@primitive
+def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str = 0) -> tuple[Nest, None]:
+    """What the block writes has two slots, and the steps of the loop take turns with them.
+
+    So one step's reads do not stand in the way of the next one's writes. The buffer lives only within a step of the
+    loop. Before::
+
+        B = alloc((8,), "float32")
+        for i0 in serial(4):
+            for i1 in serial(8):
+                with block("B"):
+                    v0, v1 = axis.remap("SS", [i0, i1])
+                    B[v1] = A[v0, v1] + 1.0
+            for i2 in serial(8):
+                with block("C"):
+                    v2, v3 = axis.remap("SS", [i0, i2])
+                    C[v2, v3] = B[v3] * 2.0
+
+    After ``s.double_buffer("B", "i0")``::
+
+        B = alloc((2, 8), "float32")
+        for i0 in serial(4):
+            for i1 in serial(8):
+                with block("B"):
+                    v0, v1 = axis.remap("SS", [i0, i1])
+                    vslot = axis.spatial(2, i0 % 2)
+                    B[vslot, v1] = A[v0, v1] + 1.0
+            for i2 in serial(8):
+                with block("C"):
+                    v2, v3 = axis.remap("SS", [i0, i2])
+                    vslot_1 = axis.spatial(2, i0 % 2)
+                    C[v2, v3] = B[vslot_1, v3] * 2.0
+    """
+    old = _owned(nest, block, buffer, "and has the room that its caller gave it; use cache_write")
+    site = find_loop(nest, loop)
+    lives_within(nest, old, site.stmt, extents_around((*site.above, site.stmt)))
+    strides = None if old.strides is None else (old.strides[0] * old.shape[0], *old.strides)
+    new = replace(old, shape=(Const(2), *old.shape), strides=strides)
+    taken = names_in(nest)
+    slot = site.stmt.var % 2
+
+    changed = []
+    made = nest
+    for unit in units(site.stmt.body):
+        if old not in buffers_read(unit.stmt) | buffers_written(unit.stmt):
+            continue
+        if not isinstance(unit.stmt, Block) or len(list(blocks(unit.stmt))) > 1:
+            raise ScheduleError(f"{unit.name} uses {old.name}, and is no single block")
+        var = Var(free_name(taken, "vslot"))
+        user = reindexed(unit.stmt, old, new, partial(_in_slot, var))
+        assert isinstance(user, Block)
+        user = replace(user, axes=(*user.axes, Axis(var, Const(2))), values=(*user.values, slot))
+        made = replaced(made, find_block(made, user.name), user)
+        changed.append(user.name)
+    made = replace(made, allocs=tuple(new if b == old else b for b in made.allocs))
+    return refreshed(made, changed), None
+
+
+# ------------------------------------------------------------------ what they share
+
+
+def exchanged(nest: Nest, old: Buffer, new: Buffer) -> Nest:
+    """The nest with a buffer that lives only while it runs in place of another."""
+    body = rename_buffers(nest.body, {old: new})
+    return replace(nest, body=body, allocs=tuple(new if b == old else b for b in nest.allocs))
+
+
+def _scoped(space: str) -> None:
+    if space not in get_args(Scope):
+        raise ScheduleError(f"there is no scope {space}; there are {', '.join(get_args(Scope))}")
+
+
+def _chosen(block: Block, buffer: int | str, *, writes: bool) -> Buffer:
+    """The buffer that is named, or at that place among those that a block writes (or only reads)."""
+    written = [a.buffer for a in accesses_in(block) if a.is_write]
+    read = [a.buffer for a in accesses_in(block) if not a.is_write and a.buffer not in written]
+    known = list(dict.fromkeys(written if writes else read))
+    names = [b.name for b in known]
+    if isinstance(buffer, str):
+        if buffer in names:
+            return known[names.index(buffer)]
+    elif 0 <= buffer < len(known):
+        return known[buffer]
+    verb = "writes" if writes else "reads, and does not write,"
+    raise ScheduleError(f"{block.name} {verb} {', '.join(names) or 'nothing'}: {buffer} is none of these")
+
+
+def _owned(nest: Nest, block: AnyBlock, buffer: int | str, why: str) -> Buffer:
+    """A buffer that the block writes and that lives only while the nest runs."""
+    chosen = _chosen(find_block(nest, block).stmt, buffer, writes=True)
+    kept_inside(nest, chosen, f", {why}")
+    return chosen
+
+
+def _copy_of(nest: Nest, buffer: Buffer, space: Scope) -> Buffer:
+    return Buffer(free_name(names_in(nest), f"{buffer.name}_{space}"), buffer.shape, buffer.dtype, space)
+
+
+def _related(a: Block, b: Block) -> bool:
+    """Whether one of the blocks stands within the other."""
+    return any(s is b for s in statements(a)) or any(s is a for s in statements(b))
+
+
+def _outermost(site: BlockSite, fits: Callable[[Stmt], bool]) -> LoopSite | BlockSite:
+    """The outermost loop around a block in its scope that fits, or else the block itself."""
+    for k in range(len(scope(site.above)), len(site.above)):
+        stmt = site.above[k]
+        if isinstance(stmt, For) and fits(stmt):
+            return LoopSite(stmt, site.above[:k])
+    return site
+
+
+def _used_by_others(stmt: Stmt, block: Block) -> frozenset[Buffer]:
+    """The buffers that a statement reads or writes outside of a block in it."""
+    others = [u.stmt for u in units(stmt) if u.stmt is not block]
+    return frozenset(b for s in others for b in buffers_read(s) | buffers_written(s))
+
+
+def _copying(nest: Nest, region: Region, other: Buffer, around: dict[Var, Expr]) -> tuple[Stmt, str]:
+    """Loops and a block that write a region of a buffer from the same elements of another; and the block's name."""
+    taken = names_in(nest)
+    target = region.buffer
+    name = free_name({b.name for b in blocks(nest.body)}, f"{_plain(target, other)}_copy")
+    loops: list[tuple[Var, Expr]] = []
+    axes, values, limits = [], [], []
+    for k, (side, size) in enumerate(zip(region.ranges, target.shape, strict=True)):
+        loops.append((Var(free_name(taken, f"ax{k}")), side.extent))
+        inside = {**around, **dict(loops)}
+        value = simplify(side.start + loops[-1][0], inside)
+        limits += [c for c in (value >= 0, value < size) if not prove(c, inside)]
+        axes.append(Axis(Var(free_name(taken, f"vax{k}")), size))
+        values.append(value)
+    where = tuple(a.var for a in axes)
+    predicate = conjunction(*(simplify(c, {**around, **dict(loops)}) for c in limits))
+    body = Store(target, where, Load(other, where))
+    block = Block(name, tuple(axes), tuple(values), body, predicate=predicate)
+    return wrapped([Loop(var, extent) for var, extent in loops], block), name
+
+
+def _plain(a: Buffer, b: Buffer) -> str:
+    """The name of the buffer that was there first: the copy's name begins with it."""
+    return min(a.name, b.name, key=len)
+
+
+def _with_copy(
+    nest: Nest, at: LoopSite | BlockSite, block: Block, exchange: tuple[Buffer, Buffer], copy: Stmt, *, behind: bool
+) -> Nest:
+    """The nest in which a block uses another buffer, with a copy beside the statement that holds the block."""
+    old, new = exchange
+    changed = mutate(at.stmt, lambda s: rename_buffers(s, {old: new}) if s is block else None)
+    made = replaced(nest, at, seq(changed, copy) if behind else seq(copy, changed))
+    made = replace(made, allocs=(*made.allocs, new))
+    names = [b.name for b in blocks(copy)]
+    return refreshed(made, [block.name, *names])
+
+
+def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return (slot, *indices)
+
+
+def lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]) -> None:
+    """Raises ScheduleError where a buffer carries something from one step of a loop to another, or out of it."""
+    everywhere = [a for a in accesses_in(nest.body) if a.buffer == buffer]
+    inside = [a for a in accesses_in(loop.body) if a.buffer == buffer]
+    if len(everywhere) != len(inside):
+        raise ScheduleError(f"{buffer.name} is used outside of {loop.var.name}")
+    if not inside:
+        raise ScheduleError(f"{buffer.name} is not used in {loop.var.name}")
+    users = [u for u in units(loop.body) if buffer in buffers_read(u.stmt) | buffers_written(u.stmt)]
+    first = users[0]
+    starts = isinstance(first.stmt, Block) and (first.stmt.init is not None or buffer not in buffers_read(first.stmt))
+    read = read_box([loop.body], buffer, around)
+    written = written_box([_only(loop.body, first)], buffer, around)
+    if read is None:
+        return
+    if not starts or written is None or not contains(written, read, around):
+        raise ScheduleError(f"a step of {loop.var.name} may read what an earlier one left in {buffer.name}")
+
+
+def _only(stmt: Stmt, unit: Unit) -> Stmt:
+    """The loops within a statement around a unit, and it."""
+    made = unit.stmt
+    for around in reversed(unit.above):
+        if isinstance(around, For):
+            made = replace(around, body=made)
+    return made

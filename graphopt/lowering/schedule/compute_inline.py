@@ -1,0 +1,327 @@
+"""Primitives that write one block into others: a producer into its consumers, a consumer into its producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    AnyBlock,
+    BlockSite,
+    extents_around,
+    find_block,
+    loops_of,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.dataflow import (
+    Unit,
+    accesses_in,
+    buffers_read,
+    buffers_written,
+    kept_inside,
+    readers,
+    scope,
+    shared,
+    units_beside,
+    without_unused,
+    writers,
+)
+from graphopt.lowering.analysis.iteration_domains import check_made
+from graphopt.lowering.analysis.regions import refreshed, simplified
+from graphopt.lowering.index.arithmetic import simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction, rewrite, substitute, variables
+from graphopt.lowering.loops.loop_nests import wrapped
+from graphopt.lowering.loops.nest import (
+    Block,
+    Buffer,
+    Invoke,
+    Nest,
+    Stmt,
+    Store,
+    blocks,
+    loads,
+    map_expressions,
+    statements,
+)
+
+
+@primitive
+def compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
+    """The block is computed where it is read: its formula stands in place of every load of what it wrote.
+
+    The block computes each element by itself, from indices that are its own axes, and what it writes lives only
+    while the nest runs. Before::
+
+        B = alloc((8,), "float32")
+        for i0 in serial(8):
+            with block("B"):
+                v0 = axis.remap("S", [i0])
+                B[v0] = A[v0] + 1.0
+        for i1 in serial(8):
+            with block("C"):
+                v1 = axis.remap("S", [i1])
+                C[v1] = B[v1] * 2.0
+
+    After ``s.compute_inline("B")``::
+
+        for i1 in serial(8):
+            with block("C"):
+                v1 = axis.remap("S", [i1])
+                C[v1] = (A[v1] + 1.0) * 2.0
+    """
+    site = find_block(nest, block)
+    made = _formula(site.stmt)
+    kept_inside(nest, made.buffer, "; only what lives while the program runs can be computed where it is read")
+    found = readers(units_beside(nest, site), made.buffer)
+    _sole_writer(nest, site, made.buffer)
+    if not found:
+        raise ScheduleError(f"{site.stmt.name}: nothing reads {made.buffer.name}")
+    _unchanged_until(nest, site, found)
+    changed = [b.name for b in blocks(nest.body) if any(e.buffer == made.buffer for e in loads(b))]
+    without = replaced(nest, site, None)
+
+    def part(e: Expr) -> Expr | None:
+        return made.at(e.indices) if isinstance(e, Load) and e.buffer == made.buffer else None
+
+    body = map_expressions(without.body, part)
+    after = without_unused(replace(without, body=simplified(body, {}, changed)), nest.allocs)
+    return refreshed(after, changed), None
+
+
+@primitive
+def reverse_compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
+    """The block is computed where what it reads is made: its only producer writes the block's result instead.
+
+    The block reads each element of the producer's result once, at indices that are its own axes, and nothing else
+    reads that. Before::
+
+        B = alloc((8, 4), "float32")
+        for i0, i1 in grid(8, 4):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+        for i2, i3 in grid(4, 8):
+            with block("C"):
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = B[v3, v2] * 2.0
+
+    After ``s.reverse_compute_inline("C")``::
+
+        for i0, i1 in grid(8, 4):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                C[v1, v0] = (A[v0, v1] + 1.0) * 2.0
+    """
+    site = find_block(nest, block)
+    consumer = site.stmt
+    _elementwise(consumer)
+    target = _sole_store(consumer)
+    beside = units_beside(nest, site)
+    made_here = [
+        b for b in sorted(buffers_read(consumer), key=lambda b: b.name) if b != target.buffer and writers(beside, b)
+    ]
+    candidates = [b for b in made_here if _is_read_at_axes(consumer, b)]
+    if not candidates:
+        raise ScheduleError(
+            f"{consumer.name} reads nothing that a block beside it makes at just its own axes; "
+            "only such a consumer can be computed in its producer"
+        )
+    for buffer in candidates:
+        kept_inside(
+            nest, buffer, f": it would not be written any more if {consumer.name} were computed in its producer"
+        )
+    reasons = []
+    for buffer in candidates:
+        try:
+            return _into_producer(nest, site, beside, buffer, target), None
+        except ScheduleError as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
+def _into_producer(nest: Nest, site: BlockSite, beside: list[Unit], buffer: Buffer, target: Store) -> Nest:
+    consumer = site.stmt
+    _sole_reader(nest, site, buffer)
+    (unit, *more) = writers(beside, buffer)
+    if more or not isinstance(unit.stmt, Block):
+        raise ScheduleError(f"{buffer.name} is not written by one block alone")
+    producer = unit.stmt
+    if producer.init is not None or any(a.kind != "spatial" for a in producer.axes):
+        raise ScheduleError(
+            f"{producer.name} reduces: {consumer.name} may only see what is complete; "
+            f"use reverse_compute_at to bring {consumer.name} close"
+        )
+    store = _sole_store(producer)
+    if any(e.buffer == buffer for e in loads(producer)):
+        raise ScheduleError(f"{producer.name} reads {buffer.name}, which it writes")
+    _may_run_at(site, unit, beside)
+    check_made(_alone(unit), consumer, buffer, extents_around(scope(site.above)), f"by {producer.name}")
+    points = _points(consumer, buffer, store.indices)
+    value = rewrite(
+        substitute(target.value, points), lambda e: store.value if isinstance(e, Load) and e.buffer == buffer else None
+    )
+    own = {a.var: v for a, v in zip(producer.axes, producer.values, strict=True)}
+    limits = []
+    for axis in consumer.axes:
+        at = points.get(axis.var)
+        if at is not None:
+            limits.append(simplify(substitute(at, own) < axis.extent, extents_around(unit.above)))
+    body = Store(target.buffer, tuple(substitute(i, points) for i in target.indices), value)
+    made = replace(producer, body=body, predicate=conjunction(producer.predicate, *limits))
+    without = replaced(nest, site, None)
+    after = without_unused(replaced(without, find_block(without, producer.name), made), nest.allocs)
+    changed = [producer.name]
+    return refreshed(replace(after, body=simplified(after.body, {}, changed)), changed)
+
+
+# ------------------------------------------------------------------ what is asked of the blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Formula:
+    """What each element of a buffer is: ``value`` over the variables of ``points``."""
+
+    buffer: Buffer
+    points: tuple[Var | None, ...]
+    value: Expr
+
+    def at(self, indices: tuple[Expr, ...]) -> Expr:
+        """The element at the indices."""
+        return substitute(self.value, {p: i for p, i in zip(self.points, indices, strict=True) if p is not None})
+
+
+def _formula(block: Block) -> _Formula:
+    """What the block computes, one element at a time; raises ScheduleError where it does something else."""
+    _elementwise(block)
+    store = _sole_store(block)
+    if any(e.buffer == store.buffer for e in loads(block)):
+        raise ScheduleError(f"{block.name} reads {store.buffer.name}, which it writes")
+    points: list[Var | None] = []
+    for index, size in zip(store.indices, store.buffer.shape, strict=True):
+        if isinstance(index, Var) and index not in points:
+            points.append(index)
+        elif index == Const(0) and size == Const(1):
+            points.append(None)
+        else:
+            raise ScheduleError(f"{block.name} does not write {store.buffer.name} at just its own axes, each once")
+    extents = {a.var: a.extent for a in block.axes}
+    unknown = [v for v in extents if v not in points and v in variables(store.value)]
+    if any(extents[v] != Const(1) for v in unknown):
+        raise ScheduleError(f"{block.name} writes one element of {store.buffer.name} for several of its points")
+    return _Formula(store.buffer, tuple(points), substitute(store.value, {v: Const(0) for v in unknown}))
+
+
+def _elementwise(block: Block) -> None:
+    if block.init is not None or any(a.kind != "spatial" for a in block.axes):
+        raise ScheduleError(f"{block.name} reduces or is ordered; only a block of spatial axes can be inlined")
+
+
+def _sole_store(block: Block) -> Store:
+    if not isinstance(block.body, Store):
+        raise ScheduleError(f"{block.name} holds more than one store")
+    return block.body
+
+
+def _sole_writer(nest: Nest, site: BlockSite, buffer: Buffer) -> None:
+    for stmt in statements(nest.body):
+        other = isinstance(stmt, Block) and not _holds(stmt, site.stmt)
+        if other and buffer in buffers_written(stmt):
+            assert isinstance(stmt, Block)
+            raise ScheduleError(f"{buffer.name} is written by {stmt.name} as well")
+        if isinstance(stmt, Invoke) and any(a.buffer == buffer for a in accesses_in(stmt)):
+            raise ScheduleError(f"{stmt.intrinsic} works on {buffer.name}, which has to be there for it")
+
+
+def _sole_reader(nest: Nest, site: BlockSite, buffer: Buffer) -> None:
+    for stmt in blocks(nest.body):
+        if not _holds(stmt, site.stmt) and buffer in buffers_read(stmt) - buffers_written(stmt):
+            raise ScheduleError(f"{buffer.name} is read by {stmt.name} as well")
+
+
+def _holds(outer: Stmt, stmt: Stmt) -> bool:
+    return any(s is stmt for s in statements(outer))
+
+
+def _unchanged_until(nest: Nest, site: BlockSite, consumers: list[Unit]) -> None:
+    """Raises ScheduleError where what the block reads is not the same when its consumers run."""
+    beside = units_beside(nest, site)
+    place = next(k for k, u in enumerate(beside) if u.stmt is site.stmt)
+    for consumer in consumers:
+        if beside.index(consumer) < place:
+            raise ScheduleError(f"{consumer.name} reads what {site.stmt.name} writes only after it")
+    own = beside[place]
+    for buffer in buffers_read(site.stmt):
+        found = writers(beside, buffer)
+        for writer in found:
+            around = shared(writer.above, own.above)
+            together = all(c.above[: len(around)] == around for c in consumers)
+            alone = len(found) == 1 and isinstance(writer.stmt, Block) and _is_complete(writer.stmt)
+            if beside.index(writer) > place or not (together or alone):
+                raise ScheduleError(
+                    f"{writer.name} changes {buffer.name} before all consumers of {site.stmt.name} have run"
+                )
+
+
+def _is_complete(block: Block) -> bool:
+    """Whether each point of a block computes final elements, whatever ran before."""
+    return block.init is None and all(a.kind == "spatial" for a in block.axes)
+
+
+def _may_run_at(site: BlockSite, producer: Unit, beside: list[Unit]) -> None:
+    """Raises ScheduleError where a block cannot run where its producer does."""
+    consumer = site.stmt
+    first = beside.index(producer)
+    place = next(k for k, u in enumerate(beside) if u.stmt is consumer)
+    if place < first:
+        raise ScheduleError(f"{producer.name} runs after {consumer.name}, which reads what was there before")
+    written = buffers_written(consumer)
+    read = buffers_read(consumer)
+    for k, unit in enumerate(beside):
+        if k in (first, place):
+            continue
+        if k >= first and buffers_written(unit.stmt) & read:
+            raise ScheduleError(f"{unit.name} writes what {consumer.name} reads, and runs after {producer.name}")
+        if k < first and buffers_written(unit.stmt) & read and _in_reduction(unit, producer):
+            raise ScheduleError(f"{unit.name} is not complete where {producer.name} runs")
+        if first <= k < place and (buffers_written(unit.stmt) | buffers_read(unit.stmt)) & written:
+            raise ScheduleError(f"{unit.name} uses what {consumer.name} writes, and runs before it")
+    if written & (buffers_read(producer.stmt) | read):
+        raise ScheduleError(f"{consumer.name} writes what is read there")
+
+
+def _alone(place: Unit) -> Stmt:
+    """A block in its loops, without all that stands beside it."""
+    return wrapped(loops_of(place.above), place.stmt)
+
+
+def _in_reduction(unit: Unit, other: Unit) -> bool:
+    """Whether a unit still reduces over a loop that stands around another one."""
+    if not isinstance(unit.stmt, Block):
+        return True
+    around = {s.var for s in shared(unit.above, other.above) if hasattr(s, "var")}
+    reducing = [v for a, v in zip(unit.stmt.axes, unit.stmt.values, strict=True) if a.kind != "spatial"]
+    return any(variables(v) & around for v in reducing)
+
+
+def _is_read_at_axes(block: Block, buffer: Buffer) -> bool:
+    """Whether all of the block's loads of a buffer are one element, at its own axes, each used once."""
+    found = {e.indices for e in loads(block) if e.buffer == buffer}
+    if len(found) != 1:
+        return False
+    (indices,) = found
+    plain = [i for i in indices if isinstance(i, Var)]
+    constant = all(
+        isinstance(i, Var) or (i == Const(0) and n == Const(1)) for i, n in zip(indices, buffer.shape, strict=True)
+    )
+    missing = [a for a in block.axes if a.var not in plain and a.extent != Const(1)]
+    return constant and len(set(plain)) == len(plain) and not missing
+
+
+def _points(consumer: Block, buffer: Buffer, indices: tuple[Expr, ...]) -> Mapping[Var, Expr]:
+    """The consumer's axes where it reads the element of the buffer at the indices."""
+    read = next(e for e in loads(consumer) if e.buffer == buffer)
+    points: dict[Var, Expr] = {a.var: Const(0) for a in consumer.axes}
+    points.update({own: at for own, at in zip(read.indices, indices, strict=True) if isinstance(own, Var)})
+    return points

@@ -1,0 +1,265 @@
+"""Primitives that change loops: split, fuse, reorder, and what a loop's iterations run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    AnyLoop,
+    BlockRef,
+    LoopRef,
+    extents_around,
+    find_loop,
+    find_place,
+    free_name,
+    names_in,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.dependence import check_order
+from graphopt.lowering.index.arithmetic import simplify
+from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, substitute, variables
+from graphopt.lowering.loops.loop_nests import peeled, wrapped
+from graphopt.lowering.loops.nest import (
+    Block,
+    For,
+    If,
+    Nest,
+    Seq,
+    Stmt,
+    expressions,
+    inner,
+    map_expressions,
+    with_inner,
+)
+
+
+@primitive
+def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nest, tuple[LoopRef, ...]]:
+    """The loop as several nested ones of the extents given, of which one may be None: as many as it takes.
+
+    Where the extents make more iterations than there were, blocks below run for those that there were.
+    Before::
+
+        for i0 in serial(10):
+            with block("B"):
+                v0 = axis.spatial(10, i0)
+                B[v0] = A[v0] + 1.0
+
+    After ``s.split("i0", [None, 4])``::
+
+        for i0_0, i0_1 in grid(3, 4):
+            with block("B"):
+                v0 = axis.spatial(10, i0_0 * 4 + i0_1)
+                where(i0_0 * 4 + i0_1 < 10)
+                B[v0] = A[v0] + 1.0
+    """
+    site = find_loop(nest, loop)
+    stmt = site.stmt
+    name = stmt.var.name
+    _serial(stmt, "split it before")
+    known = [int(f) for f in factors if f is not None]
+    if not factors or len(known) < len(factors) - 1:
+        raise ScheduleError(f"{name}: of the factors {list(factors)} more than one is open; leave at most one None")
+    if any(f < 1 for f in known):
+        raise ScheduleError(f"{name}: the factors {list(factors)} are not all positive")
+    around = extents_around(site.above)
+    step = prod(known)
+    rest = simplify((stmt.extent + (step - 1)) // step, {**around, stmt.var: stmt.extent})
+    extents = [rest if f is None else Const(int(f)) for f in factors]
+    if None not in factors and not (isinstance(stmt.extent, Const) and int(stmt.extent.value) <= step):
+        raise ScheduleError(
+            f"{name}: {' * '.join(map(str, known))} = {step} iterations do not cover its {_shown(stmt.extent)}; "
+            "leave one factor None"
+        )
+    taken = names_in(nest)
+    loops = [Var(free_name(taken, f"{name}_{k}")) for k in range(len(factors))]
+    value: Expr = Const(0)
+    for var, extent in zip(loops, extents, strict=True):
+        value = value * extent + var
+    inside = {**around, **dict(zip(loops, extents, strict=True))}
+    value = simplify(value, inside)
+    body = rebind(stmt.body, {stmt.var: value}, inside)
+    covered = simplify(value < stmt.extent, inside)
+    if not (isinstance(covered, Const) and covered.value):
+        body = guarded(body, covered)
+    for k in reversed(range(len(loops))):
+        body = For(loops[k], extents[k], body, notes=stmt.notes if k == 0 else ())
+    return replaced(nest, site, body), tuple(LoopRef(v.name) for v in loops)
+
+
+@primitive
+def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
+    """One loop in place of several that stand directly within each other, given from the outermost in.
+
+    Before::
+
+        for i0, i1 in grid(4, 8):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+
+    After ``s.fuse("i0", "i1")``::
+
+        for i0_i1 in serial(32):
+            with block("B"):
+                v0 = axis.spatial(4, i0_i1 // 8)
+                v1 = axis.spatial(8, i0_i1 % 8)
+                B[v0, v1] = A[v0, v1] + 1.0
+    """
+    if not loops:
+        raise ScheduleError("there are no loops to fuse; name at least one")
+    sites = [find_loop(nest, loop) for loop in loops]
+    chain = [s.stmt for s in sites]
+    for loop in chain:
+        _serial(loop, "fuse it before")
+    for outer, below in pairwise(chain):
+        if outer.body is not below:
+            raise ScheduleError(
+                f"{outer.var.name} does not hold {below.var.name} and nothing else; name loops that stand directly "
+                "within each other, from the outermost in"
+            )
+        dependent = next((o for o in chain if o.var in variables(below.extent)), None)
+        if dependent is not None:
+            raise ScheduleError(f"the extent of {below.var.name} changes with {dependent.var.name}; fuse other loops")
+    if len(chain) == 1:
+        return nest, LoopRef(chain[0].var.name)
+    around = extents_around(sites[0].above)
+    var = Var(free_name(names_in(nest), "_".join(loop.var.name for loop in chain)))
+    total: Expr = Const(1)
+    for loop in chain:
+        total = total * loop.extent
+    inside: dict[Var, Expr] = {**around, var: simplify(total, around)}
+    values: dict[Var, Expr] = {}
+    left: Expr = var
+    for loop in reversed(chain[1:]):
+        values[loop.var] = simplify(left % loop.extent, inside)
+        left = simplify(left // loop.extent, inside)
+    values[chain[0].var] = left
+    body = rebind(chain[-1].body, values, inside)
+    notes = tuple(dict(n for loop in chain for n in loop.notes).items())
+    return replaced(nest, sites[0], For(var, inside[var], body, notes=notes)), LoopRef(var.name)
+
+
+@primitive
+def reorder(nest: Nest, *loops: AnyLoop) -> tuple[Nest, None]:
+    """The loops in the order given, from the outermost in; those between them that are not named keep their places.
+
+    Before::
+
+        for i0, i1 in grid(4, 8):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+
+    After ``s.reorder("i1", "i0")``::
+
+        for i1, i0 in grid(8, 4):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+    """
+    named = [find_loop(nest, loop) for loop in loops]
+    if len({s.stmt.var for s in named}) < len(named):
+        raise ScheduleError("a loop is named twice; name each once")
+    if len(named) < 2:
+        return nest, None
+    outermost = min(named, key=lambda s: len(s.above))
+    chain = _chain(outermost.stmt, {s.stmt.var for s in named})
+    order = iter([s.stmt for s in named])
+    after = tuple(next(order) if loop.var in {s.stmt.var for s in named} else loop for loop in chain)
+    seen: set[Var] = set()
+    for loop in after:
+        later = variables(loop.extent) & {other.var for other in chain} - seen
+        if later:
+            raise ScheduleError(
+                f"the extent of {loop.var.name} changes with {min(v.name for v in later)}, which has to stay around it"
+            )
+        seen.add(loop.var)
+    if after == chain:
+        return nest, None
+    check_order(outermost, chain, after)
+    return replaced(nest, outermost, wrapped(after, chain[-1].body)), None
+
+
+def _chain(outermost: For, wanted: set[Var]) -> tuple[For, ...]:
+    """The loops from the outermost to the last of those wanted, each directly within the one before."""
+    chain, _ = peeled(outermost)
+    left = wanted - {loop.var for loop in chain}
+    if left:
+        raise ScheduleError(
+            f"{min(v.name for v in left)} does not stand directly within {chain[-1].var.name}; "
+            "only loops with nothing else between them can be reordered"
+        )
+    return chain[: 1 + max(k for k, loop in enumerate(chain) if loop.var in wanted)]
+
+
+@primitive
+def add_unit_loop(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[Nest, LoopRef]:
+    """A loop of one iteration around a block or loop, for primitives that want one.
+
+    Before::
+
+        with block("B"):
+            B[0] = A[0] + 1.0
+
+    After ``s.add_unit_loop("B")``::
+
+        for unit in serial(1):
+            with block("B"):
+                B[0] = A[0] + 1.0
+    """
+    site = find_place(nest, within)
+    var = Var(free_name(names_in(nest), "unit"))
+    return replaced(nest, site, For(var, Const(1), site.stmt)), LoopRef(var.name)
+
+
+# ------------------------------------------------------------------ what the primitives share
+
+
+def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Stmt:
+    """The statement with variables replaced, and what they occur in simplified; ``extents`` are those around it."""
+    inside = {**extents, **extents_around([stmt])}
+
+    def part(e: Expr) -> Expr | None:
+        return values.get(e) if isinstance(e, Var) else None
+
+    below = inner(stmt)
+    after = tuple(rebind(child, values, inside) for child in below)
+    if any(a is not b for a, b in zip(below, after, strict=True)):
+        stmt = with_inner(stmt, after)
+    if not any(variables(e) & values.keys() for e in expressions(stmt)):
+        return stmt
+    if isinstance(stmt, Block):
+        predicate = simplify(substitute(stmt.predicate, values), extents)
+        return replace(
+            stmt, values=tuple(simplify(substitute(v, values), extents) for v in stmt.values), predicate=predicate
+        )
+    if isinstance(stmt, For):
+        return replace(stmt, extent=simplify(substitute(stmt.extent, values), extents))
+    return map_expressions(stmt, part)
+
+
+def guarded(stmt: Stmt, condition: Expr) -> Stmt:
+    """The statement where the condition holds: blocks get it as predicate, other statements stand in an ``If``."""
+    match stmt:
+        case Block():
+            return replace(stmt, predicate=conjunction(stmt.predicate, condition))
+        case For():
+            return replace(stmt, body=guarded(stmt.body, condition))
+        case Seq():
+            return Seq(tuple(guarded(s, condition) for s in stmt.stmts))
+    return If(condition, stmt)
+
+
+def _serial(loop: For, instead: str) -> None:
+    if loop.kind != "serial":
+        raise ScheduleError(f"{loop.var.name} is {loop.kind}; {instead}")
+
+
+def _shown(extent: Expr) -> str:
+    return str(extent.value) if isinstance(extent, Const) else "unknown number"

@@ -1,0 +1,80 @@
+"""The page of all primitives of schedules, made from their docstrings: what each does, before and after."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from graphopt.lowering.schedule.schedule import Schedule
+
+HEAD = """\
+# Primitives of schedules
+
+A `Schedule` holds a nest and rewrites it step by step. Each step is checked: one that would change what the program
+computes, or that names what is not there, raises a `ScheduleError` that says why, and leaves the nest as it was.
+[tensor-programs.md](tensor-programs.md) shows them at work. This page is made from the primitives' docstrings, which
+are tests too; `python -m graphopt.lowering.schedule.primitives > docs/schedules.md` makes it anew.
+
+`s` is the schedule: `s = graphopt.Schedule(nest)`. Blocks and loops are named by what `s.get_block("name")` and
+`s.get_loops(block)` give. `s.nest` is the nest as it is by now, `s.show()` its script, and `s.trace` what was done.
+"""
+
+
+def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods of schedules that stand for functions on nests, in order, with these functions."""
+    for name, method in vars(Schedule).items():
+        function = inspect.unwrap(method) if callable(method) and hasattr(method, "__wrapped__") else None
+        if function is not None:
+            yield name, function
+
+
+def page() -> str:
+    """The page in Markdown."""
+    parts, module = [HEAD], ""
+    for name, function in primitives():
+        if function.__module__ != module:
+            module = function.__module__
+            parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
+        parts.append(f"### `s.{name}{_signature(function)}`\n\n{markdown(inspect.getdoc(function) or '')}\n")
+    return "\n".join(parts)
+
+
+def _title(doc: str) -> str:
+    """The first sentence of a module's docstring, without its full stop."""
+    return " ".join(doc.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """The arguments, without the nest and the generator that the schedule supplies."""
+    kept = [p for p in inspect.signature(function).parameters.values() if p.name not in ("nest", "random")]
+    plain = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in kept
+        if not (p.kind is inspect.Parameter.POSITIONAL_ONLY and p.name.startswith("_"))
+    ]
+    return str(inspect.Signature(plain))
+
+
+def markdown(doc: str) -> str:
+    """A docstring with its programs in fences."""
+    lines, out, is_code = doc.splitlines(), list[str](), False
+    for k, line in enumerate(lines):
+        begins = (
+            is_code is False and line.startswith("    ") and any(p.endswith("::") for p in lines[max(0, k - 2) : k])
+        )
+        if begins:
+            out.append("```python")
+            is_code = True
+        elif is_code and line.strip() and not line.startswith("    "):
+            while out[-1] == "":
+                out.pop()
+            out += ["```", ""]
+            is_code = False
+        out.append(line[4:] if is_code else re.sub(r"``([^`]*)``", r"`\1`", line).replace("::", ":"))
+    return "\n".join([*out, "```"] if is_code else out)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,390 @@
+"""Primitives that take reductions apart: where they start, and partial results on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    AnyBlock,
+    AnyLoop,
+    BlockRef,
+    BlockSite,
+    extents_around,
+    find_block,
+    find_loop,
+    free_name,
+    names_in,
+    outer_blocks,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.iteration_domains import tells
+from graphopt.lowering.analysis.regions import refreshed, simplified
+from graphopt.lowering.index.arithmetic import prove, simplify
+from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
+from graphopt.lowering.loops.expressions import (
+    Const,
+    Expr,
+    Load,
+    Var,
+    apply,
+    conjunction,
+    conjuncts,
+    select,
+    substitute,
+    variables,
+    walk,
+)
+from graphopt.lowering.loops.nest import (
+    Axis,
+    Block,
+    Buffer,
+    For,
+    If,
+    Nest,
+    Range,
+    Stmt,
+    Store,
+    blocks,
+    seq,
+    substitute_in,
+)
+
+"""The functions by which partial results may be combined in any order."""
+
+
+@primitive
+def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, BlockRef]:
+    """The start of a reduction as a block of its own, before a loop; gives that block.
+
+    No loop of the reduction stands outside of that loop. Before::
+
+        for i0, i1, i2 in grid(4, 8, 16):
+            with block("C"):
+                v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                with init():
+                    C[v0, v1] = 0.0
+                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+
+    After ``s.decompose_reduction("C", "i1")``::
+
+        for i0 in serial(4):
+            for i1_init in serial(8):
+                with block("C_init"):
+                    v0_init, v1_init = axis.remap("SS", [i0, i1_init])
+                    C[v0_init, v1_init] = 0.0
+            for i1, i2 in grid(8, 16):
+                with block("C"):
+                    v0, v1, v2 = axis.remap("SSR", [i0, i1, i2])
+                    C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+    """
+    site = find_block(nest, block)
+    stmt = site.stmt
+    if stmt.init is None:
+        raise ScheduleError(f"{stmt.name} has no init to take out of it")
+    if stmt.of_kind("ordered"):
+        raise ScheduleError(f"{stmt.name} has ordered axes: its init may have to run between its steps")
+    outer, below = _split_at(site, loop)
+    roles = _Roles.of(stmt)
+    _unmixed(stmt, roles, site.loops)
+    for around in outer:
+        if around.var in roles.reduce:
+            raise ScheduleError(
+                f"{around.var.name} around {below[0].var.name} is a loop of the reduction: "
+                f"{stmt.name} would start again in each of its steps; name it or a loop around it"
+            )
+    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
+    again = _repeating(below, roles, [v for _, v in spatial], stmt.predicate, extents_around(site.above))
+    if again is not None:
+        raise ScheduleError(
+            f"{again.var.name} runs {stmt.name} for some elements again, which would then not start anew; "
+            "name a loop within it"
+        )
+    started = {loop.var: Const(0) for loop in below if loop.var not in roles.spatial}
+    for axis, value in zip(stmt.axes, stmt.values, strict=True):
+        if axis.kind == "reduce" and simplify(substitute(value, started), {}) != Const(0):
+            raise ScheduleError(f"{stmt.name} does not start where its loops do: {axis.var.name} is not 0 there")
+    taken = names_in(nest)
+    loops = {loop.var: Var(free_name(taken, f"{loop.var.name}_init")) for loop in below if loop.var in roles.spatial}
+    axes = {a.var: Var(free_name(taken, f"{a.var.name}_init")) for a in stmt.of_kind("spatial")}
+    there: Mapping[Var, Expr] = {**started, **loops}
+    place = site.above.index(find_loop(nest, loop).stmt)
+    conditions = [stmt.predicate, *_conditions((*site.above[place:], stmt))]
+    spatial = [(a, v) for a, v in zip(stmt.axes, stmt.values, strict=True) if a.kind == "spatial"]
+    name = free_name({b.name for b in blocks(nest.body)}, f"{stmt.name}_init")
+    made: Stmt = Block(
+        name,
+        tuple(replace(a, var=axes[a.var]) for a, _ in spatial),
+        tuple(substitute(v, there) for _, v in spatial),
+        substitute_in(stmt.init, axes),
+        predicate=conjunction(*(substitute(c, there) for c in conditions)),
+    )
+    for around in reversed(below):
+        if around.var in roles.spatial:
+            made = replace(around, var=loops[around.var], body=made, notes=())
+    made = simplified(made, extents_around(site.above[:place]), [name])
+    without = replaced(nest, site, replace(stmt, init=None))
+    at = find_loop(without, loop)
+    return refreshed(replaced(without, at, seq(made, at.stmt)), [name, stmt.name]), BlockRef(name)
+
+
+@primitive
+def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRef]:
+    """Partial results, one for each step of a loop of a reduction, and a block that combines them; gives the block of
+    the partial results.
+
+    They are kept in a new buffer, which has the loop's steps as one more axis at the position. Before::
+
+        for i0, i1, i2 in grid(4, 8, 2):
+            with block("B"):
+                v0 = axis.spatial(4, i0)
+                v1 = axis.reduce(16, i1 * 2 + i2)
+                with init():
+                    B[v0] = 0.0
+                B[v0] = B[v0] + A[v0, v1]
+
+    After ``s.rfactor("i2", 1)``::
+
+        B_rf = alloc((4, 2), "float32")
+        for i0, i1, i2 in grid(4, 8, 2):
+            with block("B_rf"):
+                v0, vi2, vi1 = axis.remap("SSR", [i0, i2, i1])
+                with init():
+                    B_rf[v0, vi2] = 0.0
+                B_rf[v0, vi2] = B_rf[v0, vi2] + A[v0, vi2 + vi1 * 2]
+        for i0_1, i2_1 in grid(4, 2):
+            with block("B"):
+                v0_1, vi2_1 = axis.remap("SR", [i0_1, i2_1])
+                with init():
+                    B[v0_1] = 0.0
+                B[v0_1] = B[v0_1] + B_rf[v0_1, vi2_1]
+    """
+    site = find_block(nest, _block_under(nest, loop))
+    parts = _Parts.of(nest, site, find_loop(nest, loop).stmt, position)
+    name = free_name({b.name for b in blocks(nest.body)}, f"{site.stmt.name}_rf")
+    top = find_loop(nest, parts.chain[0].var.name)
+    both = seq(parts.partial_results(name, extents_around((*site.above, site.stmt))), parts.combined())
+    made = replaced(nest, top, both)
+    names = [name, site.stmt.name]
+    made = replace(made, body=simplified(made.body, {}, names), allocs=(*made.allocs, parts.buffer))
+    return refreshed(made, names), BlockRef(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A reduction block in loops that hold nothing else, to be done in parts: one for each step of ``factor``.
+
+    ``buffer`` is for the partial results, and has the factor's steps at the axis ``position``; ``own`` are the axes
+    that the loops of the reduction become.
+    """
+
+    block: Block
+    chain: Sequence[For]
+    factor: For
+    roles: _Roles
+    update: Update
+    buffer: Buffer
+    position: int
+    own: Mapping[Var, Var]
+    taken: set[str]
+
+    @staticmethod
+    def of(nest: Nest, site: BlockSite, factor: For, position: int) -> _Parts:
+        block, chain = site.stmt, _chain(site)
+        roles = _Roles.of(block)
+        _unmixed(block, roles, site.loops)
+        if factor.extent == Const(1) and factor.var not in roles.spatial:  # a step of it is all there is
+            roles = replace(roles, reduce=roles.reduce | {factor.var})
+        if factor.var not in roles.reduce:
+            raise ScheduleError(f"{factor.var.name} is no loop of a reduction of {block.name}")
+        update = update_of(block)
+        if missing := sorted(v.name for v in roles.reduce if v not in {s.var for s in chain}):
+            raise ScheduleError(f"{missing[0]} around {block.name} holds other statements as well")
+        target = update.store.buffer
+        rank = len(target.shape)
+        if not -rank - 1 <= position <= rank:
+            raise ScheduleError(f"{target.name} has {rank} axes, and position {position} is not among them")
+        at = position if position >= 0 else position + rank + 1
+        taken = names_in(nest)
+        shape = (*target.shape[:at], factor.extent, *target.shape[at:])
+        buffer = replace(target, name=free_name(taken, f"{target.name}_rf"), shape=shape, strides=None)
+        own = {s.var: Var(free_name(taken, f"v{s.var.name}")) for s in chain if s.var in roles.reduce}
+        return _Parts(block, chain, factor, roles, update, buffer, at, own, taken)
+
+    @property
+    def spatial(self) -> list[tuple[Axis, Expr]]:
+        """The spatial axes and their values."""
+        pairs = zip(self.block.axes, self.block.values, strict=True)
+        return [(a, v) for a, v in pairs if a.kind == "spatial"]
+
+    @property
+    def step(self) -> Var:
+        """The axis that the factor becomes."""
+        return self.own[self.factor.var]
+
+    def at(self, indices: Sequence[Expr], step: Expr) -> tuple[Expr, ...]:
+        """Where the partial result of a step is kept for the element at the indices."""
+        return (*indices[: self.position], step, *indices[self.position :])
+
+    def partial_results(self, name: str, around: Mapping[Var, Expr]) -> Stmt:
+        """The loops with a block that reduces into the buffer of partial results."""
+        left = [s for s in self.chain if s.var in self.roles.reduce and s is not self.factor]
+        axes = [a for a, _ in self.spatial]
+        axes.append(Axis(self.step, self.factor.extent, "spatial"))
+        axes += [Axis(self.own[s.var], s.extent, "reduce") for s in left]
+        values = (*(v for _, v in self.spatial), self.factor.var, *(s.var for s in left))
+        pairs = zip(self.block.axes, self.block.values, strict=True)
+        steps = {a.var: substitute(v, self.own) for a, v in pairs if a.kind == "reduce"}
+        term, neutral = substitute(self.update.term, steps), identity(self.update.fn, self.buffer.dtype)
+        kept: list[Expr] = []
+        for condition in conjuncts(self.block.predicate):
+            first = substitute(condition, {s.var: Const(0) for s in left})
+            if not variables(condition) & self.roles.reduce or prove(first, around):
+                kept.append(condition)
+            elif variables(condition) <= self.roles.reduce:
+                # there may be steps of the factor in which nothing runs: their partial result is the identity
+                term = select(substitute(condition, self.own), term, neutral)
+            else:
+                raise ScheduleError(
+                    f"{self.block.name} runs where more holds than a condition on its reduction's loops"
+                )
+        where = self.at(self.update.store.indices, self.step)
+        value = apply(self.update.fn, Load(self.buffer, where), term) if left else term
+        made: Stmt = Block(
+            name,
+            tuple(axes),
+            values,
+            Store(self.buffer, where, value),
+            Store(self.buffer, where, neutral) if left else None,
+            conjunction(*kept),
+            notes=self.block.notes,
+        )
+        for loop in reversed(self.chain):
+            made = replace(loop, body=made)
+        return made
+
+    def combined(self) -> Stmt:
+        """The spatial loops and the factor with a block that reduces over the partial results."""
+        around = [s for s in self.chain if s.var not in self.roles.reduce]
+        loops = {s.var: Var(free_name(self.taken, s.var.name)) for s in (*around, self.factor)}
+        points = {a.var: Var(free_name(self.taken, a.var.name)) for a, _ in self.spatial}
+        step = Var(free_name(self.taken, self.step.name))
+        store = self.update.store
+        where = tuple(substitute(i, points) for i in store.indices)
+        value = apply(self.update.fn, Load(store.buffer, where), Load(self.buffer, self.at(where, step)))
+        conditions = [c for c in conjuncts(self.block.predicate) if not variables(c) & self.roles.reduce]
+        made: Stmt = replace(
+            self.block,
+            axes=(*(replace(a, var=points[a.var]) for a, _ in self.spatial), Axis(step, self.factor.extent, "reduce")),
+            values=(*(substitute(v, loops) for _, v in self.spatial), loops[self.factor.var]),
+            body=Store(store.buffer, where, value),
+            init=None if self.block.init is None else substitute_in(self.block.init, points),
+            predicate=conjunction(*(substitute(c, loops) for c in conditions)),
+        )
+        made = For(loops[self.factor.var], self.factor.extent, made)
+        for loop in reversed(around):
+            made = For(loops[loop.var], loop.extent, made, loop.kind, loop.thread)
+        return made
+
+
+# ------------------------------------------------------------------ what reductions are made of
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The loops that a block's spatial axes depend on, and those that its reduce axes depend on."""
+
+    spatial: frozenset[Var]
+    reduce: frozenset[Var]
+
+    @staticmethod
+    def of(block: Block) -> _Roles:
+        pairs = list(zip(block.axes, block.values, strict=True))
+        return _Roles(
+            frozenset(x for a, v in pairs if a.kind != "reduce" for x in variables(v)),
+            frozenset(x for a, v in pairs if a.kind == "reduce" for x in variables(v)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A store that combines ``term`` into the element that it writes."""
+
+    store: Store
+    fn: str
+    term: Expr
+
+
+def update_of(block: Block) -> Update:
+    """The one store of a reduction block; raises ScheduleError where it is of another form."""
+    store = block.body
+    if not isinstance(store, Store):
+        raise ScheduleError(f"{block.name} holds more than one store")
+    found = accumulated(Load(store.buffer, store.indices), store.value)
+    if found is not None and not any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(found[1])):
+        return Update(store, *found)
+    raise ScheduleError(
+        f"{block.name} does not combine into {store.buffer.name} by one of {', '.join(sorted(HORIZONTAL))}"
+    )
+
+
+def _unmixed(block: Block, roles: _Roles, loops: Sequence[For]) -> None:
+    for loop in loops:
+        if loop.var in roles.spatial and loop.var in roles.reduce:
+            raise ScheduleError(
+                f"{loop.var.name} is at once a loop of {block.name}'s spatial axes and of its reduction"
+            )
+
+
+def _repeating(
+    loops: Sequence[For], roles: _Roles, values: Sequence[Expr], predicate: Expr, extents: Mapping[Var, Expr]
+) -> For | None:
+    """A loop, not of the reduction, of which several steps reach the same elements; None where there is none."""
+    own = [s for s in loops if s.var not in roles.reduce]
+    running = {s.var: s.extent for s in own}
+    once = {c for s in own for c in (s.var < 1, simplify(s.var < 1, extents))}
+    kept = set(conjuncts(predicate)) & once
+    for loop in own:
+        held = any(loop.var in variables(c) for c in kept)
+        if not held and not tells([Range(v) for v in values], [loop], running, extents):
+            return loop
+    return None
+
+
+def _split_at(site: BlockSite, loop: AnyLoop) -> tuple[tuple[For, ...], tuple[For, ...]]:
+    """The loops around a block outside of one of them, and from that on."""
+    name = loop if isinstance(loop, str) else loop.name
+    names = [s.var.name for s in site.loops]
+    if name not in names:
+        raise ScheduleError(f"{name} is not around {site.stmt.name}; its loops are {', '.join(names) or 'none'}")
+    place = names.index(name)
+    return site.loops[:place], site.loops[place:]
+
+
+def _conditions(path: Sequence[Stmt]) -> Iterator[Expr]:
+    """The conditions of the branches that a path goes through."""
+    for stmt, below in pairwise(path):
+        if isinstance(stmt, If):
+            yield stmt.condition if stmt.then is below else apply("not", stmt.condition)
+
+
+def _chain(site: BlockSite) -> list[For]:
+    """The loops around a block that hold nothing else, from the outermost in."""
+    chain: list[For] = []
+    for stmt in reversed(site.above):
+        if not isinstance(stmt, For):
+            break
+        chain.insert(0, stmt)
+    return chain
+
+
+def _block_under(nest: Nest, loop: AnyLoop) -> AnyBlock:
+    """The only block under a loop."""
+    found = list(outer_blocks(find_loop(nest, loop).stmt))
+    if len(found) != 1:
+        name = loop if isinstance(loop, str) else loop.name
+        raise ScheduleError(f"{name} holds {len(found)} blocks, not just one that reduces")
+    return BlockRef(found[0].name)

@@ -1,0 +1,149 @@
+"""Draws among the ways to schedule a nest: tile sizes, choices, and where a block is computed.
+
+Each function takes a generator and gives what it decided, which a trace keeps, and what that means. A
+``decision`` is taken instead of a draw, where it is possible on this nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb, isqrt, prod
+from random import Random
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    INLINE,
+    ROOT,
+    AnyBlock,
+    AnyLoop,
+    LoopRef,
+    find_block,
+    find_loop,
+    get_consumers,
+    primitive,
+)
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import For, Nest
+from graphopt.lowering.schedule.compute_at import compute_at
+
+
+@primitive
+def sample_perfect_tile(
+    nest: Nest,
+    random: Random,
+    loop: AnyLoop,
+    n: int,
+    max_innermost: int = 64,
+    *,
+    decision: Sequence[int] | None = None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """``n`` factors whose product is the loop's extent, the last at most ``max_innermost``; all such are as likely.
+
+    Raises ScheduleError where the extent is not a number.
+    """
+    stmt = find_loop(nest, loop).stmt
+    name = stmt.var.name
+    if not isinstance(stmt.extent, Const):
+        raise ScheduleError(f"{name}: its extent is not a number; split it by factors that you choose")
+    if n < 1 or max_innermost < 1:
+        raise ScheduleError(f"{name}: {n} factors of at most {max_innermost} are none; ask for one or more")
+    extent = int(stmt.extent.value)
+    if decision is not None:
+        chosen = tuple(int(f) for f in decision)
+        if len(chosen) != n or prod(chosen) != extent or not 1 <= chosen[-1] <= max_innermost or min(chosen) < 1:
+            raise ScheduleError(
+                f"{name}: the decision {list(chosen)} is not {n} factors of {extent}, the last at most {max_innermost}"
+            )
+        return chosen, chosen
+    if n == 1 and extent > max_innermost:
+        raise ScheduleError(f"{name}: its extent {extent} is more than {max_innermost}; ask for more than one factor")
+    factors: list[int] = []
+    left = extent
+    for k in range(n, 1, -1):  # from the innermost out, each weighed by how many ways there are to go on
+        candidates = [d for d in divisors(left) if factors or d <= max_innermost]
+        factors.append(_weighed(random, candidates, [_ways(left // d, k - 1) for d in candidates]))
+        left //= factors[-1]
+    tile = (left, *reversed(factors))
+    return tile, tile
+
+
+@primitive
+def sample_categorical(
+    nest: Nest,
+    random: Random,
+    candidates: Sequence[int],
+    probabilities: Sequence[float] | None = None,
+    *,
+    decision: int | None = None,
+) -> tuple[int, int]:
+    """One of the candidates, by their probabilities (any weights; equal where left out). Decided is its position."""
+    weights = [1.0] * len(candidates) if probabilities is None else [float(p) for p in probabilities]
+    if not candidates or len(weights) != len(candidates) or min(weights) < 0 or sum(weights) <= 0:
+        raise ScheduleError(
+            f"{len(candidates)} candidates with the probabilities {list(weights)}: give each one of at least 0"
+        )
+    if decision is None:
+        decision = _weighed(random, range(len(candidates)), weights)
+    if not 0 <= decision < len(candidates):
+        raise ScheduleError(f"the decision {decision} is not a position among {len(candidates)} candidates")
+    return int(decision), int(candidates[decision])
+
+
+@primitive
+def sample_compute_location(
+    nest: Nest, random: Random, block: AnyBlock, *, decision: str | None = None
+) -> tuple[str, LoopRef]:
+    """A place to compute a block at, for ``compute_at``: a loop around all that reads it, ``ROOT`` (where it is) or
+    ``INLINE`` (written out where it is read). Decided is the loop's name."""
+    places = compute_locations(nest, block)
+    if decision is None:
+        decision = random.choice(places).name
+    chosen = next((p for p in places if p.name == decision), None)
+    if chosen is None:
+        raise ScheduleError(f"{decision} is no place for this block; use {', '.join(p.name for p in places)}")
+    return decision, chosen
+
+
+def compute_locations(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
+    """Where a block can be computed: at ``ROOT``, ``INLINE``, and at which loops around its consumers."""
+    places = [ROOT]
+    if _possible(nest, block, INLINE):
+        places.append(INLINE)
+    consumers = [find_block(nest, c).above for c in get_consumers(nest, block)]
+    around = [s for s in consumers[0] if all(s in other for other in consumers[1:])] if consumers else []
+    loops = [LoopRef(s.var.name) for s in around if isinstance(s, For)]
+    return (*places, *(loop for loop in loops if _possible(nest, block, loop)))
+
+
+def _possible(nest: Nest, block: AnyBlock, place: LoopRef) -> bool:
+    """Whether a block can be computed at a place."""
+    try:
+        compute_at(nest, block, place)
+    except ScheduleError:
+        return False
+    return True
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of a positive number, ascending."""
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def _ways(n: int, parts: int) -> int:
+    """In how many ways a number is a product of so many ordered factors."""
+    ways, p = 1, 2
+    while n > 1:
+        if p * p > n:
+            p = n
+        times = 0
+        while n % p == 0:
+            n, times = n // p, times + 1
+        ways *= comb(times + parts - 1, times)
+        p += 1
+    return ways
+
+
+def _weighed(random: Random, candidates: Sequence[int], weights: Sequence[float]) -> int:
+    """One of the candidates, each as likely as its weight says."""
+    return random.choices(candidates, weights)[0]

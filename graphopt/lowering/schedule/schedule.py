@@ -1,0 +1,253 @@
+"""A nest under way to a faster one: primitives rewrite it, each is checked, and a trace keeps what was done.
+
+``Schedule`` has one line for each primitive; the primitive itself is a plain function from a nest to a
+nest and what it gives, in the module of that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import wraps
+from random import Random
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from graphopt.errors import ScheduleError, UsageError
+from graphopt.lowering.analysis import block_refs as sites
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
+from graphopt.lowering.loops.nest import BY_RULE, Nest
+from graphopt.lowering.loops.script import show
+from graphopt.lowering.schedule import annotations as schedule_marks
+from graphopt.lowering.schedule import blockize as schedule_blocks
+from graphopt.lowering.schedule import by_rule as schedule_rules
+from graphopt.lowering.schedule import cache as schedule_caches
+from graphopt.lowering.schedule import compute_at as schedule_stages
+from graphopt.lowering.schedule import compute_inline as schedule_inline
+from graphopt.lowering.schedule import loop_transforms as schedule_loops
+from graphopt.lowering.schedule import pad_einsum as schedule_padding
+from graphopt.lowering.schedule import reduction as schedule_reductions
+from graphopt.lowering.schedule import sampling
+from graphopt.lowering.schedule import tensorize as schedule_tensors
+from graphopt.lowering.schedule import transform_layout as schedule_layouts
+from graphopt.lowering.schedule.trace import Argument, Reference, Step, Trace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Number(int):
+    """What a step of a schedule gave: an int that remembers which step that was."""
+
+    source: Reference
+    schedule: Schedule
+
+
+def rewriting(fn: Callable[Concatenate[Nest, P], tuple[Nest, R]]) -> Callable[Concatenate[Schedule, P], R]:
+    """The method of ``Schedule`` that applies a primitive, a function from a nest to a nest and what it gives."""
+
+    @wraps(fn)
+    def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = self.encoded(fn.__name__, args, kwargs)
+        self.nest, result = fn(self.nest, *args, **kwargs)
+        return self.recorded(call, result)
+
+    return method
+
+
+def asking(fn: Callable[Concatenate[Nest, P], R]) -> Callable[Concatenate[Schedule, P], R]:
+    """The method of ``Schedule`` that asks a question about its nest."""
+
+    @wraps(fn)
+    def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = self.encoded(fn.__name__, args, kwargs)
+        return self.recorded(
+            Step(call.primitive, call.args, call.kwargs, question=True), fn(self.nest, *args, **kwargs)
+        )
+
+    return method
+
+
+def drawing(
+    fn: Callable[Concatenate[Nest, Random, P], tuple[Argument, R]],
+) -> Callable[Concatenate[Schedule, P], R]:
+    """The method of ``Schedule`` that draws: a function that says what it decided and what that gives.
+
+    A ``decision`` among its arguments is taken instead of a draw.
+    """
+
+    @wraps(fn)
+    def method(self: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = self.encoded(fn.__name__, args, {k: v for k, v in kwargs.items() if k != "decision"})
+        wanted = next(self._wanted, None)
+        if wanted is not None and "decision" not in kwargs:
+            with suppress(ScheduleError, TypeError, ValueError):
+                given: dict[str, Any] = {**kwargs, "decision": wanted}
+                return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **given)))
+        return self.recorded(*_decided(call, fn(self.nest, self.random, *args, **kwargs)))
+
+    return method
+
+
+def _decided(call: Step, drawn: tuple[Argument, R]) -> tuple[Step, R]:
+    """The call with its decision, and what that gives."""
+    decision, result = drawn
+    return replace(call, decision=decision), result
+
+
+class Schedule:
+    """A nest and what was done to it; ``seed`` decides what the sampling methods draw.
+
+    ``wanted`` are decisions for them to take, in their order, wherever they are possible (None: draw). A nest that was
+    to be scheduled by rule is no longer.
+    """
+
+    def __init__(self, nest: Nest, seed: int = 0, wanted: Iterable[Argument] = ()) -> None:
+        if not isinstance(nest, Nest):
+            raise UsageError(f"a schedule is one of a nest, as a module holds it by name, not of {nest!r}")
+        self.nest = replace(nest, notes=tuple(n for n in nest.notes if n != BY_RULE)) if BY_RULE in nest.notes else nest
+        self.random = Random(seed)
+        self._wanted = iter(wanted)
+        self._steps: list[Step] = []
+        self._known: dict[BlockRef | LoopRef, Reference] = {}
+
+    # questions
+    get_block = asking(sites.get_block)
+    get_loop = asking(sites.get_loop)
+    get_loops = asking(sites.get_loops)
+    get_child_blocks = asking(sites.get_child_blocks)
+    get_parent_block = asking(sites.get_parent_block)
+    get_producers = asking(sites.get_producers)
+    get_consumers = asking(sites.get_consumers)
+    # loops
+    split = rewriting(schedule_loops.split)
+    fuse = rewriting(schedule_loops.fuse)
+    reorder = rewriting(schedule_loops.reorder)
+    add_unit_loop = rewriting(schedule_loops.add_unit_loop)
+    # what runs them, and notes
+    parallel = rewriting(schedule_marks.parallel)
+    vectorize = rewriting(schedule_marks.vectorize)
+    unroll = rewriting(schedule_marks.unroll)
+    bind = rewriting(schedule_marks.bind)
+    annotate = rewriting(schedule_marks.annotate)
+    unannotate = rewriting(schedule_marks.unannotate)
+    # where blocks run
+    compute_at = rewriting(schedule_stages.compute_at)
+    reverse_compute_at = rewriting(schedule_stages.reverse_compute_at)
+    compute_inline = rewriting(schedule_inline.compute_inline)
+    reverse_compute_inline = rewriting(schedule_inline.reverse_compute_inline)
+    # what they read and write, and where that is
+    cache_read = rewriting(schedule_caches.cache_read)
+    cache_write = rewriting(schedule_caches.cache_write)
+    set_scope = rewriting(schedule_caches.set_scope)
+    storage_align = rewriting(schedule_caches.storage_align)
+    double_buffer = rewriting(schedule_caches.double_buffer)
+    # reductions
+    decompose_reduction = rewriting(schedule_reductions.decompose_reduction)
+    rfactor = rewriting(schedule_reductions.rfactor)
+    # blocks of blocks, layouts
+    blockize = rewriting(schedule_blocks.blockize)
+    tensorize = rewriting(schedule_tensors.tensorize)
+    pad_einsum = rewriting(schedule_padding.pad_einsum)
+    transform_layout = rewriting(schedule_layouts.transform_layout)
+    # all at once
+    by_rule = rewriting(schedule_rules.by_rule)
+    # draws
+    sample_perfect_tile = drawing(sampling.sample_perfect_tile)
+    sample_categorical = drawing(sampling.sample_categorical)
+    sample_compute_location = drawing(sampling.sample_compute_location)
+
+    @property
+    def trace(self) -> Trace:
+        """What was done so far, without questions whose answers no later step uses."""
+        needed: set[int] = set()
+        for place in reversed(range(len(self._steps))):
+            step = self._steps[place]
+            if not step.question or place in needed:
+                needed |= {place, *(r.step for r in step.references)}
+        moved = {old: new for new, old in enumerate(sorted(needed))}
+        return Trace(tuple(_moved(self._steps[old], moved) for old in sorted(needed)))
+
+    def show(self) -> str:
+        """The nest's script."""
+        return show(self.nest)
+
+    def encoded(self, primitive: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Step:
+        """The call as a step, with references for what earlier steps gave."""
+        plain = tuple(self._argument(primitive, a) for a in args)
+        return Step(primitive, plain, tuple((k, self._argument(primitive, v)) for k, v in kwargs.items()))
+
+    def _argument(self, primitive: str, value: object) -> Argument:
+        if isinstance(value, BlockRef | LoopRef):
+            if value not in self._known:  # made by hand: ask for it, so that the trace can
+                (self.get_block if isinstance(value, BlockRef) else self.get_loop)(value.name)
+            return self._known[value]
+        if isinstance(value, Number):
+            return value.source if value.schedule is self else int(value)
+        if isinstance(value, tuple | list):
+            return tuple(self._argument(primitive, v) for v in value)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if callable(value):
+            return schedule_layouts.written_map(value)
+        raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
+
+    def recorded(self, step: Step, result: R) -> R:
+        """Keeps the step; gives its result, numbers as ``Number``."""
+        place = len(self._steps)
+        single = not isinstance(result, tuple)
+        items = (result,) if not isinstance(result, tuple) else result
+        letters = ""
+        kept: list[object] = []
+        for k, item in enumerate(items):
+            reference = Reference(place, None if single else k)
+            if isinstance(item, BlockRef | LoopRef):
+                letters += "b" if isinstance(item, BlockRef) else "l"
+                self._known[item] = reference
+            elif isinstance(item, int):
+                letters += "v"
+                item = Number(item)
+                item.source, item.schedule = reference, self
+            else:
+                letters += "n"
+            kept.append(item)
+        self._steps.append(replace(step, results=letters, single=single))
+        return kept[0] if single else tuple(kept)  # type: ignore[return-value]  # equal to the result, item by item
+
+
+def _moved(step: Step, places: dict[int, int]) -> Step:
+    """The step with references to where the steps now stand."""
+
+    def moved(argument: Argument) -> Argument:
+        if isinstance(argument, Reference):
+            return Reference(places[argument.step], argument.item)
+        return tuple(moved(a) for a in argument) if isinstance(argument, tuple) else argument
+
+    args, kwargs = tuple(moved(a) for a in step.args), tuple((k, moved(v)) for k, v in step.kwargs)
+    return replace(step, args=args, kwargs=kwargs)
+
+
+def replay(trace: Trace, nest: Nest, seed: int = 0) -> Schedule:
+    """A schedule of the nest with the steps of the trace done."""
+    schedule = Schedule(nest, seed)
+    given: list[object] = []
+
+    def value(argument: Argument) -> object:
+        if isinstance(argument, Reference):
+            result = given[argument.step]
+            return result if argument.item is None else result[argument.item]  # type: ignore[index]
+        return tuple(value(a) for a in argument) if isinstance(argument, tuple) else argument
+
+    for place, step in enumerate(trace.steps):
+        method = vars(Schedule).get(step.primitive)
+        if not hasattr(method, "__wrapped__"):
+            raise ScheduleError(f"replay: step {place} is {step.primitive}, which is not a primitive")
+        try:
+            args, kwargs = [value(a) for a in step.args], {k: value(v) for k, v in step.kwargs}
+        except (IndexError, TypeError):
+            message = f"replay: step {place}, {step.primitive}, uses what an earlier step does not give on this nest"
+            raise ScheduleError(message) from None
+        if step.decision is not None:
+            kwargs["decision"] = step.decision
+        given.append(getattr(schedule, step.primitive)(*args, **kwargs))
+    return schedule

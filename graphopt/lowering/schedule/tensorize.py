@@ -1,0 +1,351 @@
+"""The primitive that puts a tensor intrinsic in place of a block that does what its description says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import (
+    BlockRef,
+    LoopRef,
+    extents_around,
+    find_block,
+    primitive,
+    replaced,
+)
+from graphopt.lowering.analysis.block_refs import get_loop as known_loop
+from graphopt.lowering.analysis.regions import refreshed
+from graphopt.lowering.index.arithmetic import affine, simplify
+from graphopt.lowering.intrinsics.tensor_intrin import TensorIntrin, find_intrinsic, sides
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables
+from graphopt.lowering.loops.loop_nests import peeled
+from graphopt.lowering.loops.nest import TRUE, Axis, Block, Buffer, For, Invoke, Nest, Range, Region, Seq, Stmt, Store
+from graphopt.lowering.loops.script import show_expr
+from graphopt.lowering.schedule.blockize import blockize
+
+COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "eq", "ne"})
+
+
+@primitive
+def tensorize(nest: Nest, where: LoopRef | BlockRef | str, intrinsic: str) -> tuple[Nest, None]:
+    """A tensor intrinsic does a tile: all within a loop, which is blockized, or all within a block of blocks.
+
+    What is there is what the intrinsic's description says, up to names, to where tiles begin, and to the order of its
+    loops; else ScheduleError tells the first difference. Before::
+
+        for i0_0, i1_0, i0_1, i1_1, i2 in grid(2, 2, 4, 4, 8):
+            with block("C"):
+                v0 = axis.spatial(8, i0_0 * 4 + i0_1)
+                v1 = axis.spatial(8, i1_0 * 4 + i1_1)
+                v2 = axis.reduce(8, i2)
+                C[v0, v1] = C[v0, v1] + A[v0, v2] * B[v2, v1]
+
+    After ``s.tensorize("i0_1", "product_4x4_float32")``::
+
+        for i0_0, i1_0 in grid(2, 2):
+            with block("C_o"):
+                v0_o, v1_o = axis.remap("SS", [i0_0, i1_0])
+                reads(A[v0_o * 4:v0_o * 4 + 4, :], B[:, v1_o * 4:v1_o * 4 + 4])
+                writes(C[v0_o * 4:v0_o * 4 + 4, v1_o * 4:v1_o * 4 + 4])
+                invoke("product_4x4_float32", C[v0_o * 4:v0_o * 4 + 4, v1_o * 4:v1_o * 4 + 4],
+                       A[v0_o * 4:v0_o * 4 + 4, :], B[:, v1_o * 4:v1_o * 4 + 4], 8)
+    """
+    known = find_intrinsic(intrinsic)
+    if isinstance(where, LoopRef) or (isinstance(where, str) and _is_loop(nest, where)):
+        nest, block = blockize(nest, where)
+    else:
+        block = where if isinstance(where, BlockRef) else BlockRef(where)
+    site = find_block(nest, block)
+    loops, inner = _tile(site.stmt)
+    around = {**extents_around((*site.above, site.stmt)), **{s.var: s.extent for s in loops}}
+    call = _Match(known, inner, around).call(loops)
+    made = replaced(nest, site, replace(site.stmt, body=call))
+    return refreshed(made, [site.stmt.name]), None
+
+
+def _is_loop(nest: Nest, name: str) -> bool:
+    try:
+        known_loop(nest, name)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _tile(outer: Block) -> tuple[tuple[For, ...], Block]:
+    """The loops within a block and the block in them."""
+    loops, stmt = peeled(outer.body)
+    if not isinstance(stmt, Block):
+        raise ScheduleError(f"{outer.name} holds no single block in its loops; name a loop around a block")
+    return loops, stmt
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the names of a description are in the program."""
+
+    vars: Mapping[Var, Var]
+    loads: tuple[tuple[Load, Load], ...] = ()
+
+    def with_var(self, theirs: Var, ours: Var) -> _Known | None:
+        """With a variable as another; None where one of them is something else."""
+        if self.vars.get(theirs, ours) != ours or any(o == ours and t != theirs for t, o in self.vars.items()):
+            return None
+        return replace(self, vars={**self.vars, theirs: ours})
+
+
+class _Match:
+    """The search for a description in a block."""
+
+    def __init__(self, intrinsic: TensorIntrin, block: Block, extents: Mapping[Var, Expr]) -> None:
+        self.intrinsic, self.block, self.extents = intrinsic, block, extents
+        self.name, self.description = intrinsic.name, intrinsic.description
+        self.loops, self.wanted = _described(intrinsic)
+        self.axes = {a.var: a for a in block.axes}
+        self.difference: tuple[int, str] = (-1, "")
+
+    def differs(self, depth: int, message: str) -> None:
+        """Keeps the difference that was found furthest on."""
+        if depth > self.difference[0]:
+            self.difference = (depth, message)
+
+    def call(self, loops: Sequence[For]) -> Invoke:
+        """The call that does what the block does; raises ScheduleError where the intrinsic does something else."""
+        block, wanted = self.block, self.wanted
+        if block.predicate != TRUE:
+            raise ScheduleError(
+                f"{block.name} runs only for a part of its tile: pad it before, as {self.name} does all of it"
+            )
+        if (block.init is None) != (wanted.init is None):
+            has = "no init" if wanted.init is None else "an init"
+            raise ScheduleError(
+                f"{block.name}: {self.name} has {has}; use decompose_reduction where that is in the way"
+            )
+        self.whole(loops)
+        for known in self.statements(wanted, _Known({})):
+            args = self.arguments(known)
+            if args is not None:
+                return Invoke(self.name, args)
+        raise ScheduleError(f"{block.name} is not {self.name}: {self.difference[1] or 'nothing in it is alike'}")
+
+    def whole(self, loops: Sequence[For]) -> None:
+        """Raises ScheduleError where the loops do not run over each point of the block's axes once."""
+        left = {s.var: s.extent for s in loops if s.extent != Const(1)}
+        for axis, value in zip(self.block.axes, self.block.values, strict=True):
+            linear = affine(value, [s.var for s in loops], self.extents)
+            steps = (
+                []
+                if linear is None
+                else sorted(
+                    (
+                        (int(c.value), v)
+                        for v, c in linear.coefficients.items()
+                        if isinstance(c, Const) and c != Const(0)
+                    ),
+                    key=lambda s: s[0],
+                )
+            )
+            reach: Expr = Const(1)
+            for step, var in steps:
+                if var not in left or reach != Const(step):
+                    break
+                reach = simplify(reach * left.pop(var), {})
+            if reach != simplify(axis.extent, {}):
+                raise ScheduleError(
+                    f"{self.block.name}: the loops of its tile are not all of {axis.var.name}, each point once"
+                )
+        if left:
+            raise ScheduleError(f"{min(v.name for v in left)} repeats the tile of {self.block.name}")
+
+    # ------------------------------------------------------------------ statements and expressions
+
+    def statements(self, wanted: Block, known: _Known) -> Iterator[_Known]:
+        """Ways to take the block for the description's."""
+        for found in self.stmt(wanted.body, self.block.body, known):
+            if wanted.init is None or self.block.init is None:
+                yield found
+            else:
+                yield from self.stmt(wanted.init, self.block.init, found)
+
+    def stmt(self, theirs: Stmt, ours: Stmt, known: _Known) -> Iterator[_Known]:
+        match theirs, ours:
+            case Store(), Store():
+                target = Load(theirs.buffer, theirs.indices), Load(ours.buffer, ours.indices)
+                for found in self.expr(*target, known):
+                    yield from self.expr(theirs.value, ours.value, found)
+            case Seq(), Seq() if len(theirs.stmts) == len(ours.stmts):
+                yield from self.all(list(zip(theirs.stmts, ours.stmts, strict=True)), known)
+            case _:
+                self.differs(len(known.loads), f"{_words(theirs)} is wanted, and {_words(ours)} is there")
+
+    def all(self, pairs: Sequence[tuple[Stmt, Stmt]], known: _Known) -> Iterator[_Known]:
+        if not pairs:
+            yield known
+            return
+        for found in self.stmt(*pairs[0], known):
+            yield from self.all(pairs[1:], found)
+
+    def expr(self, theirs: Expr, ours: Expr, known: _Known) -> Iterator[_Known]:
+        """Ways to take an expression for one of the description."""
+        if isinstance(theirs, Load) and isinstance(ours, Load):
+            yield from self.load(theirs, ours, known)
+            return
+        if isinstance(theirs, Apply) and isinstance(ours, Apply) and (theirs.fn, theirs.type) == (ours.fn, ours.type):
+            orders = [ours.args, ours.args[::-1]] if theirs.fn in COMMUTATIVE else [ours.args]
+            for order in orders:
+                yield from self.each(list(zip(theirs.args, order, strict=True)), known)
+            return
+        if isinstance(theirs, Var) and isinstance(ours, Var) and ours in self.axes:
+            found = known.with_var(theirs, ours)
+            if found is not None:
+                yield found
+                return
+        elif isinstance(theirs, Const) and theirs == ours:
+            yield known
+            return
+        self.differs(len(known.loads), f"{show_expr(theirs)} is wanted, and {show_expr(ours)} is there")
+
+    def each(self, pairs: Sequence[tuple[Expr, Expr]], known: _Known) -> Iterator[_Known]:
+        if not pairs:
+            yield known
+            return
+        for found in self.expr(*pairs[0], known):
+            yield from self.each(pairs[1:], found)
+
+    def load(self, theirs: Load, ours: Load, known: _Known) -> Iterator[_Known]:
+        """A load with the description's buffer as the program's, from some base on."""
+        depth = len(known.loads)
+        if theirs.dtype != ours.dtype:
+            self.differs(depth, f"{theirs.buffer.name} is {theirs.dtype}, and {ours.buffer.name} {ours.dtype}")
+            return
+        if theirs.buffer.scope not in ("global", ours.buffer.scope):
+            self.differs(depth, f"{ours.buffer.name} is not {theirs.buffer.scope}")
+            return
+        if any((t.buffer == theirs.buffer) != (o.buffer == ours.buffer) for t, o in known.loads):
+            self.differs(depth, f"{ours.buffer.name} is there, and not what {theirs.buffer.name} is elsewhere")
+            return
+        moving = [k for k, i in enumerate(ours.indices) if variables(i) & self.axes.keys()]
+        rank = len(theirs.indices)
+        if len(moving) > rank or len(ours.indices) < rank:
+            self.differs(
+                depth, f"{ours.buffer.name} moves along {len(moving)} axes, and {theirs.buffer.name} along {rank}"
+            )
+            return
+        for their_index, our_index in zip(theirs.indices, self.aligned(ours, rank), strict=True):
+            own = variables(our_index) & self.axes.keys()
+            if isinstance(their_index, Var):
+                linear = affine(our_index, list(own), self.extents) if len(own) == 1 else None
+                (var,) = own if len(own) == 1 else (None,)
+                if var is None:
+                    if own or self.size(their_index) != Const(1):
+                        self.differs(depth, self.unlike(theirs, ours))
+                        return
+                    continue
+                if linear is None or linear.coefficients[var] != Const(1):
+                    self.differs(depth, self.unlike(theirs, ours))
+                    return
+                found = known.with_var(their_index, var)
+                if found is None:
+                    self.differs(depth, self.unlike(theirs, ours))
+                    return
+                known = found
+        yield replace(known, loads=(*known.loads, (theirs, ours)))
+
+    def unlike(self, theirs: Load, ours: Load) -> str:
+        return f"{show_expr(theirs)} is wanted, and {show_expr(ours)} is there"
+
+    def aligned(self, load: Load, rank: int) -> list[Expr]:
+        """The indices that are those of a buffer of the rank: from the left, those that do not move are passed over."""
+        extra = len(load.indices) - rank
+        kept: list[Expr] = []
+        for index in load.indices:
+            if extra and not variables(index) & self.axes.keys():
+                extra -= 1
+            else:
+                kept.append(index)
+        return kept[:rank] if not extra else list(load.indices[-rank:])
+
+    def size(self, var: Var) -> Expr:
+        """The extent of an axis of the description."""
+        return next((a.extent for a in self.wanted.axes if a.var == var), Const(-1))
+
+    # ------------------------------------------------------------------ arguments
+
+    def arguments(self, known: _Known) -> tuple[Region | Expr, ...] | None:
+        """What the intrinsic is called with; None (and a difference) where extents or kinds of axes do not fit."""
+        sizes: dict[Var, Expr] = {}
+        ours = {v: a for v, a in self.axes.items() if a.extent != Const(1)}
+        for axis in self.wanted.axes:
+            var = known.vars.get(axis.var)
+            own = self.axes[var] if var is not None else None
+            if not self.fits(axis, own, sizes):
+                return None
+            if var is not None:
+                ours.pop(var, None)
+        if ours:
+            self.differs(99, f"{min(v.name for v in ours)} is no axis of {self.name}")
+            return None
+        regions: dict[Buffer, Region] = {}
+        for theirs, load in known.loads:
+            region = self.region(theirs, load, known, sizes)
+            if region is None or regions.setdefault(theirs.buffer, region) != region:
+                self.differs(99, f"{load.buffer.name} is used from several places on")
+                return None
+        args: list[Region | Expr] = []
+        for param in self.description.params:
+            found = regions.get(param) if isinstance(param, Buffer) else sizes.get(param)
+            if found is None:
+                self.differs(99, f"nothing tells what {param.name} of {self.name} is")
+                return None
+            args.append(found)
+        return tuple(args)
+
+    def fits(self, axis: Axis, own: Axis | None, sizes: dict[Var, Expr]) -> bool:
+        """Whether an axis of the block is as one of the description; finds sizes out."""
+        extent: Expr = Const(1) if own is None else own.extent
+        if own is not None and own.kind != axis.kind and extent != Const(1):
+            self.differs(98, f"{own.var.name} is {own.kind}, and {axis.var.name} of {self.name} {axis.kind}")
+            return False
+        if isinstance(axis.extent, Var) and sizes.setdefault(axis.extent, extent) == extent:
+            return True
+        if axis.extent == extent:
+            return True
+        name = "an axis of 1" if own is None else own.var.name
+        self.differs(
+            98, f"{name} runs to {show_expr(extent)}, and {axis.var.name} of {self.name} to {show_expr(axis.extent)}"
+        )
+        return False
+
+    def region(self, theirs: Load, ours: Load, known: _Known, sizes: Mapping[Var, Expr]) -> Region | None:
+        """The box of the program's buffer that is the description's buffer."""
+        moving = {v: Const(0) for v in self.axes}
+        starts = [simplify(substitute(i, moving), self.extents) for i in ours.indices]
+        sized = [Range(s) for s in starts]
+        shape = [substitute(n, sizes) for n in theirs.buffer.shape]
+        extra = len(starts) - len(shape)
+        place = 0
+        for k, index in enumerate(ours.indices):
+            if extra and not variables(index) & self.axes.keys():
+                extra -= 1
+                continue
+            sized[k] = Range(starts[k], shape[place])
+            place += 1
+        region = Region(ours.buffer, tuple(sized))
+        for k, index in zip(sides(region, len(shape)), theirs.indices, strict=True):
+            if simplify(ours.indices[k] - substitute(index, known.vars) - starts[k], self.extents) != Const(0):
+                return None
+        return region
+
+
+def _described(intrinsic: TensorIntrin) -> tuple[tuple[For, ...], Block]:
+    """The loops of a description and the block in them, whose axes they are."""
+    loops, stmt = peeled(intrinsic.description.body)
+    if not isinstance(stmt, Block) or set(stmt.values) != {s.var for s in loops}:
+        raise ScheduleError(f"the description of {intrinsic.name} is no block in loops that are its axes")
+    return loops, stmt
+
+
+def _words(stmt: Stmt) -> str:
+    return {"Store": "a store", "Seq": "several statements", "For": "a loop", "If": "a branch"}.get(
+        type(stmt).__name__, f"a {type(stmt).__name__.lower()}"
+    )

@@ -1,0 +1,232 @@
+"""The primitive that changes in which order a buffer's elements lie."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.block_refs import AnyBlock, find_block, primitive
+from graphopt.lowering.analysis.dataflow import accesses_in, kept_inside, reindexed
+from graphopt.lowering.analysis.regions import refreshed, simplified
+from graphopt.lowering.index.arithmetic import affine, prove, simplify
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, as_expr, equal, substitute, variables
+from graphopt.lowering.loops.nest import Buffer, Invoke, Nest, Region, blocks, statements
+from graphopt.lowering.loops.script import show_expr
+
+IndexMap: TypeAlias = Callable[..., "tuple[Expr | int, ...]"] | str
+"""Where an element lies, by its indices: a function of them, or the text of a lambda."""
+
+
+@primitive
+def transform_layout(
+    nest: Nest, block: AnyBlock, buffer: str, index_map: IndexMap, pad: bool = False
+) -> tuple[Nest, None]:
+    """A buffer that the block uses has other axes: its element at some indices lies where the map of them says.
+
+    The map takes indices apart (``c // 16``, ``c % 16``) and puts them together (``y * 8 + x``), so that no two
+    elements meet. With ``pad`` places may be left over, which nothing reads or writes. The buffer lives only while the
+    nest runs. Before::
+
+        B = alloc((4, 32), "float32")
+        for i0, i1 in grid(4, 32):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v0, v1] = A[v0, v1] + 1.0
+        for i2, i3 in grid(4, 32):
+            with block("C"):
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = B[v2, v3] * 2.0
+
+    After ``s.transform_layout("B", "B", lambda n, c: (c // 16, n, c % 16))``::
+
+        B = alloc((2, 4, 16), "float32")
+        for i0, i1 in grid(4, 32):
+            with block("B"):
+                v0, v1 = axis.remap("SS", [i0, i1])
+                B[v1 // 16, v0, v1 % 16] = A[v0, v1] + 1.0
+        for i2, i3 in grid(4, 32):
+            with block("C"):
+                v2, v3 = axis.remap("SS", [i2, i3])
+                C[v2, v3] = B[v3 // 16, v2, v3 % 16] * 2.0
+    """
+    stmt = find_block(nest, block).stmt
+    found = {a.buffer.name: a.buffer for a in accesses_in(stmt)}
+    if buffer not in found:
+        raise ScheduleError(f"{stmt.name} does not use {buffer}; it uses {', '.join(sorted(found))}")
+    old = found[buffer]
+    kept_inside(nest, old, ", and lies as its caller laid it; use cache_read or cache_write")
+    for s in statements(nest.body):
+        if isinstance(s, Invoke) and any(isinstance(a, Region) and a.buffer == old for a in s.args):
+            raise ScheduleError(f"{s.intrinsic} works on {buffer} as it lies; change it before")
+    names, outputs = mapped(index_map)
+    if len(names) != len(old.shape):
+        raise ScheduleError(f"{buffer} has {len(old.shape)} axes, and the map takes {len(names)} indices")
+    indices = [Var(name) for name in names]
+    shape = _shape(old, indices, outputs, pad)
+    new = Buffer(old.name, shape, old.dtype, old.scope)
+
+    def where(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        values = dict(zip(indices, at, strict=True))
+        return tuple(substitute(o, values) for o in outputs)
+
+    changed = [b.name for b in blocks(nest.body) if any(a.buffer == old for a in accesses_in(b))]
+    body = simplified(reindexed(nest.body, old, new, where), {}, changed)
+    allocs = tuple(new if b == old else b for b in nest.allocs)
+    return refreshed(replace(nest, body=body, allocs=allocs), changed), None
+
+
+# ------------------------------------------------------------------ maps
+
+
+def written_map(index_map: IndexMap) -> str:
+    """The map as the text of a lambda, as traces keep it."""
+    names, outputs = mapped(index_map)
+    parts = [show_expr(o) for o in outputs]
+    return f"lambda {', '.join(names)}: ({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def mapped(index_map: IndexMap) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+    """The names of a map's indices and what it makes of them; text is read, and never run."""
+    if isinstance(index_map, str):
+        return _read(index_map)
+    names = tuple(inspect.signature(index_map).parameters)
+    made = index_map(*(Var(name) for name in names))
+    return names, tuple(as_expr(e) for e in (made if isinstance(made, tuple) else (made,)))
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}
+
+
+def _read(text: str) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+    wrong = ScheduleError(f"{text!r} is no map of indices, such as 'lambda n, c: (n, c // 16, c % 16)'")
+    try:
+        made = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise wrong from None
+    if not isinstance(made, ast.Lambda):
+        raise wrong
+    names = tuple(a.arg for a in made.args.args)
+
+    def expr(node: ast.expr) -> Expr:
+        match node:
+            case ast.Name(id=name) if name in names:
+                return Var(name)
+            case ast.Constant(value=int() as n) if not isinstance(n, bool):
+                return Const(n)
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](expr(a), expr(b))
+        raise wrong
+
+    return names, tuple(map(expr, made.body.elts if isinstance(made.body, ast.Tuple) else [made.body]))
+
+
+# ------------------------------------------------------------------ which maps keep elements apart
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """``base // step % extent``; without ``extent``, all that the division leaves."""
+
+    base: Expr
+    step: int = 1
+    extent: int | None = None
+
+
+def _shape(buffer: Buffer, indices: Sequence[Var], outputs: Sequence[Expr], pad: bool) -> tuple[Expr, ...]:
+    """The extents of the map's results; raises ScheduleError where elements may meet, or places are left over.
+
+    Results are sums of digits: each index (or a row-major sum of several) is taken apart into digits that together say
+    all of it, and each result puts digits together so that each of their values is another sum.
+    """
+    extents: dict[Var, Expr] = dict(zip(indices, buffer.shape, strict=True))
+    digits: dict[Var, _Digit] = {}
+    # where places may be left over, parts are as long as they are written: c % 16 is 16 long though c may end at 8
+    forms = [_with_digits(output if pad else simplify(output, extents), digits) for output in outputs]
+    sizes = _sizes(extents, digits)
+    shape = tuple(_reach(form, sizes, show_expr(output)) for form, output in zip(forms, outputs, strict=True))
+    if not pad and not prove(equal(_product(buffer.shape), _product(shape)), {}):
+        raise ScheduleError(
+            f"the map has more places, {' * '.join(map(show_expr, shape))}, than {buffer.name} has elements, "
+            f"{' * '.join(map(show_expr, buffer.shape))}; say pad=True where that is meant"
+        )
+    return shape
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    total: Expr = Const(1)
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def _with_digits(expr: Expr, digits: dict[Var, _Digit]) -> Expr:
+    """The expression with a variable for each digit in it, each of its own."""
+    if isinstance(expr, Apply) and expr.fn in ("add", "sub", "mul"):
+        a, b = (_with_digits(x, digits) for x in expr.args)
+        return a + b if expr.fn == "add" else a - b if expr.fn == "sub" else a * b
+    if isinstance(expr, Const) or not variables(expr):
+        return expr
+    var = Var(f"_{len(digits)}")
+    digits[var] = _digit(expr)
+    return var
+
+
+def _digit(expr: Expr) -> _Digit:
+    if isinstance(expr, Apply) and expr.fn in ("floordiv", "mod") and isinstance(expr.args[1], Const):
+        inner, n = _digit(expr.args[0]), int(expr.args[1].value)
+        if inner.extent is None or (n > 0 and inner.extent % n == 0):
+            if expr.fn == "mod":
+                return replace(inner, extent=n)
+            return replace(inner, step=inner.step * n, extent=None if inner.extent is None else inner.extent // n)
+    return _Digit(expr)
+
+
+def _sizes(extents: Mapping[Var, Expr], digits: Mapping[Var, _Digit]) -> dict[Var, Expr]:
+    """The extents of the digits; raises ScheduleError where those of an index do not say all of it, each once."""
+    sizes: dict[Var, Expr] = {}
+    left = set(extents)
+    for base in dict.fromkeys(d.base for d in digits.values()):
+        whole = _reach(base, {v: extents[v] for v in variables(base) if v in extents}, show_expr(base), dense=True)
+        if not variables(base) & left:
+            raise ScheduleError(f"the map uses {show_expr(base)} in several ways")
+        left -= variables(base)
+        reach = 1
+        own = sorted(((v, d) for v, d in digits.items() if d.base == base), key=lambda d: d[1].step)
+        for k, (var, digit) in enumerate(own):
+            last = k + 1 == len(own)
+            if digit.step != reach or (digit.extent is None and not last):
+                raise ScheduleError(f"the map does not tell all of {show_expr(base)} apart, or parts of it twice")
+            rest = simplify((whole + (digit.step - 1)) // digit.step, {})
+            sizes[var] = rest if digit.extent is None else Const(digit.extent)
+            reach = digit.step * (digit.extent or 1)
+            if last and digit.extent is not None and not prove(rest <= digit.extent, {}):
+                raise ScheduleError(f"the map forgets a part of {show_expr(base)}")
+    if forgotten := [v.name for v in extents if v in left and extents[v] != Const(1)]:
+        raise ScheduleError(f"the map forgets {forgotten[0]}")
+    return sizes
+
+
+def _reach(form: Expr, sizes: Mapping[Var, Expr], shown: str, *, dense: bool = False) -> Expr:
+    """How many values a sum of digits has, from 0 on; raises ScheduleError where several sums are the same, or with
+    ``dense``, where some value is no sum."""
+    own = [v for v in sizes if v in variables(form)]
+    linear = affine(form, own)
+    if linear is None or linear.offset != Const(0):
+        raise ScheduleError(f"{shown} of the map is no sum of parts of indices")
+    reach: Expr = Const(1)
+    steps = [(c, v) for v, c in linear.coefficients.items() if sizes[v] != Const(1)]
+    for step, var in sorted(steps, key=lambda s: int(s[0].value) if isinstance(s[0], Const) else 1 << 62):
+        if not prove(step >= reach, {}) or (dense and simplify(step - reach, {}) != Const(0)):
+            raise ScheduleError(f"{shown} of the map is the same for several indices, or leaves gaps")
+        reach = simplify(reach + step * (sizes[var] - 1), {})
+    return reach

@@ -1,0 +1,1 @@
+"""From a model to its program, and programs that are kept."""

@@ -1,0 +1,120 @@
+"""Regions of a graph that match a pattern are handed to a library, or to a function of the user's, as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from graphopt.errors import RuleError, UsageError
+from graphopt.ir import ops
+from graphopt.ir.custom_ops import added
+from graphopt.ir.graph import Attr, Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.ir.infer_nests import NEST
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.lower.embedded_programs import attributes, inputs_of
+from graphopt.lowering.module.module import External
+from graphopt.lowering.module.passes import Pass
+from graphopt.rewrite.guards.bindings import is_several
+from graphopt.rewrite.match.matcher import Match, footprint, matches, root_ops
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.rewrite.rule.rule import Rule, Term, variables
+
+
+def fuse_by_pattern(patterns: Mapping[str, str | Nest], name: str = "fuse_by_pattern") -> Pass:
+    """A pass that puts one call in the place of each region that a pattern matches, the first of the patterns first.
+
+    A pattern is written as the left side of a rule, with its guards (``Relu(Add(MatMul(x, w), b)) where w.rank == 2``).
+    What takes the region's place is the registered function of the name, or a tensor program. It gets the pattern's
+    variables as inputs, in order of appearance (``_`` is absent), and the attributes that the pattern binds as its own:
+    ``Gemm(x, w, b, alpha=a)`` gives it ``a``. That it computes what the region does is the user's word. A region stays
+    where something else of it is read outside, or where it has effects.
+
+    Raises RuleError for a pattern that cannot be read, and UsageError for a function that is not registered.
+    """
+    rules = [(_read(pattern), to) for pattern, to in patterns.items()]
+    for rule, to in rules:
+        if isinstance(to, str):
+            user = added(External(to).op)
+            if user is None or user.function is None:
+                raise UsageError(f"{to} is not registered: graphopt.register({to!r}, function)")
+        elif len(inputs_of(to)) != len(variables(rule.lhs[0])) or len(to.outputs) != 1:
+            raise UsageError(f"{to.name} has to take what the variables of its pattern are, and give one result")
+
+    def fused(graph: Graph) -> Graph:
+        return _Fuser(graph, rules).run()
+
+    return Pass(name, fused)
+
+
+def _read(pattern: str) -> Rule:
+    """The rule of which the pattern is the left side; its right side is nothing that is ever built."""
+    left, where, guards = pattern.partition(" where ")
+    guarded = f"\n    where {guards}" if where else ""
+    found = parse_rules(f"# handed over [A1] approx\npattern: {left} => {{0}}{guarded}\n", "<pattern>")
+    if len(found) != 1 or len(found[0].lhs) != 1:
+        raise RuleError(f"{pattern!r} is several patterns, and one with one root is expected")
+    return found[0]
+
+
+class _Fuser:
+    """One run over one graph."""
+
+    def __init__(self, graph: Graph, rules: list[tuple[Rule, str | Nest]]) -> None:
+        self.given, self.rules = graph, rules
+
+    def run(self) -> Graph:
+        space = Workspace(self.given.copy(), infer(self.given))
+        for rule, to in self.rules:
+            wanted = root_ops(rule)
+            for node in reversed(space.graph.order()):
+                if node.id in space.graph and (wanted is None or node.op in wanted):
+                    self.at(space, rule, to, node)
+        return space.graph if space.edits else self.given
+
+    def at(self, space: Workspace, rule: Rule, to: str | Nest, node: Node) -> None:
+        """Hand over the region with this root, if there is one."""
+        for found in matches(rule, space, node):
+            region = footprint(space.graph, found)
+            if self.is_closed(space.graph, found, region):
+                self.replace(space, found, to, node)
+                return
+
+    def is_closed(self, graph: Graph, found: Match, region: Collection[int]) -> bool:
+        """Whether nobody reads anything of the region but its root, and nothing in it has effects."""
+        (root,) = found.roots
+        for id in region:
+            node = graph.node(id)
+            if not ops.is_pure(node.op, node.attrs):
+                return False
+            for value in node.outputs:
+                if value != root and (graph.is_output(value) or any(u not in region for u, _ in graph.users(value))):
+                    return False
+        return True
+
+    def replace(self, space: Workspace, found: Match, to: str | Nest, node: Node) -> None:
+        (root,) = found.roots
+        inputs, known = tuple(_bound(found, found.rule.lhs[0])), space.fact(root)
+        op, attrs = (External(to).op, Attrs(dict(_attrs(found)))) if isinstance(to, str) else (NEST, attributes(to))
+        (made,) = space.add(op, inputs, attrs, origin=node.origin)
+        if known.type is not None:
+            space.graph.types[made] = known.type
+            space.facts[made] = known
+        space.replace(root, made)
+        space.drop_orphans()
+
+
+def _bound(found: Match, pattern: Term) -> Iterator[Value | None]:
+    """What the variables of the pattern stand for, in order of appearance."""
+    for var in variables(pattern):
+        bound = found.bindings.values.get(var.name)
+        yield from bound if is_several(bound) else (bound,)
+
+
+def _attrs(found: Match) -> Iterator[tuple[str, Attr]]:
+    """The attributes that the pattern binds, by its names for them."""
+    for name, value in sorted(found.bindings.attrs.items()):
+        if isinstance(value, Attrs):
+            yield from value.items()
+        elif value is not None:
+            yield name, value

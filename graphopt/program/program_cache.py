@@ -1,0 +1,195 @@
+"""Programs of models that were compiled before, kept in the user's cache folder: such a model starts without compilers.
+
+A program lies under a digest of all that it depends on: the model's content, the settings, this package, the packages
+that it works with, and the processor. So nothing stale is ever found. What is damaged is dropped, and made anew; what
+was used longest ago goes where the folder holds more than ``MOST`` bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache as remembered
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from graphopt.calibration.schedule_tables import digest as digest_of_tuned
+from graphopt.calibration.schedule_tables import setting_here
+from graphopt.calibration.store import digest
+from graphopt.errors import CompilationError, ReadError, UsageError
+from graphopt.kernels import cache
+from graphopt.program import digests
+from graphopt.run.settings import CompileReport, Settings
+from graphopt.runtime import saved
+from graphopt.runtime.dtypes import STORAGE
+from graphopt.runtime.program import Program
+
+LARGEST = 1 << 30
+"""Bytes of constants that a program has at most to be kept."""
+MOST = 1 << 31
+"""Bytes that all programs take at most."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
+_REPORT = "report.json"
+_EXTENDED = (
+    "graphopt.ir.custom_ops",
+    "graphopt.lowering.intrinsics.tensor_intrin",
+    "graphopt.lowering.operators.table",
+)
+"""Where what users add becomes known: what a program does is then not told by the model alone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the program of a model is kept, or will be."""
+
+    folder: Path
+    model: Any
+    """The path of the model's file, its bytes, or a graph."""
+    stamp: list[int] | bytes | None
+    """What changes when the file or the graph does; None of bytes."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the model is still what it was when its place was found."""
+        if isinstance(self.model, str | Path):
+            return self.stamp == digests.stamp_of(Path(self.model))
+        return not isinstance(self.model, Keyed) or self.stamp == self.model.key()
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A graph: it has a hash of all that its program depends on."""
+
+    def key(self) -> bytes:
+        """The hash."""
+
+
+def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place | None:
+    """Where the program of a model is kept; None where it is not: that of a model that is no file and no bytes (nor a
+    graph, where those are kept too), or cannot be read, and where ops were added. Raises ``UsageError`` where others
+    may write into the cache folder."""
+    is_graph = of_graphs and isinstance(model, Keyed)
+    if not (is_graph or isinstance(model, str | Path | bytes | bytearray | memoryview)) or is_extended():
+        return None
+    if isinstance(model, str | Path) and not Path(model).is_file():
+        return None
+    try:
+        if isinstance(model, str | Path):
+            stamp: list[int] | bytes | None = digests.stamp_of(Path(model))
+            content = digests.of_file(Path(model))
+        elif isinstance(model, Keyed):
+            stamp = model.key()
+            content = stamp.hex()
+        else:
+            stamp, content = None, sha256(model).hexdigest()
+    except OSError:
+        return None
+    shapes = sorted((name, [int(n) for n in shape]) for name, shape in settings.shapes.items())
+    dims = sorted((name, int(n)) for name, n in settings.dims.items())
+    measured = digest(settings.costs), _tuned(settings)
+    options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
+    name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
+    return Place(cache.folder("programs") / name, model, stamp)
+
+
+def _tuned(settings: Settings) -> str:
+    """What changes when tuned schedules do; empty where none are gone by."""
+    if settings.tuned_in is None:
+        return ""
+    try:
+        return digest_of_tuned(settings.tuned_in, setting_here(settings.threads), settings.tuned == "require")
+    except ReadError:
+        if settings.demands_tuned:
+            raise
+        return ""
+
+
+def _in_order(value: Any) -> Any:
+    """The value with what has no order (sets, mappings) in one that every process agrees on."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f.name, _in_order(getattr(value, f.name))) for f in fields(value)]
+    if isinstance(value, Mapping):
+        return sorted((repr(key), repr(_in_order(item))) for key, item in value.items())
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+
+
+def is_extended() -> bool:
+    """Whether anything was added to what every graphopt knows."""
+    return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
+
+
+def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
+    """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
+    try:
+        told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
+        if told["constants"] != digests.of_file(place.folder / saved.CONSTANTS_FILE):
+            raise ReadError("its constants are damaged")
+        program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
+        report = CompileReport((), int(told["kernels"]), int(told["calls"]))
+    except FileNotFoundError:
+        return None
+    except (ReadError, OSError, ValueError, LookupError, TypeError):
+        cache.drop(place.folder)
+        return None
+    cache.use(place.folder)
+    return program, report
+
+
+def store(place: Place, program: Program, report: CompileReport) -> None:
+    """Keep a program, whole or not at all; not one that is too large, that needs Python, or whose model has changed."""
+    size = sum(c.nbytes for c in program.code.constants.values())
+    if report.reference or size > LARGEST or not place.is_current:
+        return
+    ports = (*program.code.inputs, *program.code.outputs)
+    foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
+    told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    above = place.folder.parent
+    with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
+        cache.prune(above, MOST - size)
+        made = Path(tempfile.mkdtemp(prefix=".", dir=above))
+        try:
+            saved.save(program, made)
+            told["constants"] = digests.of_file(made / saved.CONSTANTS_FILE)
+            (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
+            if not (place.folder / _REPORT).exists():
+                cache.drop(place.folder)
+            os.rename(made, place.folder)  # fails where another process was quicker
+            digests.remember(place.folder / saved.CONSTANTS_FILE, told["constants"])
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _is_foreign(dtype: str) -> bool:
+    """Whether numpy itself knows no such elements."""
+    return dtype in STORAGE and STORAGE[dtype].name != dtype
+
+
+def _foreign() -> Any:
+    from graphopt.platforms import numpy_dtypes
+
+    return numpy_dtypes()
+
+
+@remembered
+def _sources() -> str:
+    """A digest of this package, of its rules, and of the versions of what it works with."""
+    state = sha256(sys.version.encode())
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            state.update(f"{name} {version(name)}\n".encode())
+    rules = [folder for folder in (_PACKAGE / "_rules", _PACKAGE.parent / "rules") if folder.is_dir()][:1]
+    for folder, pattern in ((_PACKAGE, "*.py"), (_PACKAGE, "*.lark"), *((r, "*.rules") for r in rules)):
+        for file in sorted(folder.rglob(pattern)):
+            state.update(f"{file.relative_to(folder)}\n".encode())
+            state.update(file.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,446 @@
+"""The soundness check of rules: no one writes a test for a rule, it is made from the rule itself.
+
+From the left side small graphs are made in which the rule matches; the rule must fire on some, and
+both sides, computed by ONNX's reference implementation on random tensors, must agree as the rule's
+soundness class says. The same is tried once more with sizes that the rule does not know, and a rule
+that always runs must come to an end on its own result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from graphopt.errors import GraphoptError, RuleError
+from graphopt.ir import evaluate, infer, ops
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Value
+from graphopt.ir.tolerance import error
+from graphopt.ir.types import Size, TensorType, symbol
+from graphopt.rewrite.checking.examples import Example, examples
+from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.rewrite.match.describe import describe
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Rule, Soundness, Stage
+from graphopt.rewrite.simplify import simplify
+
+TRIES = 1500
+"""How many graphs are drawn at most, to find those in which a rule fires."""
+SETTLED = 150
+"""How many more are drawn after the first one in which the rule fires."""
+FEW = 16
+"""How many elements an input may have to be shown in a counterexample."""
+DRAWS = {
+    Soundness.EXACT: ("plain", "positive", "special", "special"),
+    Soundness.FINITE: ("plain", "positive", "finite", "finite"),
+    Soundness.REALS: ("plain", "plain", "positive"),
+    Soundness.APPROX: ("plain",),
+}
+"""With which kinds of numbers a rule of each class is tried."""
+
+
+APPLICATIONS = 24
+"""How often a rule that always runs may apply to what it made of one small graph."""
+STEPS = frozenset({"int8", "uint8"})
+"""Dtypes of quantized numbers: one that is rounded where it is half a step off goes either way."""
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""How far rounding moves a number at most, as a share of it, by dtype that is coarser than single precision."""
+SIZES = (1, 2, 0, 3)
+"""What symbols stand for, one after another, where a rule is tried with sizes that it does not know."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How thoroughly rules are checked: in how many graphs, and in how many of those with open sizes."""
+
+    instances: int
+    open: int
+    seeds: int = 1
+    tries: int = TRIES
+
+
+QUICK = Depth(16, 3)
+DEEP = Depth(120, 40, 3)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of the check of a rule."""
+
+    rule: Rule
+    fired: int
+    """How many graphs were found in which the rule fires."""
+    compared: int
+    """On how many draws of numbers both sides were compared."""
+    worst: float
+    """The largest error, in units of the tolerance: up to 1 is right."""
+    problem: str | None
+    """What is wrong with the rule, with a counterexample; None where nothing was found."""
+
+
+def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
+    """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
+    reports = [_Check(rule, seed + i, depth).run() for i in range(depth.seeds)]
+    found = next((r for r in reports if r.problem is not None), None)
+    if found is not None and (found.fired or not any(r.fired for r in reports)):
+        return found
+    fired, compared = sum(r.fired for r in reports), sum(r.compared for r in reports)
+    return Report(rule, fired, compared, max(r.worst for r in reports), None)
+
+
+class _Check:
+    """One check of a rule: the numbers drawn, and what came of them so far."""
+
+    def __init__(self, rule: Rule, seed: int, depth: Depth) -> None:
+        self.rule, self.depth = rule, depth
+        self.random = Random(f"{seed} {crc32(rule.name.encode())}")
+        self.numpy = np.random.default_rng(self.random.getrandbits(32))
+        self.fired = self.compared = 0
+        self.worst = 0.0
+
+    def run(self) -> Report:
+        reasons: Counter[str] = Counter()
+        tries = max(self.depth.tries, 12 * self.depth.instances)
+        left = tries
+        for example in examples(self.rule, self.random, tries):
+            left -= 1
+            if self.fired == self.depth.instances or left < 0:
+                break
+            other = example if isinstance(example, str) else applied(example)
+            if isinstance(example, str) or isinstance(other, str):
+                reasons[str(other)] += 1
+                continue
+            self.fired += 1
+            problem = self.compare(example, other) or self.follow(other)
+            if problem is None and self.fired <= self.depth.open:
+                problem = self.open_sizes(example)
+            if problem is not None:
+                return self.report(problem)
+            if self.compared:
+                left = min(left, max(SETTLED, 10 * self.depth.instances))
+        if not self.fired:
+            often = "; ".join(f"{reason} ({n} times)" for reason, n in reasons.most_common(3))
+            return self.report(f"the rule fired on none of {tries} graphs made from its left side: {often}")
+        lacking = None if self.compared else "both sides could not be compared on any of the graphs in which it fires"
+        return self.report(lacking)
+
+    def report(self, problem: str | None) -> Report:
+        return Report(self.rule, self.fired, self.compared, self.worst, problem)
+
+    def compare(
+        self, example: Example, other: Graph, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> str | None:
+        """The first draw on which both sides differ, in words."""
+        ways = DRAWS[self.rule.soundness]
+        if all(n.op in (INPUT, CONSTANT) or n.op in ops.KINDS["elementwise"] for n in example.graph.nodes()):
+            ways = (*ways, "extreme")
+        for way in ways if shapes is None else ways[:2]:
+            try:
+                inputs = example.draw(self.numpy, way, shapes)
+            except (ValueError, MemoryError):  # no array can be that large or have that many axes
+                continue
+            off = difference(example, other, inputs, self.rule.soundness)
+            if off is None:
+                continue
+            self.compared += 1
+            self.worst = max(self.worst, off[0])
+            if off[0] > 1:
+                return counterexample(example, other, off[1])
+        return None
+
+    def open_sizes(self, example: Example) -> str | None:
+        """The same where the rule does not know sizes: equal ones are one symbol, or all are different ones."""
+        for shared in (True, False):
+            made = _opened(example, shared, self.rule)
+            if made is None:
+                continue
+            opened, names, other = made
+            for fixed in (None, *SIZES):
+                shapes = _sized(opened, {name: size if fixed is None else fixed for name, size in names.items()})
+                problem = None if shapes is None else self.compare(opened, other, shapes)
+                if problem is not None:
+                    return f"{problem} (with sizes that the rule does not know)"
+        return None
+
+    def follow(self, graph: Graph) -> str | None:
+        """What is wrong with a rule that always runs if it goes on and on applying to what it made."""
+        if self.rule.stage is not Stage.ALWAYS or self.fired > 2:
+            return None
+        try:
+            simplify(graph, (self.rule,), (), limit=APPLICATIONS)
+        except RuleError:
+            return f"rewriting does not end: the rule applies to its own result {APPLICATIONS} times and more"
+        except GraphoptError:
+            return None
+        return None
+
+
+def chosen(arguments: Sequence[str | Path]) -> list[Rule]:
+    """The rules that arguments mean: those of a rule file, the standard rule or family of a name; all without any.
+
+    Raises RuleError for a file without rules, where a name is a standard rule's, and for a name that means nothing.
+    """
+    from graphopt.rewrite.ruleset import Ruleset, standard, standard_folder
+
+    if not arguments:
+        return list(standard().rules)
+    files = {Path(a): Ruleset.from_files([a], strict=True) for a in arguments if _is_file(a)}
+    for file, found in files.items():
+        if not found.rules:
+            raise RuleError(f"{file}: holds no rules")
+    own = [rule for file in files if file.resolve().parent != standard_folder() for rule in files[file].rules]
+    standard() + own  # names are unique
+    Ruleset(tuple(rule for found in files.values() for rule in found.rules))
+    rules = (rule for a in arguments for rule in (files[Path(a)] if _is_file(a) else standard().named(str(a))).rules)
+    return list(dict.fromkeys(rules))
+
+
+def _is_file(argument: str | Path) -> bool:
+    return isinstance(argument, Path) or argument.endswith(".rules") or Path(argument).is_file()
+
+
+def check_files(paths: Sequence[str | Path], check: Callable[[Rule], Report] = check_rule) -> Iterator[Rule]:
+    """The rules of these files or names, each once it has passed its check. Raises RuleError for the first that fails
+    it, and as ``chosen`` does."""
+    for rule in chosen(paths):
+        problem = check(rule).problem
+        if problem is not None:
+            raise RuleError(f"{rule.source}: {rule.name}: {problem}")
+        yield rule
+
+
+def applied(example: Example) -> Graph | str:
+    """The graph with the rule applied, or why the right side does not fit."""
+    found = example.match
+    space = Workspace(example.graph.copy())
+    first = space.graph.next_id
+    try:
+        made = replacements(found.rule, found.bindings, found.roots, space)
+    except Refused as refused:
+        return str(refused)
+    if list(made) == list(found.roots):
+        return "the right side is the left side"
+    for old, new in zip(found.roots, made, strict=True):
+        space.replace(old, new, first)
+    return space.graph
+
+
+def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[str, int], Graph] | None:
+    """The example with symbols for sizes, what they stood for, and its right side; None where the rule does not fire.
+
+    Sizes of one stay, so that what broadcasts goes on broadcasting.
+    """
+    graph = example.graph.copy()
+    names: dict[str, int] = {}
+    for value in graph.inputs:
+        known = graph.types[value]
+        assert isinstance(known, TensorType)
+        shape: list[Size] = []
+        for axis, size in enumerate(_sizes(known)):
+            name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
+            if isinstance(size, int) and size > 1:
+                names[name] = size
+            shape.append(symbol(name) if name in names else size)
+        graph.types[value] = TensorType(known.dtype, tuple(shape))
+    if not names:
+        return None
+    try:
+        space = Workspace(graph)
+        roots = graph.outputs
+        for found in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
+            if list(found.roots) == roots:
+                opened = Example(graph, found, example.wants)
+                other = applied(opened)
+                return None if isinstance(other, str) else (opened, names, other)
+    except (GraphoptError, ValueError):
+        pass
+    return None
+
+
+def _sizes(known: TensorType) -> tuple[Size, ...]:
+    assert isinstance(known.shape, tuple)
+    return known.shape
+
+
+def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the inputs where symbols have these values; None where the graph is not valid then."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    graph = example.graph.copy()
+    for value in graph.inputs:
+        known = graph.types[value]
+        assert isinstance(known, TensorType)
+        shape = tuple(n if isinstance(n, int) else sizes[str(n)] for n in _sizes(known))
+        graph.types[value] = TensorType(known.dtype, shape)
+        shapes[graph.names[value]] = shape
+    try:
+        infer.infer(graph)
+    except (GraphoptError, ValueError):
+        return None
+    return shapes
+
+
+# -- comparing
+
+
+def difference(
+    example: Example, other: Graph, inputs: Mapping[str, Array], soundness: Soundness
+) -> tuple[float, str] | None:
+    """How far both sides are apart in units of the tolerance, in words; None where the left side has no value."""
+    try:
+        want = compute(example.graph, inputs)
+    except GraphoptError:
+        return None
+    try:
+        got = compute(other, inputs)
+    except GraphoptError as problem:
+        if "reference implementation" in str(problem) or "cannot be computed" in str(problem):
+            return None  # what the evaluator lacks is not the rule's fault
+        return inf, f"the right side cannot be computed: {problem}"
+    found = (0.0, "")
+    seen = False
+    steps = any(n.op == "QuantizeLinear" for n in example.graph.nodes())
+    for a, b in zip(want, got, strict=True):
+        off = _steps_apart(a, b, soundness) if steps and a.dtype.name in STEPS else _apart(a, b, soundness)
+        seen = seen or off is not None
+        if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
+            off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want, soundness, _unit(other)))
+        if off is not None and off > found[0]:
+            found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
+    return found if seen else None
+
+
+def _unit(graph: Graph) -> float:
+    """How far rounding moves a number at most, as a share of it, in the coarsest of the dtypes that the graph computes
+    in; 0 where that is single or double precision."""
+    return max(UNITS.get(fact.dtype or "", 0.0) for fact in infer.infer(graph).values())
+
+
+def _sensitivity(
+    graph: Graph, inputs: Mapping[str, Array], want: list[Array], soundness: Soundness, unit: float
+) -> float:
+    """How far, in units of the tolerance, the left side moves when its inputs do: by one unit in the last place, or,
+    this way and that, by a share of themselves."""
+    worst, rng = 0.0, np.random.default_rng(0)
+    for to in (inf, -inf):
+        moved = {}
+        for name, a in inputs.items():
+            if a.dtype.kind == "f":
+                a = np.nextafter(a, np.asarray(to, a.dtype))
+                a = a * (1 + unit * rng.choice([-1, 1], a.shape)).astype(a.dtype) if unit else a
+            moved[name] = a
+        try:
+            pairs = zip(want, compute(graph, moved), strict=True)
+        except GraphoptError:
+            continue
+        weakest = soundness if unit else Soundness.REALS
+        worst = max(worst, *(off for a, b in pairs if (off := _apart(a, b, weakest)) is not None and off < inf), 0.0)
+    return worst
+
+
+def _steps_apart(want: Array, got: Array, soundness: Soundness) -> float | None:
+    """The same of quantized numbers, which rounding takes one step apart, and an approximation a few."""
+    if soundness in (Soundness.EXACT, Soundness.FINITE) or want.dtype != got.dtype or want.shape != got.shape:
+        return _apart(want, got, soundness)
+    off = float(np.abs(want.astype(np.float64) - got.astype(np.float64)).max(initial=0.0))
+    return off / 4 if soundness is Soundness.APPROX else off
+
+
+def _apart(want: Array, got: Array, soundness: Soundness) -> float | None:
+    """How far one result is from another; None where the class says nothing about it."""
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return inf
+    if want.size == 0:
+        return 0.0
+    if want.dtype.kind in "biuOSU":
+        return 0.0 if np.array_equal(want, got) else inf
+    if soundness in (Soundness.EXACT, Soundness.FINITE):
+        return 0.0 if _same_bits(want, got) else inf
+    finite = np.isfinite(want.astype(np.float64))
+    if not finite.any():
+        return None
+    if not np.isfinite(got.astype(np.float64)[finite]).all():
+        return inf
+    single = np.float32 if want.dtype == np.float64 else want.dtype  # attributes are stored in single precision
+    off = error(want[finite].astype(single), got[finite].astype(single))
+    return off / 100 if soundness is Soundness.APPROX else off
+
+
+def _same_bits(want: Array, got: Array) -> bool:
+    """Whether both are equal bit by bit, whatever NaN a NaN is."""
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    nan = np.isnan(a)
+    return bool(
+        np.array_equal(nan, np.isnan(b))
+        and np.array_equal(a[~nan], b[~nan])
+        and np.array_equal(np.signbit(a[~nan]), np.signbit(b[~nan]))
+    )
+
+
+def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+    """The outputs of a graph on arrays, op by op. Raises EvaluationError where an op has no value on them."""
+    if any(not ops.is_pure(n.op) or ops.kind(n.op) == "sequence" for n in graph.nodes()):
+        found = evaluate.run(graph, dict(inputs))
+        return [found[name] for name in graph.output_names]
+    values: dict[Value, Constant] = {}
+    for node in graph.order():
+        if node.op == INPUT:
+            value = Value(node.id)
+            values[value] = Constant.of(inputs[graph.names[value]])
+        elif node.op == CONSTANT:
+            constant = graph.constant_of(Value(node.id))
+            assert constant is not None
+            values[Value(node.id)] = constant
+        elif graph.is_used(node.id):
+            given = [None if v is None else values[v] for v in node.inputs]
+            made = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset)
+            values.update(zip(node.outputs, made, strict=True))
+    return [values[v].array for v in graph.outputs if v is not None]
+
+
+# -- words
+
+
+def counterexample(example: Example, other: Graph, what: str) -> str:
+    """Both sides, the inputs' types and what is wrong, in one line."""
+    before = ", ".join(describe(example.graph, v) for v in example.graph.outputs)
+    after = ", ".join(describe(other, v) for v in other.outputs)
+    types = ", ".join(f"{example.graph.names[v]}: {example.graph.types[v]}" for v in example.graph.inputs)
+    return f"{before}  =>  {after}  with {types}: {what}"
+
+
+def _shown(inputs: Mapping[str, Array]) -> str:
+    """The inputs, those that are too large to read left out."""
+    return ", ".join(f"{name} = {_brief(array)}" for name, array in inputs.items() if array.size <= FEW) or "it"
+
+
+def _brief(array: Array) -> str:
+    return np.array2string(array, max_line_width=10**6, precision=7).replace("\n", "")
+
+
+def _first_difference(want: Array, got: Array, soundness: Soundness) -> str:
+    """The first elements that are too far apart, or how the arrays differ in kind."""
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return f"{want.dtype}{list(want.shape)}, the right side {got.dtype}{list(got.shape)}"
+    if want.size == 1:
+        return f"{want.item()!r}, the right side {got.item()!r}"
+    pairs = [(want[index], got[index], index) for index in np.ndindex(want.shape)]
+    unequal = [p for p in pairs if not _is_equal(p[0], p[1])]
+    apart = [p for p in unequal if (_apart(np.asarray(p[0]), np.asarray(p[1]), soundness) or 0.0) > 1]
+    a, b, index = (apart or unequal)[0]
+    return f"{a} at {list(index)}, the right side {b} there ({len(unequal)} of {want.size} elements differ)"
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Whether two elements are equal, the signs of zeros included, and NaN to NaN."""
+    if isinstance(a, np.inexact):
+        return _same_bits(np.asarray(a), np.asarray(b))
+    return bool(a == b)

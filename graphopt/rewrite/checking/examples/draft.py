@@ -1,0 +1,234 @@
+"""What every operand and attribute of a written-out pattern is: drawn from the root up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from graphopt.ir import ops
+from graphopt.ir.constants import BITS, Constant
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import Attr
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree
+from graphopt.rewrite.checking.examples.sample import Misfit, Operand, Sample, Shape, Want
+from graphopt.rewrite.checking.examples.samplers import sampler_of
+from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.guards.bindings import Bindings
+from graphopt.rewrite.rule.rule import Expr, Ref, Rule
+
+FLOATS = ("float32", "float32", "float32", "float64")
+COMMON = ("float32", "float32", "float32", "int64", "int32", "float64", "bool", "float16")
+"""Dtypes, the more often the likelier."""
+OPSETS = (22, 21, 20, 18, 17, 16, 14, 13, 12)
+"""Opsets of examples beside the newest."""
+
+
+class Draft:
+    """One attempt at an example: what its operands (``leaves``) and attributes should be.
+
+    ``shape`` is what the shape of the result should be, if it is not to be drawn.
+    """
+
+    def __init__(self, rule: Rule, hints: Hints, random: Random, shape: Shape | None = None) -> None:
+        self.rule, self.hints, self.random, self.shape = rule, hints, random, shape
+        self.opset = min(hints.opset, random.choice((ops.LATEST, ops.LATEST, ops.LATEST, *OPSETS)))
+        self.even = random.choice((2, 3)) if random.random() < 0.25 else None
+        self.pattern = Pattern(rule, hints, random, self.opset)
+        self.attrs: dict[str, Attr | None] = {}
+        self.leaves: dict[str, Want] = {}
+        self.pinned: dict[str, Want] = {}
+        """Operands that a guard has given a shape."""
+        self._rests: dict[str, dict[str, Attr | None]] = {}
+        self._draw_roots()
+
+    def redraw(self) -> None:
+        """Draw everything again around the operands that guards have pinned down."""
+        self.leaves = dict(self.pinned)
+        self.pinned = {}
+        self.attrs, self._rests = {}, {}
+        for step in self.pattern.steps:
+            step.drawn = False
+            step.attrs = {}
+        self._draw_roots()
+
+    def _draw_roots(self) -> None:
+        for root in self.pattern.roots:
+            dtypes = [d for d in COMMON if all(d in s for s in self.hints.dtypes.values())] or list(FLOATS)
+            ranks = [*self.hints.ranks, 1, 2, 2, 3, 4, 4]
+            shape = self.shape
+            if shape is None and self.random.random() >= 0.15:
+                shape = tuple(self._size() for _ in range(self.random.choice(ranks)))
+            self._draw(root, Want(shape, self.random.choice(dtypes)))
+
+    def _size(self) -> int:
+        return self.even or self.random.choice((1, 2, 2, 3, 3, 4))
+
+    def _draw(self, tree: Tree | None, want: Want) -> None:
+        """Settle what a part of the pattern is, given what it should be."""
+        match tree:
+            case Leaf():
+                self._leaf(tree, want)
+            case Number():
+                tree.want = want
+            case Step():
+                self._call(tree, want)
+
+    def _leaf(self, leaf: Leaf, want: Want) -> None:
+        if leaf.key in self.leaves:
+            return
+        shape = want.shape
+        if shape is None:
+            shape = tuple(
+                self.random.choice((1, 2, 3)) for _ in range(self.random.choice((*self.hints.ranks, 1, 2, 3)))
+            )
+        if leaf.name in self.hints.single:
+            shape = (1,) * self.random.randint(0, max(len(shape), 1))
+            want = replace(want, value=None) if isinstance(want.value, tuple) and len(want.value) != 1 else want
+        wanted = self.hints.rank_of.get(leaf.name)
+        if wanted == 0 and isinstance(want.value, tuple) and want.value:
+            want, shape = replace(want, value=want.value[0]), ()
+        elif wanted == 1 and want.value is not None and not isinstance(want.value, tuple):
+            want, shape = replace(want, value=(want.value,)), (1,)
+        elif wanted is not None and wanted != len(shape) and want.value is None:
+            shape = (*shape[-wanted:],) if wanted < len(shape) and wanted else (1,) * (wanted - len(shape)) + shape
+            shape = shape if wanted else ()
+        dtype = want.dtype
+        allowed = self.hints.dtypes.get(leaf.name)
+        if dtype is None or (allowed is not None and dtype not in allowed):
+            options = [d for d in COMMON if allowed is None or d in allowed] or sorted(allowed or ())
+            dtype = self.random.choice(options)
+        self.leaves[leaf.key] = replace(want, shape=shape, dtype=dtype)
+
+    def _call(self, step: Step, want: Want) -> None:
+        known = [self._operand(tree) for tree in step.inputs]
+
+        def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
+            if schema is None or name not in schema.defaults:
+                return default
+            value = self._attribute(step, name, default, choose)
+            if value is not None:
+                step.attrs[name] = value
+            return value
+
+        schema = ops.schema(step.op)
+        if step.drawn:
+            return
+        step.drawn = True
+        sample = Sample(
+            self.random,
+            step.op,
+            want,
+            known,
+            attr,
+            self.hints.ranks,
+            self.hints.strings,
+            step.call.output,
+            step.n_outputs,
+            self.even,
+        )
+        wants = sampler_of(step.op, ops.kind(step.op))(sample)
+        wants = [*wants, *[Want()] * (len(step.inputs) - len(wants))]
+        letters: dict[str, str] = {}
+        result = ops.output_constraint(step.op, step.call.output)
+        if want.dtype is not None and (schema is None or want.dtype in schema.allowed.get(result, (want.dtype,))):
+            letters[result] = want.dtype
+        for i, operand in enumerate(known):
+            if operand is not None and operand.dtype is not None:
+                letters[ops.input_constraint(step.op, i)] = operand.dtype
+        for i, (tree, wanted) in enumerate(zip(step.inputs, wants, strict=False)):
+            letter = ops.input_constraint(step.op, i)
+            allowed = schema.allowed.get(letter, frozenset()) if schema else frozenset()
+            dtype = letters.get(letter) or self._hinted(tree, allowed, wanted.dtype)
+            if dtype is None or (allowed and dtype not in allowed):
+                dtype = self._dtype(allowed, wanted.dtype)
+            if letters.setdefault(letter, dtype) != dtype and not _is_type(letter):
+                raise Misfit("dtypes do not agree")
+            self._draw(tree, replace(wanted, dtype=dtype))
+
+    def _hinted(self, tree: Tree | None, allowed: frozenset[str], wish: str | None) -> str | None:
+        """The wish for an operand's dtype, or one that the guards want where it is none of those."""
+        hinted = self.hints.dtypes.get(tree.name) if isinstance(tree, Leaf) else None
+        if hinted is None or wish in hinted or not hinted & allowed:
+            return wish
+        return self.random.choice(sorted(hinted & allowed))
+
+    def _dtype(self, allowed: frozenset[str], wish: str | None) -> str:
+        if wish is not None and wish in allowed:
+            return wish
+        options = [d for d in COMMON if d in allowed] or sorted(d for d in allowed if d in BITS)
+        return self.random.choice(options) if options else "float32"
+
+    def _operand(self, tree: Tree | None) -> Operand | None:
+        """What is settled of an operand."""
+        match tree:
+            case None:
+                return None
+            case Number(value):
+                return Operand(value)
+            case Leaf(key):
+                want = self.leaves.get(key)
+                return Operand() if want is None else Operand(want.value, want.shape, want.dtype)
+            case _:
+                return Operand()
+
+    def _attribute(self, step: Step, name: str, default: Any, choose: Callable[[], Any]) -> Any:
+        """What the pattern says of an attribute; a draw where it may be any."""
+        pattern = dict(step.call.attrs)
+        if name in pattern:
+            return self._mentioned(pattern[name], name, default, choose)
+        known = ops.schema(step.op)
+        if known is None or name not in known.defaults:
+            return default
+        rest = step.call.op if step.call.is_variable else step.call.rest
+        if rest is not None:
+            drawn = self._rests.setdefault(rest, {})
+            if name not in drawn:
+                drawn[name] = choose() if self.random.random() < 0.6 or name in known.required else None
+            return default if drawn[name] is None else drawn[name]
+        return choose() if name in known.required else default
+
+    def _mentioned(self, expr: Expr, name: str, default: Any, choose: Callable[[], Any]) -> Any:
+        if isinstance(expr, Ref):
+            if expr.name not in self.attrs:
+                value = choose()
+                pool = [n for n in self.hints.numbers if isinstance(n, float)]
+                if isinstance(value, float) and pool and self.random.random() < 0.5:
+                    value = self.random.choice(pool)
+                self.attrs[expr.name] = value
+            return self.attrs[expr.name]
+        return self.evaluated(expr, default)
+
+    def evaluated(self, expr: Expr, default: Any) -> Any:
+        """The value of an expression that rests on attributes alone; the default where it rests on more."""
+        bindings: Bindings[Any] = Bindings({}, dict(self.attrs), {})
+        try:
+            value = expressions.evaluate(expr, bindings, _Nothing(self.opset))
+        except expressions.Unknown:
+            return default
+        return tuple(value) if isinstance(value, list) else value
+
+
+class _Nothing:
+    """Operands of which nothing is known."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+
+    def fact(self, value: Any) -> Fact:
+        """Nothing is known."""
+        return NOTHING
+
+    def constant(self, value: Any) -> Constant | None:
+        """No elements."""
+        return None
+
+    def uses(self, value: Any) -> int | None:
+        """No uses."""
+        return None
+
+
+def _is_type(letter: str) -> bool:
+    return "(" in letter or not letter

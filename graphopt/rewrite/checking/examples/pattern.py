@@ -1,0 +1,125 @@
+"""The left side of a rule with everything written out that it leaves open: alternatives, op variables, stars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from graphopt.ir import ops
+from graphopt.ir.graph import Attr, Graph, Value, trimmed
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.checking.examples.sample import Misfit, Want
+from graphopt.rewrite.match.build import family
+from graphopt.rewrite.rule.rule import AnyOf, Call, Literal, Rule, Term, Var, calls
+
+
+@dataclass(eq=False)
+class Leaf:
+    """An operand that the pattern leaves open."""
+
+    key: str
+    name: str
+
+
+@dataclass(eq=False)
+class Number:
+    """A literal of the pattern."""
+
+    value: Any
+    want: Want = field(default_factory=Want)
+
+
+@dataclass(eq=False)
+class Step:
+    """A call of the pattern, with everything starred written out."""
+
+    call: Call
+    op: str
+    inputs: Sequence[Leaf | Number | Step | None]
+    attrs: dict[str, Attr] = field(default_factory=dict)
+    n_outputs: int = 1
+    drawn: bool = False
+    value: Value | None = None
+    graph: Graph | None = None
+
+
+Tree = Leaf | Number | Step
+"""A part of the pattern."""
+
+
+class Pattern:
+    """One way of writing a rule's left side out. ``counts``: how many values starred variables stand for."""
+
+    def __init__(self, rule: Rule, hints: Hints, random: Random, opset: int) -> None:
+        self.hints, self.random, self.opset = hints, random, opset
+        self.counts: dict[str, int] = {}
+        self.steps: list[Step] = []
+        self._present: dict[str, bool] = {}
+        self._heads: dict[str, str] = {}
+        self._named: dict[str, Step] = {}
+        self._calls = {c.name: c for term in rule.lhs for c in calls(term) if c.name is not None}
+        self.roots = [tree for term in rule.lhs for tree in self._roots(term)]
+
+    def _roots(self, term: Term) -> list[Tree]:
+        """The roots that a term stands for."""
+        stars = family(term)
+        if not stars:
+            tree = self._tree(term, None)
+            return [] if tree is None else [tree]
+        n = self.counts.setdefault(stars[0], self.random.randint(2, 3))
+        for name in stars:
+            self.counts[name] = n
+        return [t for i in range(n) if (t := self._tree(term, i)) is not None]
+
+    def _tree(self, term: Term, index: int | None) -> Tree | None:
+        match term:
+            case Var("_"):
+                return None
+            case Var(name, optional, starred):
+                if name in self._calls:
+                    return self._named.get(name) or self._step(self._calls[name], index)
+                if optional and not self._present.setdefault(name, self.random.random() < 0.6):
+                    return None
+                return Leaf(f"{name}.{index}" if starred else name, name)
+            case Literal(value):
+                return Number(value)
+            case AnyOf(options):
+                return self._tree(self.random.choice(options), index)
+            case Call():
+                return self._step(term, index)
+        raise Misfit("a computed constant on the left")
+
+    def _step(self, call: Call, index: int | None) -> Step:
+        op = call.op
+        if call.is_variable:
+            options = [o for o in self.hints.heads.get(op, ("Relu", "Neg", "Abs")) if self._takes(o, len(call.inputs))]
+            if not options:
+                raise Misfit(f"no op for {op}")
+            op = self._heads.setdefault(op, self.random.choice(options))
+        start = ops.variadic_input(op)
+        inputs: list[Tree | None] = []
+        for i, term in enumerate(call.inputs):
+            stars = family(term) if start is not None and i >= start else ()
+            if stars and index is None:
+                alone = len(call.inputs) - start == 1 if start is not None else True
+                least = 0 if isinstance(term, Var) and not alone else 1
+                n = self.counts.get(stars[0]) or self.random.randint(least, 3 if alone else 2)
+                self.counts.update(dict.fromkeys(stars, n))
+                inputs += [self._tree(term, k) for k in range(n)]
+            else:
+                inputs.append(self._tree(term, index))
+        several = ops.max_outputs(op) is None
+        n_outputs = self.random.randint(call.output + 1, 3) if several else call.output + 1
+        step = Step(call, op, trimmed(inputs), n_outputs=n_outputs)
+        self.steps.append(step)
+        if call.name is not None:
+            return self._named.setdefault(call.name, step)
+        return step
+
+    def _takes(self, op: str, n: int) -> bool:
+        schema = ops.schema(op, self.opset)
+        if schema is None or schema.max_inputs is None:
+            return schema is not None
+        return schema.min_inputs <= n <= schema.max_inputs

@@ -1,0 +1,99 @@
+"""What checks of rules found, kept on disk so that a rule is checked once, and again only when it or graphopt changed.
+
+The table is SQLite in the user's cache folder. A verdict stands under a digest of the rule's content, of graphopt's
+own sources that a check rests on, and of the versions of onnx and numpy. Two processes may use it at once; where it
+cannot be used, rules are checked without it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from graphopt.rewrite.checking.check import QUICK, Depth, Report, check_rule
+from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.rule.rule_digest import content
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL)"
+
+
+class Verdicts:
+    """Verdicts that were reached before, and those that are added."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """``file`` None: in the user's cache folder."""
+        self.hits = 0
+        self._connection: sqlite3.Connection | None = None
+        with suppress(sqlite3.Error, OSError):
+            path = file or _cache_file()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+            self._connection.execute(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def check(self, rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
+        """The report of a check, from the table where it is there."""
+        key = _key(rule, seed, depth)
+        known = self._get(key)
+        if known is not None:
+            with suppress(ValueError, TypeError):
+                report = Report(rule, **json.loads(known))
+                self.hits += 1
+                return report
+        report = check_rule(rule, seed, depth)
+        fields = {n: v for n, v in asdict(replace(report, rule=None)).items() if n != "rule"}  # type: ignore[arg-type]
+        self._put(key, json.dumps(fields))
+        return report
+
+    def _get(self, key: str) -> str | None:
+        if self._connection is None:
+            return None
+        with suppress(sqlite3.Error):
+            row = self._connection.execute("SELECT verdict FROM verdicts WHERE key = ?", (key,)).fetchone()
+            return None if row is None else str(row[0])
+        return None
+
+    def _put(self, key: str, verdict: str) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, verdict))
+
+
+def _cache_file() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("graphopt") / "checks.sqlite"
+
+
+def _key(rule: Rule, seed: int, depth: Depth) -> str:
+    parts = [content(rule), rule.name, rule.stage.value, str(seed), str(depth), _around()]
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+_PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "checking/examples", "simplify.py")
+"""The parts of ``rewrite`` that a verdict rests on."""
+
+
+@cache
+def _around() -> str:
+    """What a verdict rests on beside the rule: versions, and the sources that draw, match, build and compute."""
+    import graphopt
+
+    made = sha256(f"{graphopt.__version__} {version('onnx')} {version('numpy')}".encode())
+    for part in (_ROOT / "ir", *(_ROOT / "rewrite" / name for name in _PARTS)):
+        files = sorted(part.rglob("*.py")) if part.is_dir() else [part]
+        for file in files:  # one that is gone is an error: a key that skips it would call stale verdicts current
+            made.update(file.read_bytes())
+    return made.hexdigest()

@@ -1,0 +1,259 @@
+"""Applies a journal to the model that it is of: all of it, or without some of its rewrites.
+
+Every entry is looked at by the directed matcher again. One whose site is not there (because what made
+it was left out) or no longer matches is left out too, so that whatever is left out, the result equals
+the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.rewrite.match.build import Refused, replacements
+from graphopt.rewrite.match.journal import Action, Entry, Place, Respelled, sign
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.multi_version_graph import Alternatives
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.passes import Pass, fold_within
+from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.simplify import replace_roots
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a replay: the graph, and the rewrites that had to be left out because others were."""
+
+    graph: Graph
+    lost: tuple[Entry, ...]
+
+
+def replay(
+    graph: Graph,
+    entries: Iterable[Entry],
+    rules: Mapping[str, Rule],
+    passes: Mapping[str, Pass],
+    without: Collection[int] = (),
+) -> Replayed:
+    """The graph with the entries applied in order, but not those of the given ids, nor what cannot do without them.
+
+    The graph itself is not changed. With nothing left out, the result is that of the run.
+    """
+    run = _Replay(graph, rules, passes, frozenset(without))
+    for entry in entries:
+        run.step(entry)
+    return Replayed(run.graph, tuple(run.lost))
+
+
+@dataclass
+class _Names:
+    """What the nodes of one graph are called now, where the journal calls them something else; None: not made."""
+
+    ids: dict[int, int | None] = field(default_factory=dict)
+
+    def node(self, id: int) -> int:
+        found = self.ids.get(id, id)
+        if found is None:
+            raise Refused(f"node {id} was not made")
+        return found
+
+
+@dataclass
+class _Frame:
+    """A graph that was taken up: the model's, or the body of a node."""
+
+    path: tuple[int | str, ...]
+    names: _Names
+    space: Workspace | None
+    """None where the node that has the body is not there."""
+    owner: int = -1
+    side: Alternatives | None = None
+
+    @property
+    def alternatives(self) -> Alternatives:
+        assert self.space is not None
+        if self.side is None:
+            self.side = Alternatives(self.space)
+        return self.side
+
+    def place(self, place: Place) -> Place:
+        """A place in the words of this replay."""
+        if isinstance(place, Value):
+            return Value(self.names.node(place.node), place.port)
+        value = self.place(place.value)
+        assert isinstance(value, Value)
+        return Respelled(value, tuple(None if p is None else self.place(p) for p in place.inputs))
+
+
+class _Replay:
+    def __init__(
+        self, graph: Graph, rules: Mapping[str, Rule], passes: Mapping[str, Pass], without: frozenset[int]
+    ) -> None:
+        self.graph = graph
+        self.rules = rules
+        self.passes = passes
+        self.without = without
+        self.lost: list[Entry] = []
+        self.frames: list[_Frame] = []
+        self.names: dict[tuple[int | str, ...], _Names] = {}
+
+    def step(self, entry: Entry) -> None:
+        """Apply one entry, or leave it out."""
+        if entry.action is Action.OPEN:
+            self.take_up(entry)
+        elif entry.action is Action.CLOSE:
+            self.put_back()
+        elif entry.action is Action.FOLD:
+            self.graph = self.graph if entry.id in self.without else fold_within(self.graph, entry.way)
+        else:
+            self.act(entry, self.frames[-1])
+
+    # -- graphs
+
+    def take_up(self, entry: Entry) -> None:
+        """Open the model's graph, or a body of the graph that is open."""
+        above = self.frames[-1] if self.frames else None
+        path = (*(above.path if above else ()), *(a for a in entry.at if isinstance(a, int | str)))
+        names = self.names.setdefault(path, _Names())
+        if above is None:
+            self.frames.append(_Frame(path, names, Workspace(self.graph.copy(), infer(self.graph))))
+            return
+        owner, attribute = entry.at
+        assert isinstance(owner, int)
+        assert isinstance(attribute, str)
+        frame = _Frame(path, names, None)
+        self.frames.append(frame)
+        id = above.names.ids.get(owner, owner)
+        if above.space is not None and id is not None and id in above.space.graph:
+            node = above.space.graph.node(id)
+            body = node.bodies.get(attribute)
+            if body is not None:
+                known = captured_facts(node, body, above.space.facts)
+                frame.space = Workspace(body.copy(), infer(body, known), is_body=True)
+                frame.owner = id
+
+    def put_back(self) -> None:
+        """Close the graph that was opened last."""
+        frame = self.frames.pop()
+        if frame.space is None or not frame.space.edits:
+            return
+        if not self.frames:
+            self.graph = frame.space.graph
+            return
+        above = self.frames[-1].space
+        assert above is not None
+        attribute = frame.path[-1]
+        assert isinstance(attribute, str)
+        above.update(frame.owner, attrs=above.graph.node(frame.owner).attrs.with_(**{attribute: frame.space.graph}))
+
+    # -- entries
+
+    def act(self, entry: Entry, frame: _Frame) -> None:
+        """Apply a rule or a pass in the graph that is open."""
+        if entry.id in self.without:
+            frame.names.ids.update(dict.fromkeys(entry.made))
+            return
+        if frame.space is None:
+            self.leave_out(entry, frame)
+            return
+        first = frame.space.graph.next_id
+        try:
+            self.apply(entry, frame, frame.space)
+        except Refused:
+            self.leave_out(entry, frame)
+            return
+        made = [node.id for node in frame.space.graph.since(first)]
+        if tuple(made) != entry.made:
+            frame.names.ids.update(dict.fromkeys(entry.made))
+            frame.names.ids.update(zip(entry.made, made, strict=False))
+        if entry.is_rewrite:
+            sign(frame.space.graph, made, entry)
+        if entry.action in (Action.REWRITE, Action.PASS):
+            frame.space.drop_orphans()
+
+    def leave_out(self, entry: Entry, frame: _Frame) -> None:
+        """Remember that what the entry would have made is not there."""
+        frame.names.ids.update(dict.fromkeys(entry.made))
+        if entry.is_rewrite:
+            self.lost.append(entry)
+
+    def apply(self, entry: Entry, frame: _Frame, space: Workspace) -> None:
+        """Do what an entry says. Raises Refused where that is not possible here."""
+        match entry.action:
+            case Action.REWRITE:
+                self.rewrite(entry, frame, space)
+            case Action.PASS:
+                self.run_pass(entry, frame, space)
+            case Action.EQUAL:
+                side = frame.alternatives
+                roots = [side.respell(frame.place(p)) for p in entry.at if isinstance(p, Value | Respelled)]
+                try:
+                    side.apply(self.rules[entry.rule], roots, entry.way)
+                except Refused:
+                    side.apply(self.rules[entry.rule], roots)
+            case Action.SAME:
+                a, b = (frame.names.node(n) for n in entry.at if isinstance(n, int))
+                if a not in space.graph or b not in space.graph:
+                    raise Refused("a node is not there")
+                frame.alternatives.same(a, b)
+            case Action.CHOOSE:
+                self.choose(entry, frame)
+
+    def rewrite(self, entry: Entry, frame: _Frame, space: Workspace) -> None:
+        roots = [frame.place(p) for p in entry.at if isinstance(p, Value)]
+        start = roots[0]
+        assert isinstance(start, Value)
+        if any(r.node not in space.graph or not space.uses(r) for r in roots if isinstance(r, Value)):
+            raise Refused("the site is not there")
+        found = list(enumerate(matches(self.rules[entry.rule], space, space.graph.node(start.node))))
+        for _, match in sorted(found, key=lambda m: m[0] != entry.way):
+            first = space.graph.next_id
+            try:
+                made = replacements(match.rule, match.bindings, match.roots, space)
+            except Refused:
+                space.undo(first)
+                continue
+            if match.roots == tuple(roots) and any(a != b for a, b in zip(match.roots, made, strict=True)):
+                replace_roots(space, match, made, first)
+                return
+            space.undo(first)
+        raise Refused(f"{entry.rule} does not match at its site")
+
+    def run_pass(self, entry: Entry, frame: _Frame, space: Workspace) -> None:
+        native = self.passes.get(entry.rule)
+        if native is None:
+            raise Refused(f"the pass {entry.rule} is not there")
+        if not entry.at and native.sweep is not None:
+            acted = native.sweep(space)
+        else:
+            (id,) = (frame.names.node(n) for n in entry.at if isinstance(n, int))
+            acted = id in space.graph and native.visit is not None and native.visit(space, space.graph.node(id))
+        if not acted:
+            raise Refused(f"{entry.rule} has nothing to do at its site")
+
+    def choose(self, entry: Entry, frame: _Frame) -> None:
+        """Keep what the entry keeps; where that is not there, what came last on the way to it."""
+        side = frame.alternatives
+        wanted = [
+            Value(id, p.port)
+            for p in entry.at
+            if isinstance(p, Value) and (id := frame.names.ids.get(p.node, p.node)) is not None
+        ]
+        wanted = [v for v in wanted if v.node in side.graph]
+        if not (self.without or self.lost):
+            side.choose(wanted)
+            return
+        for kept in (_latest(side) + wanted, wanted, []):
+            try:
+                side.choose(kept)
+            except ValueError:
+                continue
+            return
+
+
+def _latest(side: Alternatives) -> list[Value]:
+    """Of equal values the last that was made."""
+    made = [v for node in side.graph.since(side.first) for v in node.outputs]
+    return [v for v in made if len(side.members(v)) > 1]

@@ -1,0 +1,1 @@
+"""Equality saturation: terms and matches in egglog, classes, provenance."""

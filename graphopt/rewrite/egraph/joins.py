@@ -1,0 +1,170 @@
+"""Matches of queries that are too wide for egglog: e-nodes are found in the classes, and what they read from them.
+
+To declare a table or a relation to egglog takes time and memory by the square of its columns, and calls of
+variadic ops have as many children as the model likes. So what is wide is joined here: from an e-node of
+a wide call to the classes that it reads, and from those to who reads them, one atom of the query at a time.
+The rows are those that egglog would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphopt.ir.ops import is_commutative
+from graphopt.rewrite.egraph.classes import ABSENT as NOTHING
+from graphopt.rewrite.egraph.classes import Classes
+from graphopt.rewrite.egraph.egglog import ABSENT, Atom, Row
+from graphopt.rewrite.egraph.queries import LITERAL, NOBODY, OUTPUT, Query
+
+STEPS = 20_000_000
+"""In so many steps all joins of a search are done, each the comparison of one argument of an atom; what would take more
+is left to the directed matcher. A query that each of many classes can match in several ways has no end else."""
+EACH = 1_000_000
+"""Steps of one join."""
+
+
+class Spent(Exception):  # noqa: N818
+    """The steps of a join are used up."""
+
+
+class Rows:
+    """The rows of all tables, as they were sent."""
+
+    def __init__(self, classes: Classes) -> None:
+        self.classes = classes
+        self._tables: list[str | None] = []
+        """By term."""
+        self._terms: dict[str, list[int]] = {}
+        self._unordered: set[str] = set()
+        self._literals: dict[int, list[int]] = {}
+        self.left = STEPS
+        self.steps = 0
+
+    def add(self, term: int, table: str | None) -> None:
+        """The next term, and its table if it has one."""
+        self._tables += [None] * (term + 1 - len(self._tables))
+        self._tables[term] = table
+        if table is not None:
+            self._terms.setdefault(table, []).append(term)
+            if table != OUTPUT:
+                symbol, children = self.classes.terms[term]
+                if len(children) == 2 and is_commutative(self.classes.symbols[symbol].op):
+                    self._unordered.add(table)
+
+    def relate(self, number: int, term: int) -> None:
+        """The term is a literal."""
+        self._literals.setdefault(number, []).append(term)
+
+    def join(self, query: Query) -> tuple[list[Row], bool]:
+        """The rows of a query, sorted, and whether these are all."""
+        found: set[Row] = set()
+        self.steps = allowed = min(EACH, self.left)
+        is_whole = True
+        try:
+            for bound in self._solutions(_ordered(query.atoms)):
+                self._spend(len(query.columns))
+                found.add(tuple([bound[c] for c in query.columns]))
+        except Spent:
+            is_whole = False
+        self.left -= allowed - max(self.steps, 0)
+        return sorted(found), is_whole
+
+    def _spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise Spent
+
+    def _solutions(self, atoms: Sequence[Atom]) -> Iterator[dict[str, int]]:
+        """What variables can stand for so that all atoms hold. The same mapping each time, as it is then."""
+        bound: dict[str, int] = {}
+        waiting: list[Iterator[list[str]]] = []
+        made: list[list[str]] = []
+        while True:
+            if len(waiting) == len(atoms):
+                yield bound
+            else:
+                waiting.append(self._extend(bound, atoms[len(waiting)]))
+            while waiting:
+                for variable in made.pop() if len(made) == len(waiting) else ():
+                    del bound[variable]
+                new = next(waiting[-1], None)
+                if new is not None:
+                    made.append(new)
+                    break
+                waiting.pop()
+            else:
+                return
+
+    def _extend(self, bound: dict[str, int], atom: Atom) -> Iterator[list[str]]:
+        """The ways in which an atom holds; each binds variables, and says which."""
+        wanted = (*atom.arguments, *([] if atom.output is None else [atom.output]))
+        for row in self._candidates(bound, atom):
+            self._spend(len(row))
+            new: list[str] = []
+            for name, value in zip(wanted, row, strict=True):
+                known = name if isinstance(name, int) else bound.get(name)
+                if known is None:
+                    assert isinstance(name, str)
+                    bound[name] = value
+                    new.append(name)
+                elif known != value:
+                    break
+            else:
+                yield new
+                continue
+            for name in new:
+                del bound[name]
+
+    def _candidates(self, bound: dict[str, int], atom: Atom) -> list[Row]:
+        """The rows of an atom's table that have what is bound already, at one place at least; in order."""
+        find = self.classes.find
+        if atom.table == ABSENT:
+            return [(find(NOTHING),)]
+        if atom.table == LITERAL:
+            number = atom.arguments[0]
+            assert isinstance(number, int)
+            return sorted({(number, find(term)) for term in self._literals.get(number, ())})
+        terms: Sequence[int] = self._terms.get(atom.table, ())
+        if atom.output in bound:
+            terms = self.classes.in_class(bound[atom.output])
+        else:
+            for child in atom.arguments[1:]:
+                if isinstance(child, str) and child in bound and child != NOBODY:
+                    terms = min(terms, self.classes.readers(bound[child]), key=len)
+        rows: set[Row] = set()
+        for term in terms:
+            if term < len(self._tables) and self._tables[term] == atom.table:
+                rows.update(self._rows(term, atom.table))
+        return sorted(rows)
+
+    def _rows(self, term: int, table: str) -> Iterator[Row]:
+        index, children = self.classes.terms[term]
+        find = self.classes.find
+        if table == OUTPUT:
+            index = self.classes.port(term)
+        yield (index, *map(find, children), find(term))
+        if table in self._unordered:
+            yield (index, *map(find, reversed(children)), find(term))
+
+
+def _ordered(atoms: Sequence[Atom]) -> list[Atom]:
+    """The atoms from the widest on, each after one that it shares a variable with where there is one."""
+    by_variable: dict[str, list[int]] = {}
+    for i, atom in enumerate(atoms):
+        for name in _variables(atom):
+            by_variable.setdefault(name, []).append(i)
+    left = dict.fromkeys(sorted(range(len(atoms)), key=lambda i: (-len(atoms[i].arguments), i)))
+    found: list[Atom] = []
+    while left:
+        queue = [next(iter(left))]
+        for i in queue:
+            if i in left:
+                del left[i]
+                found.append(atoms[i])
+                queue += [near for name in _variables(atoms[i]) for near in by_variable[name] if near in left]
+    return found
+
+
+def _variables(atom: Atom) -> list[str]:
+    names = (*atom.arguments, atom.output)
+    return [name for name in names if isinstance(name, str) and name != NOBODY]

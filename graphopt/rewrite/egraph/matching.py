@@ -1,0 +1,255 @@
+"""Keeps egglog in step with the classes, and hands out the matches of rules that were not looked at before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from graphopt.ir.constants import SMALL, Constant
+from graphopt.ir.graph import CONSTANT, INPUT, Graph
+from graphopt.ir.ops import is_commutative
+from graphopt.rewrite.egraph.classes import ABSENT, CONSTANTS, Classes
+from graphopt.rewrite.egraph.egglog import EGraph, Row, Table
+from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION
+from graphopt.rewrite.egraph.joins import Rows
+from graphopt.rewrite.egraph.queries import (
+    LITERAL,
+    OUTPUT,
+    Form,
+    Query,
+    by_op,
+    named_ops,
+    queries_by_op,
+    table_of_literal,
+)
+from graphopt.rewrite.egraph.substitutions import Reader
+from graphopt.rewrite.guards.expressions import matches_literal
+from graphopt.rewrite.rule.rule import Literal, Rule
+
+CONSTANT_TABLE = "constant"
+"""The constructor of all that is made of constants alone, told apart by the number of the term."""
+
+WIDE_TABLE = "wide"
+"""The constructor of calls of very many children, told apart by the number of the term."""
+WIDE = 16
+"""Calls of more children are no tables of egglog's,"""
+SQUARES = 200_000
+"""and the squares of the columns of what is declared to it, which is what that costs, add up to this at most. Queries
+beyond that are joined here."""
+
+WAYS = 100
+"""In so many ways the left side of a rule is looked for; what a variadic op makes possible beyond that (a concatenation
+of dozens inside another, at every place) is left to the directed matcher."""
+
+
+@dataclass(slots=True)
+class Found:
+    """The matches of one query: rows that wait to be looked at, and rows that were, with whether that settled them."""
+
+    name: str
+    query: Query
+    reader: Reader
+    waiting: list[Row] = field(default_factory=list)
+    seen: dict[Row, bool] = field(default_factory=dict)
+    is_declared: bool = True
+    """Whether egglog knows the query; the others are joined here."""
+    asked: int = -1
+    """The round in which new rows were last asked for."""
+
+    def settle(self, row: Row, settled: bool) -> None:
+        """The row was looked at. Where that did not settle it, it comes up again when its classes are better known."""
+        self.seen[row] = settled
+
+
+class Matching:
+    """The matches of rules among classes. Rules are named by their position."""
+
+    def __init__(self, classes: Classes, rules: Sequence[Rule]) -> None:
+        self.classes = classes
+        self.rules = rules
+        self.found: list[list[Found]] = [[] for _ in rules]
+        self._by_name: dict[str, Found] = {}
+        self._engine = EGraph()
+        self._rows = Rows(classes)
+        self.squares = 0
+        """The squares of the columns of all that was declared to egglog, together."""
+        self.put_off: set[str] = set()
+        """The rules of which not all matches were found, because that would have taken too long."""
+        self._forms: set[Form] = set()
+        self._declared: set[str] = set()
+        self._named = [named_ops(rule) for rule in rules]
+        self._literals: dict[Literal, int] = {}
+        self._constants: list[tuple[int, Constant]] = []
+        self._related = 0, 0
+        self._terms = self._unions = self._round = 0
+        self._changed: dict[str, int] = {}
+        """The round in which a table last got rows, or rows with other classes."""
+        self._engine.declare_table(Table(OUTPUT, 1))
+        self._engine.declare_table(Table(CONSTANT_TABLE, 0))
+        self._engine.declare_table(Table(WIDE_TABLE, 0))
+        self._engine.declare_relation(LITERAL, 1)
+
+    def search(self, rules: Sequence[int]) -> None:
+        """Look for matches of these rules among all that was made and joined so far."""
+        self._send()
+        self._rename()
+        asked = [found for rule in rules for found in self.found[rule] if self._may_have_more(found)]
+        wanted = [found.name for found in asked if found.is_declared]
+        counts = self._engine.run(wanted)
+        more = [name for name in wanted if counts.get(name)]
+        rows = self._engine.read(more)[1] if more else {}
+        for found in asked:
+            if not found.is_declared:
+                rows[found.name], is_whole = self._rows.join(found.query)
+                if not is_whole:
+                    self.put_off.add(found.query.rule.name)
+        for name, all_rows in rows.items():
+            found = self._by_name[name]
+            found.waiting = [row for row in all_rows if row not in found.seen]
+
+    def _may_have_more(self, found: Found) -> bool:
+        """Whether a query has rows that egglog was not asked for: only where one of its tables has changed."""
+        asked, found.asked = found.asked, self._round
+        return asked < 0 or any(self._changed.get(table, 0) > asked for table in found.query.tables)
+
+    def reconsider(self) -> bool:
+        """Have matches looked at again of whose classes more is known than then; whether there are any."""
+        improved, self.classes.improved = self.classes.improved, set()
+        if not improved:
+            return False
+        self._rename()
+        any_ = False
+        for found in self._by_name.values():
+            places = [i for i, c in enumerate(found.query.columns) if not c.startswith("s")]
+            again = [r for r, done in found.seen.items() if not done and any(r[i] in improved for i in places)]
+            for row in again:
+                del found.seen[row]
+            found.waiting = sorted({*found.waiting, *again})
+            any_ = any_ or bool(again)
+        return any_
+
+    def _rename(self) -> None:
+        """Classes have new names where they were joined."""
+        old, self.classes.renamed = self.classes.renamed, set()
+        if not old:
+            return
+        find = self.classes.find
+        for found in self._by_name.values():
+            moved = [row for row in found.seen if not old.isdisjoint(row)]
+            if not moved and not found.waiting:
+                continue
+            symbols = [c.startswith("s") for c in found.query.columns]
+            for row in moved:
+                settled = found.seen.pop(row)
+                new = tuple([n if s else find(n) for s, n in zip(symbols, row, strict=True)])
+                found.seen[new] = found.seen.get(new, True) and settled
+            renamed = {tuple([n if s else find(n) for s, n in zip(symbols, r, strict=True)]) for r in found.waiting}
+            found.waiting = sorted(r for r in renamed if r not in found.seen)
+
+    # -- sending
+
+    def _send(self) -> None:
+        self._round += 1
+        new = range(self._terms, len(self.classes.terms))
+        for term in new:
+            self._send_term(term)
+        for a, b in self.classes.unions[self._unions :]:
+            self._engine.union(a, b)
+        self._terms, self._unions = len(self.classes.terms), len(self.classes.unions)
+        for form in self.classes.touched:
+            self._changed[OUTPUT if form.op == PROJECTION else form.table] = self._round
+            if form == CONSTANTS:
+                self._changed.update((table_of_literal(n), self._round) for n in range(len(self._literals)))
+        self.classes.touched.clear()
+        self._declare({self.classes.form(t) for t in new if _is_plain(self.classes, t)} - self._forms)
+        self._send_literals()
+
+    def _send_term(self, term: int) -> None:
+        classes = self.classes
+        if term == ABSENT:
+            self._engine.add(term, None)
+            return
+        index, children = classes.terms[term]
+        symbol = classes.symbols[index]
+        fact = classes.fact(term)
+        if fact.is_const:
+            self._engine.add(term, CONSTANT_TABLE, term)
+            self._rows.add(term, None)
+            if isinstance(fact.size, int) and fact.size <= SMALL and (fact.constant is not None or fact.size == 1):
+                constant = classes.constant(term)
+                self._constants += [] if constant is None else [(term, constant)]
+        elif symbol.op == PROJECTION:
+            self._engine.add(term, OUTPUT, classes.port(term), children)
+            self._rows.add(term, OUTPUT)
+            self._changed[OUTPUT] = self._round
+        else:
+            form = classes.form(term)
+            if form.arity > WIDE:  # a leaf there, with a class to itself until it is joined here with others
+                self._engine.add(term, WIDE_TABLE, term)
+            else:
+                self._declare_table(Table(form.table, form.arity, is_commutative(form.op) and form.arity == 2))
+                self._engine.add(term, form.table, index, children)
+            self._rows.add(term, form.table)
+            self._changed[form.table] = self._round
+
+    def _declare(self, new: set[Form]) -> None:
+        """Write the queries that forms make possible which did not occur before."""
+        if not new:
+            return
+        self._forms |= new
+        forms, ops = by_op(self._forms), {form.op for form in new}
+        for index, rule in enumerate(self.rules):
+            named = self._named[index]
+            if named is not None and named.isdisjoint(ops):
+                continue
+            for query in islice(queries_by_op(rule, forms, self._literals), WAYS):
+                if query.forms & new and len(self.found[index]) < WAYS:
+                    name = f"q{len(self._by_name)}"
+                    found = self._by_name[name] = Found(name, query, Reader(query))
+                    self.found[index].append(found)
+                    found.is_declared = self._declare_query(found)
+
+    def _declare_table(self, table: Table) -> None:
+        if table.name not in self._declared:
+            self._declared.add(table.name)
+            self._engine.declare_table(table)
+            self.squares += (table.arity + 2) ** 2
+
+    def _declare_query(self, found: Found) -> bool:
+        """Have egglog find the matches of a query; False where that is too wide."""
+        columns = len(found.query.columns)
+        if self.squares + columns**2 > SQUARES or any(form.arity > WIDE for form in found.query.forms):
+            return False
+        self.squares += columns**2
+        self._engine.declare_query(found.name, found.query.atoms, found.query.columns)
+        return True
+
+    def _send_literals(self) -> None:
+        """Fill the relation between literals and constants."""
+        literals, constants = self._related
+        for number, literal in enumerate(self._literals):
+            for term, constant in self._constants[constants if number < literals else 0 :]:
+                if _may_match(literal, constant) and matches_literal(constant, literal.value):
+                    self._engine.relate(LITERAL, number, term)
+                    self._rows.relate(number, term)
+                    self._changed[table_of_literal(number)] = self._round
+        self._related = len(self._literals), len(self._constants)
+
+
+def _is_plain(classes: Classes, term: int) -> bool:
+    """Whether patterns can look for a term: not for leaves, ops in an old form, ops with bodies, and not within what is
+    made of constants alone, which is folded in the end."""
+    symbol = classes.symbols[classes.terms[term][0]]
+    return (
+        term != ABSENT
+        and not classes.fact(term).is_const
+        and symbol.op not in (INPUT, CONSTANT, PROJECTION)
+        and "@" not in symbol.op
+        and not any(isinstance(a, Graph) for a in symbol.attrs.values())
+    )
+
+
+def _may_match(literal: Literal, constant: Constant) -> bool:
+    """A quick look at the number of elements."""
+    return constant.size == (len(literal.value) if isinstance(literal.value, tuple) else 1)

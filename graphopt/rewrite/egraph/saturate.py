@@ -1,0 +1,349 @@
+"""Equality saturation: rules are applied to all that equals the graph, until nothing is new or the budget is spent.
+
+Each round finds the matches of all rules first and applies them then, rule by rule and match by
+match in an order that depends on nothing but the graph and the rules. A rule that matches far more
+often than others sits out some rounds (egg's back-off), so that one that explodes does not starve the rest;
+and where a class is large, a rule that made it so makes no more of it: there is no end to the ways to group a sum.
+Rules with several roots apply to terms of the graph only, and to each of those once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic, thread_time
+
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.progress import Event, Listener
+from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
+from graphopt.rewrite.egraph.egglog import Row
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Round, RuleStatistics, Saturated
+from graphopt.rewrite.egraph.matching import Found, Matching
+from graphopt.rewrite.egraph.provenance import Application, Applied, Spelling, term_of
+from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, joined, own_names, shared
+from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.match.build import Refused, family, replacements
+from graphopt.rewrite.match.matcher import is_on_all
+from graphopt.rewrite.rule.rule import Expr, Field, Ref, Rule, subexpressions
+
+OFTEN = 1000
+"""A rule that has more new matches than this in a round sits out,"""
+EACH = 4
+"""unless they are no more than so many for each term of the graph."""
+BAN = 4
+"""Rounds that a rule sits out the first time; twice as many each time after that."""
+
+CROWD = 64
+"""In a class of at least so many terms, a rule that made as many of them makes no more: its matches are put off."""
+BUSY = 500
+"""Once a rule has fired more often than that,"""
+FEW = 16
+"""so many are enough: what the terms of two classes make together is the square of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When saturation stops at the latest."""
+
+    nodes: int = 10_000
+    """Distinct e-nodes that rules may add to those of the graph; never exceeded."""
+    iters: int = 20
+    """Rounds of finding and applying matches."""
+    seconds: float = 60.0
+    """A safety stop, in seconds of the processor, whatever else it does: a run that it ends cannot be reproduced."""
+
+
+def saturate(
+    graph: Graph,
+    facts: Mapping[Value, Fact] | None,
+    rules: Sequence[Rule],
+    budget: Budget | None = None,
+    listener: Listener | None = None,
+) -> Saturated:
+    """All that the rules prove equal to the graph, within the budget (the standard one where none is given)."""
+    run = _Run(graph, infer(graph) if facts is None else facts, rules, budget or Budget(), listener)
+    stop = run.run()
+    return run.result(stop)
+
+
+class _Stopped(Exception):  # noqa: N818
+    """The budget is spent; the message is the reason."""
+
+
+class _Run:
+    def __init__(
+        self,
+        graph: Graph,
+        facts: Mapping[Value, Fact],
+        rules: Sequence[Rule],
+        budget: Budget,
+        listener: Listener | None,
+    ) -> None:
+        self.started, self.begun = monotonic(), thread_time()
+        self.graph = graph
+        self.rules = [r for r in rules if not _asks_uses(r)]
+        self.budget = budget
+        self.listener = listener
+        self.classes = Classes(graph, facts, budget.nodes)
+        self.matching = Matching(self.classes, self.rules)
+        self.statistics = {rule.name: RuleStatistics() for rule in self.rules}
+        self.often = max(OFTEN, EACH * self.classes.originals)
+        self.bans = [0] * len(self.rules)
+        self.free_at = [0] * len(self.rules)
+        self.rooted: list[set[int]] = [set() for _ in self.rules]
+        """For rules with several roots, the terms that were roots already."""
+        self.given: dict[tuple[int, int], int] = {}
+        """How often a rule has fired at a class."""
+        self.iteration = 0
+        self.matches = 0
+        self.rounds = [self.grown()]
+
+    # -- rounds
+
+    def run(self) -> str:
+        """Explore; why it stopped."""
+        try:
+            while self.iteration < self.budget.iters:
+                if self.classes.size >= self.classes.limit:
+                    return "nodes"
+                is_over = not self.round()
+                self.rounds.append(self.grown())
+                if is_over:
+                    return "put off" if self.put_off() else "saturated"
+        except _Stopped as stopped:
+            self.rounds.append(self.grown())
+            return str(stopped)
+        return "iterations"
+
+    def grown(self) -> Round:
+        """How much there is now."""
+        return Round(self.classes.size, len(self.classes.terms) - len(self.classes.unions), self.matches)
+
+    def round(self) -> bool:
+        """Find and apply matches; whether another round may find more."""
+        ready = [i for i, at in enumerate(self.free_at) if at <= self.iteration]
+        self.matching.search(ready)
+        self.iteration += 1
+        before = len(self.classes.terms), len(self.classes.unions)
+        for index in ready:
+            self.apply(index)
+        more = self.matching.reconsider() or before != (len(self.classes.terms), len(self.classes.unions))
+        if self.listener is not None:
+            self.listener(Event("explore", size=self.classes.size, iteration=self.iteration))
+        if more:
+            return True
+        waiting = [at for at in self.free_at if at > self.iteration]
+        if waiting:  # nothing else is left to do: end the first ban now
+            self.free_at = [self.iteration if at == min(waiting) else at for at in self.free_at]
+        return bool(waiting)
+
+    def apply(self, index: int) -> None:
+        """Apply all new matches of a rule, or have it sit out."""
+        rule = self.rules[index]
+        queries = self.matching.found[index]
+        found = [(f, row) for f in queries for row in f.waiting if not self.is_crowded(index, row)]
+        if not found:
+            return
+        if len(found) > self.often << self.bans[index]:
+            self.free_at[index] = self.iteration + (BAN << self.bans[index])
+            self.bans[index] += 1
+            return
+        start = monotonic()
+        if family(rule.lhs[0]):
+            self.apply_to_families(index, found)
+        else:
+            for query, row in found:
+                if not self.is_crowded(index, row):
+                    self.apply_to_row(index, query, row)
+        for query in queries:
+            query.waiting = [row for row in query.waiting if row not in query.seen]
+        self.statistics[rule.name].seconds += monotonic() - start
+
+    def is_crowded(self, index: int, row: Row) -> bool:
+        """Whether the class of a match has enough of its rule. It may have less again when terms prove to be equal."""
+        root = self.classes.find(row[0])
+        most = CROWD if self.statistics[self.rules[index].name].fired <= BUSY else FEW
+        return self.given.get((index, root), 0) >= most <= self.classes.distinct(root)
+
+    def put_off(self) -> dict[str, int]:
+        """By rule, how many of its matches wait because their class has enough of it; 0 where some were not found."""
+        found = dict.fromkeys(sorted(self.matching.put_off), 0)
+        for index, queries in enumerate(self.matching.found):
+            if count := sum(self.is_crowded(index, row) for query in queries for row in query.waiting):
+                found[self.rules[index].name] = count
+        return found
+
+    def apply_to_row(self, index: int, found: Found, row: Row) -> None:
+        instance = self.read(index, found, row)
+        if instance is None:
+            return None
+        if len(instance.roots) > 1 and not self.are_fresh_roots(index, instance):
+            return self.refuse(index, found, row, "a root was rewritten already, is not the graph's, or reads another")
+        why = self.guards(instance)
+        if why is None:
+            why = self.build(index, instance)
+        if why is not None:
+            self.refuse(index, found, row, why)
+        return None
+
+    def read(self, index: int, found: Found, row: Row) -> Instance | None:
+        """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
+        if thread_time() - self.begun > self.budget.seconds:
+            raise _Stopped("seconds")
+        found.settle(row, True)
+        if any(self.classes.fact(row[i]).is_const for i in range(len(set(found.query.roots)))):
+            return None  # terms of constants alone cost nothing
+        self.statistics[self.rules[index].name].tried += 1
+        instance = found.reader.read(row, self.classes)
+        if isinstance(instance, Instance):
+            return instance
+        self.refuse(index, found, row, instance)
+        return None
+
+    def refuse(self, index: int, found: Found, row: Row, why: str) -> None:
+        found.settle(row, False)
+        refused = self.statistics[self.rules[index].name].refused
+        refused[why] = refused.get(why, 0) + 1
+
+    def guards(self, instance: Instance) -> str | None:
+        """Why a guard does not hold, or None."""
+        for guard in instance.rule.where:
+            why = expressions.holds(guard, instance.bindings, self.classes)
+            if why is not None:
+                return why
+        return None
+
+    # -- several roots
+
+    def apply_to_families(self, index: int, found: Sequence[tuple[Found, Row]]) -> None:
+        """Group the matches of single members by what they share, and apply the rule to each group."""
+        families: dict[object, list[tuple[Instance, Found, Row]]] = {}
+        for query, row in found:
+            instance = self.read(index, query, row)
+            if instance is None:
+                continue
+            why = self.unfit(index, instance)
+            if why is None:
+                families.setdefault(shared(instance), []).append((instance, query, row))
+            else:
+                self.refuse(index, query, row, why)
+        for members in families.values():
+            by_root = {instance.roots[0]: instance for instance, _, _ in reversed(members)}
+            kept = sorted(by_root.values(), key=lambda m: term_of(m.left(self.classes)[0]))
+            why = "only one of the calls fits, the rule wants at least two" if len(kept) < 2 else None
+            if why is None:
+                instance = joined(kept)
+                fresh = self.are_fresh_roots(index, instance)
+                why = self.guards(instance) if fresh else "one root is computed from another"
+                why = why or self.build(index, instance)
+            if why is not None:
+                for _, query, row in members:
+                    self.refuse(index, query, row, why)
+
+    def unfit(self, index: int, member: Instance) -> str | None:
+        """Why one call cannot be a member of a family, or None."""
+        if not self.is_fresh_root(index, member.left(self.classes)[0]):
+            return "the root was rewritten already, or is not the graph's"
+        bindings = alone(member)
+        for guard in member.rule.where:
+            if not _names(guard) & member.bindings.values.keys() or is_on_all(guard, own_names(member)):
+                continue
+            if (why := expressions.holds(guard, bindings, self.classes)) is not None:
+                return why
+        return None
+
+    def is_fresh_root(self, index: int, left: Spelling) -> bool:
+        term = term_of(left)
+        return term < self.classes.originals and term not in self.rooted[index]
+
+    def are_fresh_roots(self, index: int, instance: Instance) -> bool:
+        """Whether a rule with several roots may be applied to these."""
+        return (
+            len({self.classes.find(r) for r in instance.roots}) == len(instance.roots)
+            and all(self.is_fresh_root(index, left) for left in instance.left(self.classes))
+            and independent(instance, self.classes)
+        )
+
+    # -- building
+
+    def build(self, index: int, instance: Instance) -> str | None:
+        """Build the right side and join it with the left; why that was refused, or None."""
+        classes, rule = self.classes, instance.rule
+        mark = classes.begin()
+        try:
+            made = replacements(rule, instance.bindings, instance.roots, classes)
+        except Refused as refused:
+            classes.undo(mark)
+            return str(refused)
+        except Full:
+            classes.undo(mark)
+            raise _Stopped("nodes") from None
+        if all(
+            m >= mark and classes.has_alike(classes.find(r), m, mark) for m, r in zip(made, instance.roots, strict=True)
+        ):
+            classes.undo(mark)
+            return "nothing but constants would differ from what is known"
+        left, right = instance.left(classes), [classes.spelling(m) for m in made]
+        changed, why = False, None
+        for before, term, after in zip(left, made, right, strict=True):
+            reason = Applied(rule.name, self.matches, before, after)
+            try:
+                changed |= classes.union(term_of(before), term, reason)
+            except Contradiction as contradiction:
+                why = str(contradiction)
+                break
+        if changed:
+            classes.provenance.applications.append(Application(rule.name, tuple(left), tuple(right), mark))
+            self.matches += 1
+            self.statistics[rule.name].fired += 1
+            given = index, classes.find(instance.roots[0])
+            self.given[given] = self.given.get(given, 0) + 1
+        elif why is not None:
+            classes.undo(mark)
+        if why is None and len(instance.roots) > 1:
+            self.rooted[index].update(map(term_of, left))
+        return why
+
+    # -- the result
+
+    def result(self, stop: str) -> Saturated:
+        classes = self.classes
+        roots = tuple(None if v is None else classes.find(classes.values[v]) for v in self.graph.outputs)
+        nodes: dict[int, tuple[ENode, ...]] = {}
+        waiting = [r for r in roots if r is not None]
+        while waiting:
+            name = waiting.pop()
+            if name not in nodes:
+                nodes[name] = tuple(classes.enode(t) for t in classes.members(name))
+                waiting += [c for node in nodes[name] for c in node.children if c is not None]
+        ordered = {name: nodes[name] for name in sorted(nodes)}
+        originals = {n: e for n, es in ordered.items() for e in es[:1] if e.id < classes.originals}
+        return Saturated(
+            self.graph,
+            ordered,
+            {name: classes.fact(name) for name in ordered},
+            roots,
+            {value: classes.find(term) for value, term in sorted(classes.values.items())},
+            originals,
+            classes.provenance,
+            self.statistics,
+            stop,
+            self.iteration,
+            classes.size,
+            monotonic() - self.started,
+            classes.values,
+            tuple(classes.contradictions),
+            tuple(self.rounds),
+            self.put_off(),
+        )
+
+
+def _asks_uses(rule: Rule) -> bool:
+    """Whether a guard counts readers: such rules are directed."""
+    return any(isinstance(e, Field) and e.name == "uses" for guard in rule.where for e in subexpressions(guard))
+
+
+def _names(expr: Expr) -> set[str]:
+    return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}

@@ -1,0 +1,1 @@
+"""Extraction: what terms cost on a target, and the cheapest DAG."""

@@ -1,0 +1,255 @@
+"""From classes of equal terms to one graph: the choice of e-nodes that costs least on a target.
+
+The cheapest *DAG*: shared work is paid once, and nothing needs itself. What remains of the problem
+after pruning falls into independent parts; each is solved exactly, by elimination where it is thin
+and by an integer program where it is small, and otherwise by a greedy choice that local search
+improves. No limit is one of time, except a safety stop that the result reports. The result is never
+dearer than the graph that was explored, and is that very graph where nothing is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import isclose
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, Graph, Value
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Saturated
+from graphopt.rewrite.extract.cost import Breakdown, CostModel
+from graphopt.rewrite.extract.dag import (
+    Choice,
+    Option,
+    Problem,
+    components,
+    greedy,
+    needed,
+    orient,
+    outline,
+    price,
+    prune,
+    roll,
+    split,
+    transfer,
+    unroll,
+)
+from graphopt.rewrite.extract.eliminate import LARGEST, eliminate, improve
+from graphopt.rewrite.extract.implementations import breakdown, decode, problem
+from graphopt.rewrite.extract.terms import Terms, as_classes
+from graphopt.target import Target
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far the search for the cheapest choice goes. The defaults keep parts of some thousand classes to seconds."""
+
+    table: int = LARGEST
+    """Variables of the largest table of an elimination."""
+    unroll: int = 6
+    """Classes on a cycle, up to which the cycle is unrolled."""
+    options: int = 400
+    """Options of the largest integer program; on larger ones the solver takes long, and local search finds as much."""
+    nodes: int = 100
+    """Nodes of the solver's search tree."""
+    gap: float = 1e-6
+    """How far from the proven bound the solver may end."""
+    seconds: float = 30.0
+    """Safety stop of one integer program; a result that it ended says that it cannot be reproduced."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What was chosen, and what that costs."""
+
+    choice: Mapping[int, ENode]
+    """The e-node of each class that the outputs need, constants included, each after those that it reads."""
+    cost: Breakdown
+    original: Breakdown
+    """What the graph that was explored costs under the same model."""
+    optimal: bool
+    """Whether no choice can cost less under this model (and fits the limit of bytes)."""
+    nbytes: int
+    """Bytes of the constants that the choice stores, once those computed from constants have been folded."""
+    changed: bool = True
+    """False where the choice is the graph that was explored."""
+    reproducible: bool = True
+    """False where the safety stop ended the search."""
+    as_expected: bool = True
+    """False where the choice, by itself, costs something else than the search took it for: while there are several
+    e-nodes to choose from, what the target fuses is an estimate."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A choice, its price, and whether it is proven to be the cheapest."""
+
+    choice: Choice
+    optimal: bool
+    reproducible: bool = True
+
+
+def allowance(stored: int, target: Target) -> int:
+    """By how many bytes the stored constants of a model may grow: the larger of 10 % and 10 MB, of a program, which is
+    no file that is handed on, three times as many as there are."""
+    return max(stored // 10 if target.makes_models else 3 * stored, 10_000_000)
+
+
+def extract(
+    saturated: Saturated, model: CostModel, growth: int | None = None, limits: Limits | None = None
+) -> Extraction:
+    """The cheapest graph among those that the classes hold.
+
+    ``growth`` is by how many bytes the stored constants may grow (default: ``allowance``). Classes
+    that are computed from constants alone cost nothing but their bytes.
+    """
+    terms = Terms(saturated, model)
+    stored = stored_bytes(saturated.graph)
+    limit = stored + (allowance(stored, model.target) if growth is None else growth)
+    byte = model.target.prices.stored_byte
+    original = terms.complete(saturated.originals)
+    assert original is not None
+    before = _appraise(terms, original)
+    solution, chosen, proven = Solution({}, optimal=False), original, False
+    for attempt in range(10):  # constants get dearer until they fit
+        solution = solve(problem(terms, byte), limits or Limits())
+        found = terms.complete(decode(solution.choice))
+        if found is not None and terms.stored_by(found) <= limit:
+            chosen, proven = found, solution.optimal and not attempt
+            break
+        byte *= 10
+    after = before if chosen == original else _appraise(terms, chosen)
+    expected = isclose(breakdown(solution.choice).total.seconds, after.total.seconds, rel_tol=1e-6)
+    byte = model.target.prices.stored_byte
+
+    def total(cost: Breakdown, choice: Mapping[int, ENode]) -> float:
+        return cost.total.seconds + byte * terms.stored_by(choice)
+
+    changed = total(after, chosen) < total(before, original) * (1 - 1e-9)
+    if not changed:
+        chosen, after = original, before
+    reproducible = solution.reproducible
+    return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, reproducible, expected)
+
+
+def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
+    """What a graph costs, executed as cheaply as the target can."""
+    saturated = as_classes(graph, facts)
+    terms = Terms(saturated, model)
+    original = terms.complete(saturated.originals)
+    assert original is not None
+    return _appraise(terms, original)
+
+
+def _appraise(terms: Terms, choice: Mapping[int, ENode]) -> Breakdown:
+    """What a choice costs as the graph that it is."""
+    return breakdown(solve(problem(terms.restrict(choice), 0.0), Limits()).choice)
+
+
+def stored_bytes(graph: Graph) -> int:
+    """Bytes of the constants that the graph stores, those of its bodies included."""
+    total = 0
+    for node in graph.nodes():
+        value = node.attrs.get("value")
+        if node.op == CONSTANT and isinstance(value, Constant):
+            total += value.nbytes
+        total += sum(map(stored_bytes, node.bodies.values()))
+    return total
+
+
+def solve(problem: Problem, limits: Limits) -> Solution:
+    """The cheapest choice for a problem, part by part. ValueError where nothing computes a root."""
+    if all(len(own) == 1 for own in problem.options.values()):
+        only = needed({c: own[0] for c, own in problem.options.items()}, problem.roots)
+        if only is not None:
+            return Solution(only, optimal=True)
+    choice, parts = split(prune(problem))
+    optimal = reproducible = True
+    known: dict[Hashable, tuple[Solution, Problem]] = {}
+    for part in parts:
+        key = outline(part)
+        if key not in known:
+            known[key] = (_solve_part(part, limits), part)
+        solution, like = known[key]
+        for c, option in transfer(solution.choice, like, part).items():
+            assert isinstance(option.meaning, Option)
+            choice[c] = option.meaning
+        optimal &= solution.optimal
+        reproducible &= solution.reproducible
+    found = needed(choice, problem.roots)
+    assert found is not None
+    return Solution(found, optimal, reproducible)
+
+
+def _solve_part(part: Problem, limits: Limits) -> Solution:
+    """A part that does not fall apart any more."""
+    component = components(part.options)
+    circles = Counter(component.values())
+    if max(circles.values(), default=0) <= limits.unroll:
+        flat = eliminate(prune(unroll(part, component)), limits.table)
+        if flat is not None:
+            return Solution(roll(flat), optimal=True)
+    start = greedy(part)
+    found = improve(orient(part, component, start), start, largest=limits.table)
+    program = integer_program(part, component, limits)
+    if program is not None and price(program.choice) < price(found):
+        return program
+    proven = program is not None and program.optimal
+    return Solution(found, proven, program is None or program.reproducible)
+
+
+def integer_program(problem: Problem, component: Mapping[int, int], limits: Limits) -> Solution | None:
+    """The cheapest choice by integer programming; None where the problem is too large or the solver finds nothing.
+
+    One truth value for each option and each class; a class that is needed has one option, an option
+    has all its classes; along an option, on a cycle, levels go up (Miller, Tucker and Zemlin, 1960).
+    """
+    options = [(c, option) for c, own in problem.options.items() for option in own]
+    if len(options) > limits.options:
+        return None
+    import numpy as np
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    classes = {c: len(options) + i for i, c in enumerate(problem.options)}
+    levels = {c: len(options) + len(classes) + i for i, c in enumerate(component)}
+    width = len(options) + len(classes) + len(levels)
+    circles = Counter(component.values())
+    by_need: dict[tuple[int, int], list[int]] = {}
+    by_class: dict[int, list[int]] = {}
+    for i, (c, option) in enumerate(options):
+        by_class.setdefault(c, []).append(i)
+        for n in option.needs:
+            by_need.setdefault((c, n), []).append(i)
+    rows: list[tuple[dict[int, float], float, float]] = []
+    for c, own in by_class.items():
+        rows.append(({classes[c]: -1.0, **dict.fromkeys(own, 1.0)}, 0.0, 0.0))
+    for (c, n), own in by_need.items():
+        rows.append(({classes[n]: 1.0, **dict.fromkeys(own, -1.0)}, 0.0, np.inf))
+        if c in component and component[c] == component.get(n):
+            length = float(circles[component[c]])
+            rows.append(({levels[c]: 1.0, levels[n]: -1.0, **dict.fromkeys(own, -length)}, 1 - length, np.inf))
+    entries = [(r, column, value) for r, (row, _, _) in enumerate(rows) for column, value in row.items()]
+    matrix = csr_array(
+        ([v for _, _, v in entries], ([r for r, _, _ in entries], [k for _, k, _ in entries])), (len(rows), width)
+    )
+    low, high = np.zeros(width), np.ones(width)
+    low[[classes[c] for c in problem.roots]] = 1.0
+    for c, column in levels.items():
+        high[column] = circles[component[c]] - 1
+    scale = max((option.cost for _, option in options), default=1.0) or 1.0
+    cost = np.array([option.cost / scale for _, option in options] + [0.0] * (width - len(options)))
+    result = milp(
+        cost,
+        integrality=np.array([1] * len(options) + [0] * (width - len(options))),
+        bounds=Bounds(low, high),
+        constraints=LinearConstraint(matrix, [lo for _, lo, _ in rows], [hi for _, _, hi in rows]),
+        options={"node_limit": limits.nodes, "mip_rel_gap": limits.gap, "time_limit": limits.seconds},
+    )
+    timed_out = "ime limit" in result.message
+    if result.x is None:
+        return None
+    chosen = {c: option for (c, option), x in zip(options, result.x, strict=False) if x > 0.5}
+    found = needed(chosen, problem.roots)
+    return None if found is None else Solution(found, result.status == 0, not timed_out)

@@ -1,0 +1,617 @@
+"""What an op costs on a target: a roofline of bytes and multiplications, with prices by op where arithmetic is dear.
+
+The price of an op is the price of the call, plus the longer of moving its bytes and doing its
+arithmetic, plus what an awkward shape costs (short runs of a broadcast, a reduction across the rows,
+a transposition that scatters). It depends on the op, its attributes and the types of what it reads
+and writes; elements count only where they are the exponent of a power. Sizes that are not known
+count as stated numbers, in costs only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from graphopt.ir.constants import BITS
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.ir.infer import MOST_ELEMENTS, infer
+from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
+from graphopt.rewrite.extract.workload import FEW, workload
+from graphopt.rewrite.match.workspace import captured_facts
+from graphopt.target import DEVICE_FUNCTIONS, ProductPrices, Target, ops
+
+BATCH = 1
+"""What the leading size of a graph's inputs counts as, where it is not known."""
+UNKNOWN = 128
+"""What any other size counts as that is not known."""
+
+VIEWS = ops("Reshape Flatten Squeeze Unsqueeze Identity Dropout Shape Size Optional OptionalGetElement")
+"""Ops that move no data."""
+
+PARTIAL = ops("Slice Gather GatherElements GatherND Split Compress")
+"""Ops that read no more of their first input than they write."""
+
+PRODUCTS = ops(
+    "MatMul MatMulInteger Gemm Conv ConvInteger QLinearConv ConvTranspose Einsum LSTM GRU RNN "
+    "com.microsoft::FusedMatMul com.microsoft::FusedGemm com.microsoft::FusedConv QLinearMatMul com.microsoft::QGemm "
+    "graphopt::BfloatMatMul graphopt::BlockedConv graphopt::BlockedConvTranspose graphopt::BlockedWinogradConv "
+    "com.microsoft::MatMulIntegerToFloat com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulNBits"
+)
+"""Ops that multiply and add along an axis."""
+
+SECOND = dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"), 3)
+"""The position of the second operand of products whose first has a scale and a zero point behind it."""
+
+BYTES = 0.4
+"""How long a product of bytes takes, as a share of one of floats."""
+IN_BYTES = 4
+"""The ``accuracy_level`` of MatMulNBits with which it rounds what it multiplies to bytes."""
+WIDENED = 1.08
+"""The same of one by weights in bfloat16, which become floats in registers: ``tests/bench/bfloat.py`` on large ones."""
+
+ATTENTIONS = ops(
+    "Attention com.microsoft::MultiHeadAttention com.microsoft::Attention com.microsoft::GroupQueryAttention"
+)
+"""Ops that are two products with a softmax between them."""
+
+PAST = {
+    "Attention": 4, "com.microsoft::MultiHeadAttention": 6, "com.microsoft::Attention": 4,
+    "com.microsoft::GroupQueryAttention": 3,
+}  # fmt: skip
+"""Which input holds the keys of the past."""
+
+WORD = 2
+"""Elements that are moved by one instruction as if they were one."""
+
+BROADCASTING = ops(
+    "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
+)
+"""Ops whose inputs need not have one shape."""
+
+KINDS_OF_PRODUCT = {
+    "matmul": "matrix products",
+    "dense": "convolutions of many channels",
+    "narrow": "convolutions of fewer than eight input channels",
+    "grouped": "convolutions in groups",
+    "depthwise": "convolutions of one channel each",
+    "recurrent": "LSTM, GRU and RNN: many small products in a row",
+}
+"""A kind of convolution has an efficiency of its own in a blocked layout: ``blocked dense`` and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something costs: seconds, floating-point operations, bytes read and written."""
+
+    seconds: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.seconds + other.seconds, self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """What a graph costs, in all and by op: how many, and what they cost together."""
+
+    total: Cost = Cost()
+    by_op: Mapping[str, tuple[int, Cost]] = field(default_factory=dict)
+    reorders: int = 0
+    """Changes of layout among the nodes, where the target has layouts."""
+
+    def __add__(self, other: Breakdown) -> Breakdown:
+        ops = {*self.by_op, *other.by_op}
+        pairs = {op: (self.by_op.get(op, (0, Cost())), other.by_op.get(op, (0, Cost()))) for op in ops}
+        sums = {op: (a[0] + b[0], a[1] + b[1]) for op, (a, b) in pairs.items()}
+        order = sorted(sums, key=lambda op: (-sums[op][1].seconds, op))
+        return Breakdown(self.total + other.total, {op: sums[op] for op in order}, self.reorders + other.reorders)
+
+    @staticmethod
+    def of(parts: Sequence[tuple[str, Cost]], reorders: int = 0) -> Breakdown:
+        """The sum of these parts, the dearest op first."""
+        counts = Counter(op for op, _ in parts)
+        sums: dict[str, Cost] = {}
+        total = Cost()
+        for op, cost in parts:
+            sums[op] = sums.get(op, Cost()) + cost
+            total = total + cost
+        order = sorted(sums, key=lambda op: (-sums[op].seconds, op))
+        return Breakdown(total, {op: (counts[op], sums[op]) for op in order}, reorders)
+
+
+class CostModel:
+    """Prices ops for a target. ``sizes`` says what named sizes count as.
+
+    ``warm``: as if a call had just run, so that weights are in the caches, as far as these hold them.
+    """
+
+    def __init__(self, target: Target, sizes: Mapping[str, int] | None = None, warm: bool = False) -> None:
+        self.target = target
+        self.warm = warm
+        self.sizes = dict(sizes or {})
+        self._known: dict[Dim, int] = {}
+        self._costs: dict[Hashable, Cost] = {}
+        self._shapes: dict[int, tuple[Fact, tuple[int, ...]]] = {}  # by id; holding the fact keeps its id from reuse
+
+    def size(self, size: Size) -> int:
+        """A number for a size."""
+        if isinstance(size, int):
+            return size
+        found = self._known.get(size)
+        if found is None:
+            numbers: dict[str, Size] = {name: self.sizes.get(name, UNKNOWN) for name in symbols(size)}
+            try:
+                result = substitute(size, numbers)
+            except ValueError:  # the stated numbers do not fit each other
+                result = max((n for n in numbers.values() if isinstance(n, int)), default=UNKNOWN)
+            found = self._known[size] = max(result, 1) if isinstance(result, int) else UNKNOWN
+        return found
+
+    def shape(self, fact: Fact | None) -> tuple[int, ...]:
+        """Numbers for a shape; that of a tensor about which nothing is known is one unknown size."""
+        if fact is None:
+            return (UNKNOWN,)
+        found = self._shapes.get(id(fact))
+        if found is None:
+            sizes = (UNKNOWN,) if fact.shape is None else tuple(self.size(n) for n in fact.shape)
+            found = self._shapes[id(fact)] = fact, sizes
+        return found[1]
+
+    def elements(self, fact: Fact | None) -> int:
+        """How many elements a tensor has; an absent one has none."""
+        return 0 if fact is None else min(product(self.shape(fact)), MOST_ELEMENTS)
+
+    def nbytes(self, fact: Fact | None) -> float:
+        """How many bytes a tensor takes; an absent one takes none."""
+        if fact is None:
+            return 0.0
+        return self.elements(fact) * BITS.get(fact.dtype or "float32", 128) / 8
+
+    def cost(
+        self,
+        op: str,
+        attrs: Attrs,
+        inputs: Sequence[Fact | None],
+        outputs: Sequence[Fact | None],
+        blocked: bool = False,
+    ) -> Cost:
+        """What one call of the op costs, in the target's blocked layout or in the plain one."""
+        types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
+        found = self._costs.get((op, attrs, types, blocked))
+        if found is None:
+            found = self._cost(op, attrs, inputs, outputs, blocked)
+            if self.target.measured is not None and found.bytes:
+                found = self._as_measured(found, op, attrs, inputs, len(outputs), blocked)
+            self._costs[op, attrs, types, blocked] = found
+        return found
+
+    def call(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool = False
+    ) -> str | None:
+        """A call as tables of measured times know it; None for one that no text can tell."""
+        found = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
+        return None if found is None else found.text()
+
+    def _as_measured(
+        self, computed: Cost, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool
+    ) -> Cost:
+        """The cost with the seconds that were measured for this call, where some were, else at the pace of others.
+
+        What was measured ran again and again, so that its weights were in the caches, as far as these hold them.
+        """
+        assert self.target.measured is not None
+        text = self.call(op, attrs, inputs, n_outputs, blocked)
+        seconds = None if text is None else self.target.measured.get(text)
+        cached = min(self._weights(inputs), self.target.prices.cache) if op in PRODUCTS else 0.0
+        loading = cached / self.target.prices.weights
+        if seconds is not None:
+            return Cost(self.target.prices.node + seconds + loading, computed.flops, computed.bytes)
+        paces = self.target.paces
+        pace = next((paces[name] for name in (text or op, op, "") if name in paces), 1.0)
+        loading = min(loading, computed.seconds)
+        return Cost(loading + pace * (computed.seconds - loading), computed.flops, computed.bytes)
+
+    def _cost(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
+    ) -> Cost:
+        if op in (INPUT, CONSTANT):
+            return Cost()
+        prices = self.target.prices
+        op = op.partition("@")[0]  # an op of an older version is priced like the newest
+        if op in prices.free:
+            return Cost()
+        if op in VIEWS:
+            return Cost(prices.node)
+        functions = self._functions(op)
+        if functions and len(inputs) > 1:
+            return self._fastest(functions, op, attrs, inputs, outputs)
+        written = sum(map(self.nbytes, outputs))
+        read = written if op in PARTIAL else sum(map(self.nbytes, inputs))
+        moved = self.moving(read + written) * prices.movement.get(op, 1.0)
+        if op in ATTENTIONS:
+            flops, compute = self._attending(op, attrs, inputs, outputs)
+        elif op in PRODUCTS and len(inputs) > 1:
+            operands = (inputs[0], inputs[SECOND.get(op, 1)])
+            flops, waste, kind = self._multiplications(op, attrs, operands, outputs, blocked)
+            waste *= self._width(op, attrs, operands)
+            waste *= self._idling(op, attrs, outputs)
+            compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
+            compute += self._transforming(op, attrs, inputs, outputs)
+            compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, operands, outputs, kind))
+        else:
+            n = max([*map(self.elements, outputs), *map(self.elements, inputs[:1])], default=0)
+            flops, compute = float(n), n * self._element(op, attrs, inputs)
+        extra = self._awkwardness(op, attrs, inputs, outputs)
+        return Cost(prices.node + max(moved, compute) + extra, flops, read + written)
+
+    def _functions(self, op: str) -> list[ProductPrices]:
+        """The prices of the functions of a device that compute such a product."""
+        if self.target.device == "cpu":
+            return []
+        names = next((names for ops_, names in DEVICE_FUNCTIONS.items() if op in ops_), ())
+        return [self.target.prices.products[n] for n in names if n in self.target.prices.products]
+
+    def _fastest(
+        self,
+        functions: Sequence[ProductPrices],
+        op: str,
+        attrs: Attrs,
+        inputs: Sequence[Fact | None],
+        outputs: Sequence[Fact | None],
+    ) -> Cost:
+        """What a product costs by the fastest of a device's functions, which is that which schedules choose."""
+        flops, _, _ = self._multiplications(op, attrs, inputs, outputs, False)
+        operands = [x for x in (*inputs, *outputs) if x is not None]
+        moved, bits = sum(map(self.elements, operands)), BITS.get(outputs[0].dtype or "", 32) if outputs[0] else 32
+        seconds = min(f.seconds(flops / 2, moved, bits) for f in functions)
+        return Cost(seconds, flops, sum(map(self.nbytes, operands)))
+
+    def moving(self, nbytes: float) -> float:
+        """Seconds to read or write so many bytes."""
+        near, far = self.target.prices.bandwidth
+        cached = min(nbytes, self.target.prices.cache)
+        return cached / near + (nbytes - cached) / far
+
+    def _element(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> float:
+        """Seconds for each element of an op that does no products."""
+        prices = self.target.prices
+        axes = self._axes(op, attrs, inputs)
+        rank = (inputs[0].rank if inputs and inputs[0] is not None else None) or 1
+        if axes is not None and rank - 1 not in axes:
+            return prices.strided["Reduce" if op.startswith("Reduce") else op]
+        if op == "Transpose" and self._scatters(attrs, inputs):
+            return prices.scattered
+        if op == "DepthToSpace":  # the larger the blocks, the fewer the runs
+            size = attrs.get("blocksize", 2)
+            return prices.elements[op] * 2 / size if isinstance(size, int) else prices.elements[op]
+        if op == "Pow" and len(inputs) > 1 and inputs[1] is not None:
+            exponent = inputs[1].constant
+            if exponent is not None and exponent.size == 1:
+                return prices.powers.get(float(exponent.array.reshape(-1)[0]), prices.elements[op])
+        return prices.elements.get(op, 0.0)
+
+    def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
+        """The axes that a reduction or a softmax works along, where they are known."""
+        x = inputs[0] if inputs else None
+        if x is None or x.rank is None or x.rank == 0:
+            return None
+        if op in self.target.prices.strided:
+            axis = attrs.get("axis", -1)
+            return (axis % x.rank,) if isinstance(axis, int) else None
+        if not op.startswith("Reduce") or len(inputs) < 2 or inputs[1] is None or inputs[1].constant is None:
+            return None
+        return tuple(int(a) % x.rank for a in inputs[1].constant.array.reshape(-1)) or None
+
+    def _scatters(self, attrs: Attrs, inputs: Sequence[Fact | None]) -> bool:
+        """Whether a transposition is neither the move of one axis nor one of long rows."""
+        return scatters(attrs.get("perm"), self.shape(inputs[0]))
+
+    def _awkwardness(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> float:
+        """Seconds for short runs of a broadcast, and for the many matrices of a product."""
+        prices = self.target.prices
+        if op in BROADCASTING and len(inputs) > 1:
+            shapes = [self.shape(x) for x in inputs if x is not None]
+            return prices.span * max((_spans(a, b) for a, b in pairwise(shapes)), default=0)
+        if op in ("Transpose", "Slice", "Pad") and inputs and outputs:
+            a, out = self.shape(inputs[0]), self.shape(outputs[0])
+            return prices.run * product(out) / _run(a, out, attrs.get("perm") if op == "Transpose" else None)
+        if op == "Einsum" and len(inputs) > 1:  # it transposes and reshapes inside, where nothing else can help it
+            return 3 * prices.node + 2 * self.moving(sum(map(self.nbytes, (*inputs, *outputs))))
+        if op in ("MatMul", "com.microsoft::FusedMatMul", "graphopt::BfloatMatMul"):
+            return prices.matrix * (product(self.shape(outputs[0])[:-2]) if outputs else 1)
+        return 0.0
+
+    def _multiplications(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], blocked: bool
+    ) -> tuple[float, float, str]:
+        """Operations of an op that multiplies and adds, how many times as many it does to fill vectors, its kind."""
+        prices = self.target.prices
+        a, b, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        out = product(y)
+        name = op.rpartition("::")[2]
+        if name.endswith(("MatMul", "MatMulInteger", "Gemm", "MatMulIntegerToFloat", "MatMulNBits")):
+            across = bool(attrs.get("transA", 0)) and len(a) > 1
+            depth = max(a[-2] if across else a[-1] if a else 1, 1)
+            waste = self._fill(y[-1], prices.edge) if y and out > y[-1] else 1.0
+            return 2.0 * out * depth, waste * (depth + prices.store) / depth, "matmul"
+        if name == "Einsum":
+            return 2.0 * self._indices_of_einsum(str(attrs.get("equation", "")), inputs), 1.0, "matmul"
+        if name in ("LSTM", "GRU", "RNN"):
+            steps = a[0] * a[1] if len(a) > 1 else 1
+            return 2.0 * steps * sum(map(self.elements, inputs[1:3])), 1.0, "recurrent"
+        if name == "BlockedConv":  # lanes that fill up blocks are computed like others
+            return 2.0 * out * product(b[1:-1]), 1.0, self._kind_of_blocked(attrs)
+        if name == "BlockedConvTranspose":
+            return 2.0 * out * product((*b[1:2], *b[-2:-1])), 1.0, self._kind_of_blocked(attrs)
+        if name == "BlockedWinogradConv":
+            return 2.0 * _tiles(attrs, y) * product(b), 1.0, "blocked winograd"
+        kind = self._kind_of_convolution(a, b)
+        if name == "ConvTranspose":
+            waste = self._along_rows(attrs, outputs[0] if outputs else None, b)[0] if prices.short_rows else 1.0
+            return 2.0 * product(a) * product(b[1:]), waste, kind
+        if prices.short_rows:
+            waste, is_product = self._along_rows(attrs, outputs[0] if outputs else None, b)
+            return 2.0 * out * product(b[1:]), waste, "pointwise" if is_product and kind == "dense" else kind
+        if self.target.layout is not None and not blocked:  # outside its layout, a convolution is a product of matrices
+            together = product(y[2:])
+        else:
+            together = b[0] if kind == "depthwise" or len(a) < 2 or len(b) < 2 else b[0] * b[1] // max(a[1], 1)
+        return 2.0 * out * product(b[1:]), self._fill(together), kind
+
+    def _attending(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> tuple[float, float]:
+        """Multiplications of an attention, and the seconds that they and its softmax take.
+
+        Masks are not looked at: the same are read where attention is written out.
+        """
+        prices = self.target.prices
+        q, k, y = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        heads = attrs.get("num_heads", attrs.get("q_num_heads"))
+        n = heads if isinstance(heads, int) else q[1] if len(q) == 4 else 1
+        width, rows = y[-1] * (n if len(q) == 4 else 1), q[-2]
+        depth = max(width // n, 1)
+        packed = op == "com.microsoft::Attention"
+        columns = rows if packed or len(k) < 3 else k[-2]
+        past = inputs[PAST[op]] if len(inputs) > PAST[op] else None
+        columns += self.shape(past)[2] if past is not None and past.rank == 4 else 0
+        batch = q[0] if len(q) > 2 else 1
+        flops = 4.0 * batch * rows * columns * width
+        waste = (self._fill(columns, prices.edge) * (depth + prices.store) / depth
+                 + self._fill(depth, prices.edge) * (columns + prices.store) / columns) / 2  # fmt: skip
+        seconds = flops * waste / (prices.flops * prices.efficiency["matmul"]) + 2 * batch * n * prices.matrix
+        seconds += batch * n * rows * columns * prices.elements.get("Softmax", 0.0)
+        if packed:
+            product_flops = 2.0 * batch * rows * q[-1] * (k[-1] if k else 1)
+            flops += product_flops
+            seconds += product_flops / (prices.flops * prices.efficiency["matmul"]) + self._loading(inputs)
+        return flops, seconds
+
+    def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:
+        """Seconds to copy the windows of an image to the columns of a matrix, where convolutions are such products."""
+        if self.target.layout is None or not op.endswith("Conv") or kind == "depthwise":
+            return 0.0
+        a, b, out = self.shape(inputs[0]), self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        window = product(b[2:])
+        return 0.0 if window == 1 or len(a) < 2 else self.moving(8.0 * a[0] * a[1] * window * product(out[2:]))
+
+    def _transforming(
+        self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None]
+    ) -> float:
+        """Seconds to transform tiles for minimal filtering, and back."""
+        if op != "graphopt::BlockedWinogradConv":
+            return 0.0
+        b, y = self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
+        channels = (b[0] + b[2]) * b[-1] if len(b) == 5 else UNKNOWN
+        places = b[1] if len(b) == 5 else 1
+        return _tiles(attrs, y) * places * channels * self.target.prices.elements.get(op, 0.0)
+
+    def _width(self, op: str, attrs: Attrs, operands: Sequence[Fact | None]) -> float:
+        """How long products of operands of this width take, as a share of those of floats."""
+        first, second = operands
+        if op == "graphopt::BfloatMatMul":
+            return WIDENED
+        if op == "com.microsoft::MatMulNBits":
+            return BYTES if attrs.get("accuracy_level", 0) == IN_BYTES else 1.0
+        if second is None or second.dtype not in ("int8", "uint8"):
+            return 1.0
+        return BYTES * (self.target.prices.signed if first is not None and first.dtype == "int8" else 1.0)
+
+    def _idling(self, op: str, attrs: Attrs, outputs: Sequence[Fact | None]) -> float:
+        """How many times as long a product takes as its tiles would, because the last round of them leaves processors
+        idle."""
+        prices = self.target.prices
+        if prices.processors == 1 or not outputs or op.rpartition("::")[2] in ("LSTM", "GRU", "RNN"):
+            return 1.0
+        y = self.shape(outputs[0])
+        if "Conv" in op and len(y) > 2:
+            groups = attrs.get("group", 1)
+            apart = groups if isinstance(groups, int) else 1
+            rows, columns = y[0] * product(y[2:]), -(-y[1] // apart)
+        else:
+            apart, rows, columns = product(y[:-2]), y[-2] if len(y) > 1 else 1, y[-1] if y else 1
+        tiles = apart * -(-rows // prices.tile) * -(-columns // prices.tile)
+        size = min(rows, prices.tile) * min(columns, prices.tile)
+        rounds = -(-tiles // prices.processors)
+        return max(rounds * prices.processors * size / max(apart * rows * columns, 1), 1.0)
+
+    def _loading(self, inputs: Sequence[Fact | None]) -> float:
+        """Seconds to load weights, which other weights have driven out of the caches since the last run."""
+        weights = self._weights(inputs)
+        return max(weights - self.target.prices.cache * self.warm, 0.0) / self.target.prices.weights
+
+    def _weights(self, inputs: Sequence[Fact | None]) -> float:
+        """Bytes of the constants that a product reads."""
+        return sum(self.nbytes(x) for x in inputs[1:] if x is not None and x.is_const)
+
+    def _fill(self, n: int, edge: float = 0.0) -> float:
+        """How much more is computed than asked for, when so many are computed in whole vectors."""
+        lanes, n = self.target.prices.lanes, max(n, 1)
+        return (-(-n // lanes) * lanes + edge) / n
+
+    def kind_of_product(self, op: str, inputs: Sequence[Fact | None]) -> str:
+        """Which of ``KINDS_OF_PRODUCT`` a call of one of ``PRODUCTS`` is."""
+        name = op.rpartition("::")[2]
+        if name in ("LSTM", "GRU", "RNN"):
+            return "recurrent"
+        if "Conv" not in name or len(inputs) < 2:
+            return "matmul"
+        return self._kind_of_convolution(self.shape(inputs[0]), self.shape(inputs[1]))
+
+    def _kind_of_convolution(self, a: tuple[int, ...], weights: tuple[int, ...]) -> str:
+        if len(a) < 2 or len(weights) < 2:
+            return "dense"
+        if weights[1] < a[1]:
+            return "depthwise" if weights[1] == 1 else "grouped"
+        return "narrow" if a[1] < 8 else "dense"
+
+    def _along_rows(self, attrs: Attrs, result: Fact | None, weights: tuple[int, ...]) -> tuple[float, bool]:
+        """How many times as long a convolution of a plain image takes whose rows are computed in vectors, and whether
+        it is a product of matrices, whose rows are whole images."""
+        prices, strides, y = self.target.prices, attrs.get("strides"), self.shape(result)
+        if result is None or not all(isinstance(n, int) for n in (result.shape or ())[2:]):
+            return prices.open_rows, False
+        strided = isinstance(strides, tuple) and any(s != 1 for s in strides)
+        if product(weights[2:]) == 1 and not strided:
+            n = max(product(y[2:]), 1)
+            return (n + prices.columns) / n, True
+        row = y[-1] if y else 1
+        short = prices.short_rows if row < prices.lanes else 1.0
+        return self._fill(row) * short * (prices.strided_rows if strided else 1.0), False
+
+    def _kind_of_blocked(self, attrs: Attrs) -> str:
+        forms = {"plain": "narrow", "depthwise": "depthwise"}
+        groups = attrs.get("group", 1)
+        kind = forms.get(str(attrs.get("form")), "dense" if groups == 1 else "grouped")
+        return f"blocked {kind}"
+
+    def _indices_of_einsum(self, equation: str, inputs: Sequence[Fact | None]) -> float:
+        sizes: dict[str, int] = {}
+        for term, fact in zip(equation.split("->")[0].replace(" ", "").split(","), inputs, strict=False):
+            if "." not in term:
+                for letter, n in zip(term, self.shape(fact), strict=False):
+                    sizes[letter] = max(n, sizes.get(letter, 1))
+        return float(product(tuple(sizes.values())))
+
+
+def _tiles(attrs: Attrs, y: tuple[int, ...]) -> int:
+    """Tiles of a convolution by minimal filtering whose result has this shape."""
+    tile = attrs.get("tile", 1)
+    size = tile if isinstance(tile, int) else 1
+    return product([y[0], *(-(-n // size) for n in y[2:-1])]) if len(y) == 5 else 1
+
+
+def scatters(perm: object, shape: tuple[int, ...]) -> bool:
+    """Whether a transposition of a tensor of this shape is neither the move of one axis nor one of long rows."""
+    if not isinstance(perm, tuple) or len(perm) != len(shape):
+        return len(shape) > 2
+    kept = [int(p) for p in perm if isinstance(p, int) and shape[p] != 1]
+    merged = [p for i, p in enumerate(kept) if not i or not _follows(kept[i - 1], p, shape)]
+    order = sorted(merged)
+    moves_one = any([p for p in merged if p != axis] == [p for p in order if p != axis] for axis in merged)
+    rows = bool(kept) and kept[-1] == max(kept) and shape[kept[-1]] >= 16
+    return not (moves_one or rows or len(merged) < 2)
+
+
+def _looked_at(fact: Fact | None) -> Hashable:
+    """What costs depend on of an operand: of its elements, no more than a few."""
+    if fact is None:
+        return None
+    constant = fact.constant
+    return fact.type, fact.is_const, constant if constant is not None and constant.size <= FEW else None
+
+
+def product(sizes: Sequence[int]) -> int:
+    """The product of the sizes."""
+    total = 1
+    for n in sizes:
+        total *= n
+    return total
+
+
+def _follows(before: int, axis: int, shape: tuple[int, ...]) -> bool:
+    """Whether an axis comes right after another, but for axes of size 1 between."""
+    return before < axis and all(n == 1 for n in shape[before + 1 : axis])
+
+
+def _run(a: tuple[int, ...], out: tuple[int, ...], perm: object) -> int:
+    """How many neighbouring elements stay neighbours when data of shape ``a`` are moved to shape ``out``.
+
+    A transposition that moves the last axis goes tile by tile, and one of runs no longer than a machine word element by
+    element: for them, all are one run.
+    """
+    if isinstance(perm, tuple) and len(perm) == len(a):
+        moved = [p for p in perm if isinstance(p, int) and a[p] != 1]
+        order = sorted(moved)
+        kept = next((i for i in range(1, len(moved) + 1) if moved[-i] != order[-i]), len(moved) + 1) - 1
+        run = product([a[p] for p in moved[len(moved) - kept :]])
+        return max(product(out) if kept == 0 or run <= WORD else run, 1)
+    run = 1
+    for m, n in zip(reversed(a), reversed(out), strict=False):
+        run *= min(m, n)
+        if m != n:
+            break
+    return max(run, 1)
+
+
+def _spans(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many runs of elements the broadcast of two shapes falls into.
+
+    A run ends where one of the two begins or ceases to be repeated; an innermost axis of size 1 is a run.
+    """
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    pairs = list(zip(a, b, strict=True))
+    run, kind = 1, None
+    for m, n in reversed(pairs):
+        this = "equal" if m == n else "left" if n == 1 else "right"
+        if kind is not None and this != kind and (m, n) != (1, 1):
+            break
+        kind = kind or this
+        run *= max(m, n)
+    return product([max(m, n) for m, n in pairs]) // max(run, 1)
+
+
+def stated_sizes(graph: Graph) -> dict[str, int]:
+    """What the graph's named sizes count as in costs: 1 for what leads the shape of an input, as a batch does."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        kind = graph.types.get(value)
+        if isinstance(kind, TensorType) and isinstance(kind.shape, tuple) and len(kind.shape) > 1:
+            found.update(dict.fromkeys(symbols(kind.shape[0]), BATCH))
+    return found
+
+
+def counted_at(graph: Graph) -> dict[str, int]:
+    """What each named size of the graph's inputs counts as in costs."""
+    stated = stated_sizes(graph)
+    types = [graph.types.get(value) for value in graph.inputs]
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and isinstance(t.shape, tuple)]
+    names = sorted({name for shape in shapes for size in shape for name in symbols(size)})
+    return {name: stated.get(name, UNKNOWN) for name in names}
+
+
+def graph_cost(
+    graph: Graph, facts: Mapping[Value, Fact], target: Target, sizes: Mapping[str, int] | None = None
+) -> Breakdown:
+    """What the graph costs on the target, by op. What is computed from constants alone costs nothing.
+
+    ``sizes`` are what named sizes count as that do not as ``stated_sizes`` has it. A body is run once: of the branches
+    of an If the dearest, of a loop one pass.
+    """
+    from graphopt.rewrite.extract.choose import appraise  # a graph is priced as the only choice there is
+
+    counted = stated_sizes(graph) | dict(sizes or {})
+    found = appraise(graph, facts, CostModel(target, counted))
+    for node in graph.order():
+        known = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
+        bodies = [graph_cost(body, inside, target, counted) for body, inside in known]
+        if bodies:
+            found = found + max(bodies, key=lambda cost: cost.total.seconds)
+    return found

@@ -1,0 +1,244 @@
+"""How a target would execute the terms of an e-graph: one *way* for each op, group of ops, and layout.
+
+A class may be had in the plain layout, and where the target has a blocked layout of its own, in that.
+What makes a value is one thing, having it is another: a value that was made in one layout is had in
+the other after a reorder. Every such *state* of a class is a class of the problem that extraction
+solves, which thereby chooses ops, fusions and layouts at once and knows nothing of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from graphopt.ir.graph import INPUT
+from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode
+from graphopt.rewrite.extract.cost import Breakdown, Cost
+from graphopt.rewrite.extract.dag import Option, Problem
+from graphopt.rewrite.extract.fusions import Parts
+from graphopt.rewrite.extract.layout import CONVOLUTIONS, Anchor, Policy, State, Step, Way
+from graphopt.rewrite.extract.terms import Terms
+
+REORDER = "Reorder"
+"""What a change of layout is called in breakdowns."""
+
+MOST = 6
+"""Anchors of one class that are kept: the cheapest."""
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Transpositions that a reorder does on its way: channels last, and channels first again."""
+
+
+def problem(terms: Terms, byte: float) -> Problem:
+    """What extraction has to solve, when a byte of constants costs ``byte`` seconds. An option means a ``Step``, or
+    nothing; its class is ``key`` of a class and a state."""
+    ways = _Ways(terms)
+    options: dict[int, tuple[Option, ...]] = {}
+    for c in terms.working:
+        for state, own in ways.options(c, byte).items():
+            options[key(c, state)] = own
+    missing = dict.fromkeys(n for own in options.values() for o in own for n in o.needs if n not in options)
+    for name in missing:
+        if name % STATES == State.BLOCKED:  # made plain, and somebody reads it blocked
+            options[name] = ways.entered(name // STATES)
+    return Problem(options, tuple(key(c, State.PLAIN) for c in terms.roots() if c in terms.working))
+
+
+STATES = len(State)
+
+
+def key(c: int, state: State) -> int:
+    """The name of a state of a class."""
+    return c * STATES + state
+
+
+def decode(choice: Mapping[int, Option]) -> dict[int, ENode]:
+    """The e-node of each class that a choice computes; what is computed for its own sake before what is folded."""
+    whole: dict[int, ENode] = {}
+    folded: dict[int, ENode] = {}
+    for option in choice.values():
+        if isinstance(option.meaning, Step) and option.meaning.parts:
+            (c, node), *inner = option.meaning.parts
+            whole.setdefault(c, node)
+            folded.update(inner)
+    return folded | whole
+
+
+def breakdown(choice: Mapping[int, Option]) -> Breakdown:
+    """What a choice costs, by what the target does."""
+    steps = [o.meaning for o in choice.values() if isinstance(o.meaning, Step)]
+    parts = [(s.label, s.cost) for s in steps if s.label not in (INPUT, PROJECTION)]
+    return Breakdown.of(parts, sum(s.label == REORDER for s in steps))
+
+
+class _Ways:
+    """All ways of all classes of some terms."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.model = terms.model
+        layout = terms.model.target.layout
+        ops = {node.op for nodes in terms.working.values() for node in nodes}
+        self.policy = (
+            None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else Policy(layout, terms)
+        )
+        self.made: dict[int, set[State]] = {}
+        self.anchors: dict[int, list[Anchor]] = {}
+        self.users: dict[int, set[int]] = {}
+        for c, nodes in terms.working.items():
+            for node in nodes:
+                for n in node.children:
+                    if n is not None:
+                        self.users.setdefault(n, set()).add(c)
+        self.nodes = {c: self._nodes(c) for c in terms.working}
+        if self.policy is not None:
+            self._find_layouts(self.policy)
+
+    def _nodes(self, c: int) -> list[tuple[ENode, Parts]]:
+        """What computes a class: its e-nodes, and what the target makes of several, with the e-nodes that it is."""
+        found: list[tuple[ENode, Parts]] = [(node, ((c, node),)) for node in self.terms.working[c]]
+        for fused in self.terms.fused.get(c, ()):
+            inside = {p for p, _ in fused.parts}
+            if all(self._alone(p, inside) for p in inside - {c}):
+                found.append((fused.node, fused.parts))
+        return found
+
+    def _find_layouts(self, policy: Policy) -> None:
+        """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
+        more is found."""
+        self.made = {c: set() for c in self.terms.working}
+        waiting = sorted(self.made, reverse=True)
+        queued = set(waiting)
+        while waiting:
+            c = waiting.pop()
+            queued.discard(c)
+            made = set().union(*(self._makes(policy, c, node) for node, _ in self.nodes[c]))
+            anchors = [a for node, parts in self.nodes[c] for a in self._anchors(policy, c, node, parts)]
+            anchors = sorted(anchors, key=lambda a: a.way.step.cost.seconds)[:MOST]
+            made.update(a.way.makes for a in anchors)
+            if made != self.made[c] or anchors != self.anchors.get(c, []):
+                self.made[c], self.anchors[c] = made, anchors
+                for user in sorted(self.users.get(c, ()), reverse=True):
+                    if user in self.made and user not in queued:
+                        queued.add(user)
+                        waiting.append(user)
+
+    def _makes(self, policy: Policy, c: int, node: ENode) -> set[State]:
+        enters, stays = policy.rules(c, node)
+        if enters is not None:
+            return {State.MADE_BLOCKED}
+        if stays is None:
+            return {State.MADE_PLAIN}
+        found: set[State] = set()
+        if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+            found.add(State.MADE_BLOCKED)
+        if any(State.MADE_PLAIN in self.made[n] for n in stays):
+            found.add(State.MADE_PLAIN)
+        return found
+
+    def _anchors(self, policy: Policy, c: int, node: ENode, parts: Parts) -> Iterator[Anchor]:
+        if node.op == "Conv":
+            for way in self._ways_of(c, node, parts):
+                yield Anchor(way, folds=True, sums=True, activates=True)
+        elif node.op != "Add" and policy.scales(c, node) is not None:
+            for way in self._ways_of(c, node, parts):
+                if way.makes == State.MADE_BLOCKED:
+                    yield Anchor(way, folds=False, sums=True, activates=True)
+        for x in dict.fromkeys(node.children):
+            for anchor in self.anchors.get(-1 if x is None else x, ()):
+                inside = {p for p, _ in (*parts, *anchor.way.step.parts)}
+                if x is not None and self._alone(x, inside):
+                    found = policy.extend(anchor, x, c, node, parts)
+                    if found is not None:
+                        yield found
+
+    def _alone(self, x: int, inside: set[int]) -> bool:
+        """Whether only these classes read a class. Where there are several e-nodes to choose from, that is the
+        choice's affair."""
+        return self.terms.is_open or (x not in self.terms.roots() and self.users[x] <= inside)
+
+    def options(self, c: int, byte: float) -> dict[State, tuple[Option, ...]]:
+        """For each state of a class: how it comes about."""
+        ways = [w for node, parts in self.nodes[c] for w in self._ways_of(c, node, parts)]
+        ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
+        if self.policy is None or self.made[c] == {State.MADE_PLAIN}:
+            return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
+        found = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.made[c])}
+        left = self._reorder(c, (c, State.MADE_BLOCKED))
+        if State.MADE_PLAIN not in found:
+            return {State.PLAIN: (left,), **found}
+        stayed = Option(0.0, (key(c, State.MADE_PLAIN),)), Option(0.0, (key(c, State.MADE_BLOCKED),))
+        entered = self._reorder(c, (c, State.MADE_PLAIN))
+        return {
+            State.PLAIN: (stayed[0], left),
+            State.BLOCKED: (stayed[1], entered, *self._turned(c)),
+            **found,
+        }
+
+    def entered(self, c: int) -> tuple[Option, ...]:
+        """How the blocked form comes about of a class that is only made plain."""
+        return (self._reorder(c, (c, State.PLAIN)), *self._turned(c))
+
+    def _turned(self, c: int) -> tuple[Option, ...]:
+        """The blocked form from a value with its channels last."""
+        return tuple(
+            self._reorder(c, (node.children[0], State.PLAIN), ((c, node),))
+            for node in self.terms.working[c]
+            if node.op == "Transpose" and node.attrs.get("perm") == TO_FIRST and node.children[0] is not None
+        )
+
+    def _key(self, c: int, state: State) -> int:
+        """The name of a state, where states that are always one have one name."""
+        if self.policy is not None and state == State.BLOCKED and self.made[c] == {State.MADE_BLOCKED}:
+            state = State.MADE_BLOCKED
+        return key(c, state)
+
+    def _option(self, way: Way, byte: float) -> Option:
+        free = self.terms.constant_bytes
+        needs = tuple(dict.fromkeys(self._key(c, state) for c, state in way.needs if c not in free))
+        stored = sum(self.terms.stored(node) for _, node in way.step.parts)
+        return Option(way.step.cost.seconds + byte * stored, needs, way.step)
+
+    def _reorder(self, c: int, source: tuple[int, State], parts: tuple[tuple[int, ENode], ...] = ()) -> Option:
+        cost = self._reordering(c)
+        return Option(cost.seconds, (key(*source),), Step(REORDER, cost, parts))
+
+    def _reordering(self, c: int) -> Cost:
+        layout, moved = self.model.target.layout, self.model.nbytes(self.terms.saturated.facts[c])
+        assert layout is not None
+        channels = max(self.model.shape(self.terms.saturated.facts[c])[1], 1)
+        moved *= 1 + -(-channels // layout.block) * layout.block / channels  # blocks are filled up with zeros
+        return Cost(self.model.target.prices.node + layout.reorder * self.model.moving(moved), 0.0, moved)
+
+    def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Way]:
+        """The ways to execute an op by itself."""
+        blocked: tuple[tuple[int, State], ...] | None = None
+        plain = True
+        if self.policy is not None:
+            blocked, stays = self.policy.rules(c, node)
+            plain = blocked is None
+            if stays is not None:
+                if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+                    blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
+                plain = any(State.MADE_PLAIN in self.made[n] for n in stays)
+        found: list[Way] = []
+        if plain:
+            found.append(self._plain(c, node, parts))
+        if blocked is not None:
+            found.append(Way(State.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
+        return found
+
+    def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
+        inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
+        if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
+            made = self.made[inputs[0]]
+            if made == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
+                only = ((inputs[0], State.MADE_BLOCKED),)
+                return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))
+        return Way(State.MADE_PLAIN, tuple((n, State.PLAIN) for n in inputs), self._step(c, node, parts))
+
+    def _step(self, c: int, node: ENode, parts: Parts, blocked: bool = False) -> Step:
+        """Executing an op by itself. A group that runtimes only sometimes recognize is a little dearer than its op."""
+        cost = self.terms.cost(c, node, blocked)
+        if len(parts) > 1:
+            cost += Cost((len(parts) - 1) * self.model.target.prices.node / 10)
+        return Step(node.op, cost, parts)

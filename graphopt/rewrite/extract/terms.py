@@ -1,0 +1,209 @@
+"""The classes of a saturated e-graph as extraction sees them: what each e-node costs, and which constants it stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
+from graphopt.rewrite.egraph.egraph_snapshot import PROJECTION, ENode, Saturated
+from graphopt.rewrite.egraph.provenance import Provenance
+from graphopt.rewrite.extract.cost import Cost, CostModel
+from graphopt.rewrite.extract.dag import Option, needed, settle
+from graphopt.rewrite.extract.fusions import Fused, fusions
+
+LARGE = 1 << 20
+"""Bytes of a constant from which on it may be worth to store what it is computed from instead."""
+
+CONSTANT_BYTES = 16
+"""About what a constant takes that is one element repeated."""
+
+
+class Terms:
+    """Reads a saturated e-graph under a cost model; everything is computed once.
+
+    ``restrict`` gives those of a choice alone: one e-node for each class, the graph that was chosen.
+    """
+
+    def __init__(self, saturated: Saturated, model: CostModel) -> None:
+        self.saturated = saturated
+        self.model = model
+        self.is_open = True
+        self.classes = saturated.classes
+        self.constants = self._constants()
+        self.constant_bytes = {c: self._bytes(c) for c in self.constants}
+        self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
+        """The e-nodes of each class that is computed when the model runs, that of the graph first."""
+        self.fused: Mapping[int, Sequence[Fused]] = fusions(
+            model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
+        )
+        """What the target makes of several e-nodes by itself, by the class that this computes."""
+        self._costs: dict[tuple[int, bool], Cost] = {}
+
+    def _readers(self) -> Counter[int]:
+        """How many nodes of the graph that was explored, and of its outputs, read each class."""
+        nodes = [c for node in self.saturated.originals.values() for c in node.children]
+        return Counter(c for c in (*nodes, *self.saturated.roots) if c is not None)
+
+    def restrict(self, choice: Mapping[int, ENode]) -> Terms:
+        """The terms of a choice."""
+        twin = copy(self)
+        twin.is_open = False
+        twin.classes = {c: (choice[c],) for c in sorted(choice)}
+        twin.working = {c: [node] for c, (node,) in twin.classes.items() if c not in self.constants}
+        twin.fused = {
+            c: [f for f in self.fused[c] if all(choice.get(p) == node for p, node in f.parts)]
+            for c in twin.working
+            if c in self.fused
+        }
+        return twin
+
+    def roots(self) -> tuple[int, ...]:
+        """The classes that the outputs are, each once."""
+        return tuple(dict.fromkeys(c for c in self.saturated.roots if c is not None))
+
+    def ordered(self, c: int) -> list[ENode]:
+        """The e-nodes of a class, that of the graph first."""
+        original = self.saturated.originals.get(c)
+        return sorted(self.classes[c], key=lambda n: (original is None or n.id != original.id, n.id))
+
+    def stored(self, node: ENode) -> int:
+        """Bytes of the constants that the e-node reads."""
+        return sum(self.constant_bytes.get(c, 0) for c in set(node.children) if c is not None)
+
+    def stored_by(self, choice: Mapping[int, ENode]) -> int:
+        """Bytes of the constants that the working nodes of a choice read, each once."""
+        read = {c for c in self.saturated.roots if c is not None}
+        for c, node in choice.items():
+            if c not in self.constant_bytes:
+                read.update(n for n in node.children if n is not None)
+        return sum(self.constant_bytes.get(c, 0) for c in sorted(read))
+
+    def complete(self, choice: Mapping[int, ENode]) -> dict[int, ENode] | None:
+        """The choice with its constants, as far as the outputs need it, in topological order; None where it is
+        circular."""
+        options = {
+            c: Option(0.0, tuple(n for n in node.children if n is not None), node)
+            for c, node in {**choice, **self.constants}.items()
+        }
+        found = needed(options, self.roots())
+        return None if found is None else {c: _node(option) for c, option in found.items()}
+
+    def _constants(self) -> dict[int, ENode]:
+        """For each class that is computed from constants alone, the e-node that makes it: a constant where there is
+        one, else the fewest ops, what the graph has before what rules made."""
+        classes = self.classes
+        constant = {c for c in classes if self.saturated.facts[c].is_const}
+        options = {
+            c: tuple(
+                Option(float(node.op != CONSTANT), tuple(n for n in node.children if n is not None), node)
+                for node in self.ordered(c)
+                if constant.issuperset(n for n in node.children if n is not None)
+            )
+            for c in classes
+            if c in constant
+        }
+        settled = settle(options)
+        return {c: _node(settled[c]) for c in sorted(settled)}
+
+    def _bytes(self, c: int) -> int:
+        """Bytes that the class takes as a stored constant: that of its smallest form, or of what it is computed from,
+        where it is so much more that it stays an expression."""
+        fact = self.saturated.facts[c]
+        sizes = [fact.constant.nbytes] if fact.constant is not None else [int(self.model.nbytes(fact))]
+        for node in self.classes[c]:
+            value = node.attrs.get("value")
+            if node.op == "ConstantOfShape":
+                sizes.append(CONSTANT_BYTES)
+            elif node.op == CONSTANT and isinstance(value, Constant):
+                sizes.append(value.nbytes)
+        sources = self._sources(c) if min(sizes) > LARGE else ()
+        return min([*sizes, sum(map(self._bytes, sources))]) if sources else min(sizes)
+
+    def _sources(self, c: int) -> tuple[int, ...]:
+        """The constants of the graph and of rules that a class is computed from, where it is computed."""
+        if self.constants[c].op == CONSTANT:
+            return ()
+        found: dict[int, None] = {}
+        waiting, seen = [c], {c}
+        while waiting:
+            for n in self.constants[waiting.pop()].children:
+                if n is None or n in seen:
+                    continue
+                seen.add(n)
+                if self.constants[n].op == CONSTANT:
+                    found[n] = None
+                else:
+                    waiting.append(n)
+        return tuple(found)
+
+    def cost(self, c: int, node: ENode, blocked: bool = False) -> Cost:
+        """What an e-node of a class costs by itself."""
+        found = self._costs.get((node.id, blocked))
+        if found is None:
+            facts = self.saturated.facts
+            inputs = [None if n is None else facts[n] for n in node.children]
+            outputs = self.saturated.outputs(node, c)
+            free = node.op in (PROJECTION, INPUT)
+            found = Cost() if free else self.model.cost(node.op, node.attrs, inputs, outputs, blocked)
+            self._costs[node.id, blocked] = found
+        return found
+
+
+def _node(option: Option) -> ENode:
+    assert isinstance(option.meaning, ENode)
+    return option.meaning
+
+
+def calls(saturated: Saturated, model: CostModel, nodes: Mapping[int, Sequence[ENode]]) -> list[str]:
+    """The calls that some e-nodes of classes are, as tables of measured times know them, each once; without what is
+    computed from constants alone."""
+    found: dict[str, None] = {}
+    for c in nodes:
+        for node in () if saturated.facts[c].is_const else nodes[c]:
+            if node.op in (PROJECTION, INPUT, CONSTANT):
+                continue
+            inputs = [None if n is None else saturated.facts[n] for n in node.children]
+            if (text := model.call(node.op, node.attrs, inputs, len(saturated.outputs(node, c)))) is not None:
+                found[text] = None
+    return list(found)
+
+
+def as_classes(graph: Graph, facts: Mapping[Value, Fact]) -> Saturated:
+    """A graph as classes of one e-node each: what it costs is what extraction pays for it."""
+    classes: dict[int, tuple[ENode, ...]] = {}
+    known: dict[int, Fact] = {}
+    names: dict[Value, int] = {}
+
+    def add(op: str, attrs: Attrs, children: tuple[int | None, ...], n_outputs: int, node: int, fact: Fact) -> int:
+        name = len(classes)
+        classes[name] = (ENode(name, op, attrs, children, n_outputs, node),)
+        known[name] = fact
+        return name
+
+    for node in graph.order():
+        children = tuple(None if v is None else names[v] for v in node.inputs)
+        own = [facts.get(v, NOTHING) for v in node.outputs]
+        if node.n_outputs == 1:
+            names[node.outputs[0]] = add(node.op, node.attrs, children, 1, node.id, own[0])
+            continue
+        whole = Fact(is_const=all(f.is_const for f in own))
+        parent = add(node.op, node.attrs, children, node.n_outputs, node.id, whole)
+        for value, fact in zip(node.outputs, own, strict=True):
+            names[value] = add(PROJECTION, Attrs(index=value.port), (parent,), 1, node.id, fact)
+    return Saturated(
+        graph,
+        classes,
+        known,
+        tuple(None if v is None else names[v] for v in graph.outputs),
+        names,
+        {c: own[0] for c, own in classes.items()},
+        Provenance(),
+        {},
+        "saturated",
+        0,
+        len(classes),
+    )

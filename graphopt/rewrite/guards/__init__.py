@@ -1,0 +1,1 @@
+"""Guards and attribute functions: what rules may ask of what they matched."""

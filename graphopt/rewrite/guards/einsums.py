@@ -1,0 +1,92 @@
+"""Functions that rules call to write an einsum of two operands as one product of matrices between transposes.
+
+Letters are of four kinds: those in both operands and the result (the batch), those of the left or right operand that
+are in the result, and those in both operands that are summed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from graphopt.ir.types import Size
+from graphopt.rewrite.guards.comparison import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    x: str
+    y: str
+    out: str
+    batch: str
+    left: str
+    right: str
+    summed: str
+
+
+def einsum_left(equation: str) -> tuple[int, ...]:
+    """How the left operand is transposed: batch, rows, what is summed over."""
+    e = _letters(equation)
+    return tuple(e.x.index(c) for c in e.batch + e.left + e.summed)
+
+
+def einsum_right(equation: str) -> tuple[int, ...]:
+    """How the right operand is transposed: batch, what is summed over, columns."""
+    e = _letters(equation)
+    return tuple(e.y.index(c) for c in e.batch + e.summed + e.right)
+
+
+def einsum_out(equation: str) -> tuple[int, ...]:
+    """How the product is transposed to the result."""
+    e = _letters(equation)
+    made = e.batch + e.left + e.right
+    return tuple(made.index(c) for c in e.out)
+
+
+def einsum_rows(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of the left operand in the product, given that of the operand."""
+    e = _letters(equation)
+    size = dict(zip(e.x, shape, strict=True))
+    rows = tuple(size[c] for c in e.left)
+    if e.batch:  # without one, rows on several axes need not be brought together
+        rows = (_product(rows),)
+    return (*(size[c] for c in e.batch), *rows, _product(size[c] for c in e.summed))
+
+
+def einsum_columns(equation: str, shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of the right operand in the product, given that of the operand."""
+    e = _letters(equation)
+    size = dict(zip(e.y, shape, strict=True))
+    summed, right = (_product(size[c] for c in part) for part in (e.summed, e.right))
+    return (*(size[c] for c in e.batch), summed, right)
+
+
+def einsum_made(equation: str, x: Sequence[Size], y: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of the product before it is transposed, with every letter an axis of its own."""
+    e = _letters(equation)
+    size = {**dict(zip(e.y, y, strict=True)), **dict(zip(e.x, x, strict=True))}
+    return tuple(size[c] for c in e.batch + e.left + e.right)
+
+
+def _product(sizes: Iterable[Size]) -> Size:
+    made: Size = 1
+    for n in sizes:
+        made = made * n
+    return made
+
+
+def _letters(equation: str) -> _Letters:
+    """The letters of an equation by kind. Unknown where it is no product of matrices."""
+    source, arrow, out = equation.replace(" ", "").partition("->")
+    x, comma, y = source.partition(",")
+    parts = (x, y, out)
+    if not arrow or not comma or not all(p.isalpha() and len(set(p)) == len(p) for p in parts if p) or not (x and y):
+        raise Unknown(f"the equation {equation!r} is not that of a product of two")
+    both = [c for c in x if c in y]
+    batch = "".join(c for c in out if c in both)
+    summed = "".join(c for c in both if c not in out)
+    left = "".join(c for c in out if c in x and c not in y)
+    right = "".join(c for c in out if c in y and c not in x)
+    if not summed or set(x) != set(batch + left + summed) or set(y) != set(batch + right + summed):
+        raise Unknown(f"the equation {equation!r} is not that of a product of matrices")
+    return _Letters(x, y, out, batch, left, right, summed)

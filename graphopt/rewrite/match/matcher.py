@@ -1,0 +1,291 @@
+"""The directed matcher: finds where the left side of a rule occurs in a graph, and says why it does not.
+
+A match is found by walking the pattern and the graph together, from the root up through the inputs,
+with backtracking where there is a choice: the operand orders of commutative ops, alternatives, and
+which inputs a starred variable takes. Several roots are found from the first through the users of
+what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.ir import ops
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.guards import expressions
+from graphopt.rewrite.guards.bindings import Bindings, is_several
+from graphopt.rewrite.match.build import Refused, element, family, replacements
+from graphopt.rewrite.match.match_terms import Found, TermMatcher, call_names, starred_names
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import (
+    AnyOf,
+    Apply,
+    Call,
+    Each,
+    Expr,
+    Field,
+    Lit,
+    Ref,
+    Rule,
+    Series,
+    Term,
+    Var,
+    subexpressions,
+    variables,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a rule's left side occurs: the values of its roots in order, and what its names stand for."""
+
+    rule: Rule
+    roots: tuple[Value, ...]
+    bindings: Found
+
+
+def match(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id: int) -> Iterator[Match]:
+    """All matches of the rule whose first root is (an output of) the node, guards included."""
+    return matches(rule, Workspace(graph, facts), graph.node(node_id))
+
+
+def matches(rule: Rule, space: Workspace, node: Node, roots: Collection[Value] | None = None) -> Iterator[Match]:
+    """All matches of the rule in a workspace whose first root is the node. Where ``roots`` are given, those are meant,
+    and no other value is looked at for one."""
+    return Matcher(rule, space, roots=roots).run(node)
+
+
+def footprint(graph: Graph, found: Match) -> list[int]:
+    """The nodes of a match: those that its pattern names an op for, roots first."""
+    bound = [b for name, b in found.bindings.values.items() if name not in call_names(found.rule.lhs)]
+    leaves = {v for b in bound for v in (b if is_several(b) else (b,))}
+    inside: dict[int, None] = {}
+    waiting = [r for r in reversed(found.roots) if r not in leaves]
+    while waiting:
+        id = waiting.pop().node
+        if id in inside or graph.node(id).op in (CONSTANT, INPUT):
+            continue
+        inside[id] = None
+        waiting += [v for v in reversed(graph.node(id).inputs) if v is not None and v not in leaves]
+    return list(inside)
+
+
+def why_not(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id: int) -> str:
+    """Why the rule does not apply at the node, in words; empty where it does.
+
+    Of several ways in which it fails, the one that came furthest through the pattern is told.
+    """
+    space = Workspace(graph.copy(), facts)
+    matcher = Matcher(rule, space, reasons=[])
+    for found in matcher.run(graph.node(node_id)):
+        try:
+            replacements(rule, found.bindings, found.roots, space)
+            return ""
+        except Refused as refused:
+            matcher.fail(str(refused), _GUARD)
+    assert matcher.reasons is not None
+    return max(matcher.reasons, key=lambda r: r[0])[1] if matcher.reasons else f"{rule.name} does not match"
+
+
+def root_ops(rule: Rule) -> frozenset[str] | None:
+    """The ops at which the rule's first root can be; None where it can be any."""
+    return _ops_of(rule.lhs[0], rule.where)
+
+
+def input_ops(rule: Rule) -> frozenset[str]:
+    """Ops that must be among those that make the inputs of the rule's first root: a quick test before matching."""
+    root = rule.lhs[0]
+    inputs = root.inputs if isinstance(root, Call) else ()
+    return frozenset(t.op for t in inputs if isinstance(t, Call) and not t.is_variable)
+
+
+def depth(term: Term) -> int:
+    """How many calls lie between the root of a pattern and its deepest operand."""
+    inner = term.inputs if isinstance(term, Call) else term.options if isinstance(term, AnyOf) else ()
+    return isinstance(term, Call) + max(map(depth, inner), default=0)
+
+
+def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
+    match term:
+        case Call(op=op) if not term.is_variable:
+            return frozenset([op])
+        case Call(op=op):
+            for guard in where:
+                match guard:
+                    case Apply("in", (Ref(name), Ref(kind))) if name == op and kind in ops.KINDS:
+                        return ops.KINDS[kind]
+                    case Apply("in", (Ref(name), Series(items))) if name == op:
+                        return frozenset(i.value for i in items if isinstance(i, Lit) and isinstance(i.value, str))
+            return None
+        case AnyOf(options=options):
+            found = [_ops_of(t, where) for t in options]
+            return None if None in found else frozenset().union(*(f for f in found if f is not None))
+        case _:
+            return None
+
+
+_GUARD = 1 << 20
+"""How far a match has come that fails only in its guards."""
+
+
+class Matcher(TermMatcher):
+    """One rule on one workspace."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        space: Workspace,
+        reasons: list[tuple[int, str]] | None = None,
+        roots: Collection[Value] | None = None,
+    ) -> None:
+        super().__init__(space, reasons)
+        self.rule = rule
+        self.only = roots
+
+    def run(self, node: Node) -> Iterator[Match]:
+        """All matches of the rule with its first root at the node."""
+        first = self.rule.lhs[0]
+        if family(first):
+            yield from self.families(first, node)
+            return
+        for roots, found in self.root(first, node, Bindings()):
+            for others, all_found in self.others(self.rule.lhs[1:], [roots], found):
+                yield from self.guarded(others, all_found)
+
+    def root(self, term: Term, node: Node, found: Found, index: int | None = None) -> Iterator[tuple[Value, Found]]:
+        """Matches of a root term at any output of a node that it can stand for."""
+        for port in sorted({c.output for c in _heads(term)}):
+            value = Value(node.id, port)
+            if port < node.n_outputs and (self.only is None or value in self.only):
+                for bound in self.term(term, value, found, index):
+                    yield value, bound
+
+    def others(self, terms: Sequence[Term], roots: list[Value], found: Found) -> Iterator[tuple[list[Value], Found]]:
+        """The roots after the first, looked for among the users of what they share with those before."""
+        if not terms:
+            if len(roots) == 1 or self.independent(roots, found):
+                yield roots, found
+            return
+        candidates = self.candidates(terms[0], found)
+        if candidates is None:
+            self.fail("the roots share no variable")
+            return
+        for value in candidates:
+            if value not in roots and (self.only is None or value in self.only):
+                for bound in self.term(terms[0], value, found, None):
+                    yield from self.others(terms[1:], [*roots, value], bound)
+
+    def candidates(self, term: Term, found: Found) -> list[Value] | None:
+        """Where a term could be, seen from a variable that is bound already; None where it has none."""
+        match term:
+            case Var(name):
+                value = found.values.get(name)
+                return [value] if isinstance(value, Value) else None
+            case AnyOf(options=options):
+                parts = [self.candidates(t, found) for t in options]
+                return None if None in parts else [v for p in parts if p is not None for v in p]
+            case Call():
+                for part in term.inputs:
+                    sources = self.candidates(part, found)
+                    if sources is None:
+                        continue
+                    users = sorted({user for s in sources for user, _ in self.graph.users(s)})
+                    return [
+                        Value(user, term.output)
+                        for user in users
+                        if (term.is_variable or self.graph.node(user).op == term.op)
+                        and term.output < self.graph.node(user).n_outputs
+                    ]
+        return None
+
+    def families(self, term: Term, node: Node) -> Iterator[Match]:
+        """Matches of a root that stands for all calls of a kind (``MatMul(x, a*)``), found at the first of them."""
+        stars = family(term)
+        if len(self.rule.lhs) > 1:
+            self.fail("a family of roots stands alone")
+            return
+        for root, one in self.root(term, node, Bindings(), 0):
+            shared = one.copy()
+            for name in starred_names(term):
+                shared.values.pop(name, None)
+            candidates = self.candidates(term, shared)
+            if candidates is None:
+                self.fail("the family shares no variable")
+                return
+            roots: list[Value] = []
+            found = shared
+            for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
+                for bound in self.term(term, value, found, len(roots)):
+                    if self.unfit(element(bound, starred_names(term), len(roots)), stars) is None:
+                        roots.append(value)
+                        found = bound
+                        break
+            if len(roots) < 2:
+                self.fail(f"only {len(roots)} of the calls match, the rule wants at least two")
+            elif roots[0] != root:
+                self.fail("the family is found at its first call")
+            elif self.independent(roots, found):
+                yield from self.guarded(roots, found)
+
+    def unfit(self, found: Found, stars: Sequence[str]) -> str | None:
+        """Why one member of a family does not satisfy the guards on it alone."""
+        for guard in self.rule.where:
+            if _names(guard) & set(stars) and not is_on_all(guard, stars):
+                reason = expressions.holds(guard, found, self.space)
+                if reason is not None:
+                    self.fail(reason, _GUARD)
+                    return reason
+        return None
+
+    def independent(self, roots: Sequence[Value], found: Found) -> bool:
+        """Whether no root is computed from another: what replaces them reads what all of them read."""
+        targets = {r.node for r in roots}
+        names = {v.name for term in self.rule.lhs for v in variables(term)} - set(call_names(self.rule.lhs))
+        bound = [b for name, b in found.values.items() if name in names]
+        waiting = [v.node for b in bound for v in (b if is_several(b) else (b,)) if v is not None]
+        lowest = min(targets)
+        seen = set(waiting)
+        while waiting:
+            id = waiting.pop()
+            if id in targets:
+                self.fail("one root is computed from another", _GUARD)
+                return False
+            node = self.graph.node(id)
+            if node.op == CONSTANT or (not node.inputs and id < lowest):
+                continue
+            for value in node.inputs:
+                if value is not None and value.node not in seen:
+                    seen.add(value.node)
+                    waiting.append(value.node)
+        return True
+
+    def guarded(self, roots: Sequence[Value], found: Found) -> Iterator[Match]:
+        """The match with these roots, where all guards hold."""
+        for guard in self.rule.where:
+            reason = expressions.holds(guard, found, self.space)
+            if reason is not None:
+                self.fail(reason, _GUARD)
+                return
+        yield Match(self.rule, tuple(roots), found)
+
+
+def _heads(term: Term) -> list[Call]:
+    """The calls that a term can start with."""
+    if isinstance(term, AnyOf):
+        return [c for t in term.options for c in _heads(t)]
+    return [term] if isinstance(term, Call) else []
+
+
+def _names(expr: Expr) -> set[str]:
+    """All names in an expression."""
+    return {e.name for e in subexpressions(expr) if isinstance(e, Ref)}
+
+
+def is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
+    """Whether a guard says something of all values of a starred variable together, not of each of them."""
+    inside = subexpressions(guard)
+    named = [e for e in inside if isinstance(e, Ref) and e.name in stars]
+    asked = [e for e in inside if isinstance(e, Field) and e.of in named]
+    return len(named) > len(asked) or any(isinstance(e, Each) for e in inside)

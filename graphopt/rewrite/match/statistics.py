@@ -1,0 +1,42 @@
+"""What became of each rule in a run: how often it was tried, how often it fired, and the time that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from time import monotonic
+
+from graphopt.rewrite.egraph.egraph_snapshot import RuleStatistics
+from graphopt.rewrite.match.matcher import Match
+from graphopt.rewrite.rule.rule import Rule
+
+
+class Statistics:
+    """Sums up the statistics of the stages of a run, by rule."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, RuleStatistics] = {}
+
+    def of(self, rule: str) -> RuleStatistics:
+        """What is known of a rule so far."""
+        return self.rules.setdefault(rule, RuleStatistics())
+
+    def add(self, found: Mapping[str, RuleStatistics]) -> None:
+        """Add what an exploration found."""
+        for rule, more in found.items():
+            known = self.of(rule)
+            known.tried += more.tried
+            known.fired += more.fired
+            known.seconds += more.seconds
+            for reason, times in more.refused.items():
+                known.refused[reason] = known.refused.get(reason, 0) + times
+
+    def watched(self, rule: Rule, matches: Iterator[Match]) -> Iterator[Match]:
+        """The same matches of the directed matcher, counted and timed until they are given up: what is done with each
+        is counted in."""
+        known, start = self.of(rule.name), monotonic()
+        try:
+            for match in matches:
+                known.tried += 1
+                yield match
+        finally:
+            known.seconds += monotonic() - start

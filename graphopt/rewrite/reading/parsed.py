@@ -1,0 +1,98 @@
+"""Rules of files that were parsed before, kept as JSON in the user's cache folder: to parse takes ten times as long.
+
+A file's rules stand under a digest of its text and of the sources that read it, so that nothing stale
+is ever found. What cannot be read or written is parsed, every time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from graphopt.rewrite.rule import rule as notions
+from graphopt.rewrite.rule.rule import Rule
+from graphopt.saving import beside
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path | None = None) -> list[Rule]:
+    """The rules of a text: those that ``parse`` gave when it was read the last time, or gives now.
+
+    ``folder`` None: the user's cache folder.
+    """
+    try:
+        place = (folder or _folder()) / f"{_digest(text, name)}.json"
+        found = _decoded(json.loads(place.read_text(encoding="utf-8")))
+        if isinstance(found, tuple) and all(isinstance(r, Rule) for r in found):
+            return list(found)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError):
+        pass
+    rules = parse()
+    with suppress(OSError, RuntimeError):
+        _store(place, json.dumps(_encoded(tuple(rules)), separators=(",", ":")))
+    return rules
+
+
+def _store(place: Path, text: str) -> None:
+    """Write a file as a whole, readable by its user alone."""
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with beside(place, durable=False, private=True) as file:
+        file.write(text.encode())
+
+
+def _folder() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("graphopt") / "rules"
+
+
+def _digest(text: str, name: str) -> str:
+    return sha256(f"{_sources()}\n{name}\n{text}".encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    state = sha256()
+    for file in (*sorted(_ROOT.rglob("*.py")), _ROOT / "reading" / "grammar.lark", _ROOT.parent / "ir" / "ops.py"):
+        state.update(file.read_bytes())
+    return state.hexdigest()
+
+
+# -- as JSON: a list is a tuple, an object is one of the notions that rules are made of
+
+_CLASSES: dict[str, Any] = {
+    name: kind
+    for name, kind in vars(notions).items()
+    if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum)) and kind.__module__ == notions.__name__
+}
+_FIELDS = {name: [f.name for f in fields(kind)] for name, kind in _CLASSES.items() if is_dataclass(kind)}
+
+
+def _encoded(value: object) -> object:
+    name = type(value).__name__
+    if isinstance(value, tuple):
+        return [_encoded(v) for v in value]
+    if isinstance(value, frozenset):
+        return {"set": sorted(value)}
+    if isinstance(value, Enum):
+        return {name: value.value}
+    return {name: [_encoded(getattr(value, f)) for f in _FIELDS[name]]} if name in _FIELDS else value
+
+
+def _decoded(value: object) -> object:
+    if isinstance(value, list):
+        return tuple([_decoded(v) for v in value])
+    if not isinstance(value, dict):
+        return value
+    ((name, inner),) = value.items()
+    if name == "set":
+        return frozenset(inner)
+    return _CLASSES[name](*map(_decoded, inner)) if name in _FIELDS else _CLASSES[name](inner)

@@ -1,0 +1,1 @@
+"""Rules as frozen values: patterns, guards, soundness classes, families."""

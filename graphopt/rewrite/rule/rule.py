@@ -1,0 +1,288 @@
+"""A rule: one frozen value that says which terms are equal, when, why, and how strongly that is true.
+
+Rule files and Python make these same values; the directed matcher, the e-graph, the soundness check,
+the documentation and the explanation of a result all read them. The whole grammar:
+
+    Term  = Var | Literal | Call | AnyOf | Computed        patterns and what replaces them
+    Expr  = Lit | Ref | Field | Item | Apply | Series | Each   guards, and attributes of what is built
+    Rule  = name, reason, family, soundness, lhs terms => rhs terms, where guards
+
+A *starred* variable (``a*``) stands for several values. As an input of a variadic op it takes all the
+inputs that are left: ``Concat(a*, axis=k)``. Under a call of fixed arity it makes a family of calls,
+one for each value: ``Concat(Relu(a*), axis=k)`` is a Concat whose every input is a Relu, and the root
+``MatMul(x, a*)`` is *every* MatMul that reads ``x`` on the left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from graphopt.display import Displayed
+from graphopt.errors import UsageError
+from graphopt.suggestions import nearest_or_some
+
+
+class Soundness(Enum):
+    """How a rule's sides are equal, from strongest to weakest."""
+
+    EXACT = "exact"
+    """Bit by bit on IEEE floats: NaN, infinities and signed zeros included."""
+    FINITE = "finite"
+    """Bit by bit as long as no input is NaN or infinite."""
+    REALS = "reals"
+    """Over the reals, and finite wherever the left side is; rounding may differ."""
+    APPROX = "approx"
+    """The function changes a little; never on by default."""
+
+    def allowed_by(self, policy: Soundness) -> bool:
+        """Whether a policy (the weakest class that is accepted) admits rules of this class."""
+        order = list(Soundness)
+        return order.index(self) <= order.index(policy)
+
+
+def soundness(given: str | Soundness, what: str = "policy") -> Soundness:
+    """The class of this name, which a policy or a rule was given. UsageError where there is none."""
+    if isinstance(given, Soundness):
+        return given
+    names = [kind.value for kind in Soundness]
+    if given not in names:
+        raise UsageError(f"no {what} is called {given!r}{nearest_or_some(given, names)}")
+    return Soundness(given)
+
+
+class Stage(Enum):
+    """When a rule is tried."""
+
+    ALWAYS = "always"
+    """Directed, to a fixed point: the right side is never worse. Also holds in the e-graph."""
+    EXPLORE = "explore"
+    """In the e-graph: both sides live on, and cost decides."""
+
+
+# -- expressions: guards, and attributes of what is built
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A number, a string or a truth value."""
+
+    value: int | float | str | bool | None
+
+    def __eq__(self, other: object) -> bool:
+        """Bit by bit: 1 is not 1.0, and neither is true."""
+        return isinstance(other, Lit) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What the pattern bound to a name (an operand, an attribute, an op), or a named set such as ``float``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A fact of an operand: ``x.dtype``, ``w.shape``, ``b.is_const``."""
+
+    of: Expr
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One element, ``of[index]``; or, where ``stop`` is given or ``slice`` is set, the elements from index to stop."""
+
+    of: Expr
+    index: Expr | None
+    stop: Expr | None = None
+    slice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A named function (``compose(p, q)``) or an operator (``+``, ``==``, ``and``, ``in``) on expressions."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A sequence of expressions: ``(a, b)`` or ``[a, b]``."""
+
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """``each body``: the body for each value of the starred variables in it, as a sequence."""
+
+    body: Expr
+
+
+Expr: TypeAlias = Lit | Ref | Field | Item | Apply | Series | Each
+
+
+def joined(function: str, parts: tuple[Expr, ...]) -> Expr:
+    """``and`` or ``or`` of all parts, those of the same kind spread out; of one part, that part."""
+    spread: list[Expr] = []
+    for part in parts:
+        spread.extend(part.arguments if isinstance(part, Apply) and part.function == function else (part,))
+    return spread[0] if len(spread) == 1 else Apply(function, tuple(spread))
+
+
+def negative(expr: Expr) -> Expr:
+    """Minus an expression; of a number, that number."""
+    if isinstance(expr, Lit) and isinstance(expr.value, int | float) and not isinstance(expr.value, bool):
+        return Lit(-expr.value)
+    return Apply("neg", (expr,))
+
+
+# -- terms: patterns, and what replaces them
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """Any value. The same name twice is the same value. ``optional``: an input that may be left out (``b?``).
+
+    The name ``_`` is no variable: it stands for an input that is absent (``Resize(x, _, scales)``).
+    """
+
+    name: str
+    optional: bool = False
+    starred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """As a pattern: a constant of one element, of any rank, equal to the number. As a replacement: that constant of
+    rank 0 (a sequence: of rank 1), with the dtype that its neighbours give it by the op's schema."""
+
+    value: int | float | bool | tuple[int, ...] | tuple[float, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Bit by bit: 1 is not 1.0, 0.0 is not -0.0."""
+        return isinstance(other, Literal) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An op applied to terms.
+
+    ``op`` is ONNX's name, or a lower-case name: a variable that stands for an op with all its
+    attributes (guarded by ``f in unary`` and the like). In a pattern an attribute that is not
+    mentioned has its default; ``attrs`` maps names to a ``Ref`` that binds the attribute, or to an
+    expression that it must equal. ``rest`` names a variable for all attributes not mentioned
+    (``**a``). Inputs left out at the end are absent. ``output`` picks one output of several, and
+    ``name`` gives the term's value a name for guards (``MatMul(x, w) as m``).
+    """
+
+    op: str
+    inputs: tuple[Term, ...]
+    attrs: tuple[tuple[str, Expr], ...] = ()
+    rest: str | None = None
+    output: int = 0
+    name: str | None = None
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the op is a variable."""
+        return self.op[0].islower() and "::" not in self.op
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """In a pattern: any one of these, tried in order. All bind the same variables."""
+
+    options: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """In a replacement: a constant whose elements an expression gives, written ``{expr}``.
+
+    Integers make int64, a sequence makes rank 1; a float takes the dtype of its neighbours. With
+    ``like``, the dtype is that of the operand named.
+    """
+
+    expr: Expr
+    like: str | None = None
+
+
+Term: TypeAlias = Var | Literal | Call | AnyOf | Computed
+
+ABSENT = Var("_")
+"""An input that is not there, where others follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Displayed):
+    """Terms that are equal wherever the left side is valid and the guards hold.
+
+    ``lhs`` and ``rhs`` have one term for each root. ``targets`` names the targets the rule is for
+    (empty: all). ``source`` says where the rule was written, as ``file:line``; rules written in two places are equal.
+    """
+
+    name: str
+    lhs: tuple[Term, ...]
+    rhs: tuple[Term, ...]
+    where: tuple[Expr, ...] = ()
+    reason: str = ""
+    family: str = ""
+    soundness: Soundness = Soundness.EXACT
+    stage: Stage = Stage.EXPLORE
+    targets: frozenset[str] = frozenset()
+    source: str = field(default="", compare=False)
+
+
+def calls(term: Term) -> tuple[Call, ...]:
+    """All calls in a term, the outermost first."""
+    match term:
+        case Call(inputs=inputs):
+            return (term, *(c for t in inputs for c in calls(t)))
+        case AnyOf(options=options):
+            return tuple(c for t in options for c in calls(t))
+        case _:
+            return ()
+
+
+def variables(term: Term) -> tuple[Var, ...]:
+    """All variables in a term, each name once, in order of appearance."""
+    match term:
+        case Var("_"):
+            found: tuple[Var, ...] = ()
+        case Var():
+            found = (term,)
+        case Call(inputs=inputs):
+            found = tuple(v for t in inputs for v in variables(t))
+        case AnyOf(options=options):
+            found = tuple(v for t in options for v in variables(t))
+        case _:
+            found = ()
+    return tuple({v.name: v for v in found}.values())
+
+
+def subexpressions(expr: Expr) -> tuple[Expr, ...]:
+    """An expression and all that it is made of, the outermost first."""
+    match expr:
+        case Field(of=of):
+            parts: tuple[Expr | None, ...] = (of,)
+        case Item(of=of, index=index, stop=stop):
+            parts = (of, index, stop)
+        case Apply(arguments=arguments):
+            parts = arguments
+        case Series(items=items):
+            parts = items
+        case Each(body=body):
+            parts = (body,)
+        case _:
+            parts = ()
+    return (expr, *(e for part in parts if part is not None for e in subexpressions(part)))

@@ -1,0 +1,44 @@
+"""Looks over the optimizer's shoulder: what it explored, and what it chose by which prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from graphopt.rewrite.egraph.egraph_snapshot import Saturated
+from graphopt.rewrite.extract.choose import Extraction
+from graphopt.rewrite.extract.cost import CostModel
+from graphopt.run.steps import Steps
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One choice: among what, by which prices, by how many bytes constants might grow, and what it was."""
+
+    saturated: Saturated
+    model: CostModel
+    growth: int
+    extraction: Extraction
+
+
+class Watch(Steps):
+    """Keeps the choices that a pipeline makes, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Chosen] = []
+
+    def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+        """What the function gives, kept where it is a choice."""
+        result = super().__call__(name, function, *arguments, **options)
+        if isinstance(result, Extraction):
+            saturated, model, growth = arguments
+            assert isinstance(saturated, Saturated)
+            assert isinstance(model, CostModel)
+            assert isinstance(growth, int)
+            self.seen.append(Chosen(saturated, model, growth, result))
+        return result

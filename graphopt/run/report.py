@@ -1,0 +1,175 @@
+"""What a run of the optimizer did: the value behind the table, ``--json`` and ``--explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from graphopt.display import Displayed
+from graphopt.verify.verification import Verification
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Graph
+    from graphopt.rewrite.egraph.egraph_snapshot import Round
+    from graphopt.run.derivation import Derivation
+
+SCHEMA = 1
+"""The version of the report's JSON: grows when a field changes its meaning or goes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the pipeline. ``ops`` counts the nodes of the graph that it left, where it left one."""
+
+    name: str
+    seconds: float
+    ops: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A rule applied at one place. ``site`` is the name of the value rewritten; ``before`` and ``after`` are terms."""
+
+    rule: str
+    family: str
+    site: str
+    before: str
+    after: str
+    id: int = 0
+    """Its number in the journal."""
+    nodes: tuple[int, int] = (0, 0)
+    """How many ops the two sides are."""
+    gain: float | None = None
+    """What the right side is cheaper by: modelled seconds."""
+    needs: tuple[int, ...] = ()
+    """The rewrites that made or changed what this one matched."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleUse:
+    """What became of a rule or native pass."""
+
+    rule: str
+    family: str
+    stage: str
+    """``always``, ``explore``, or ``native`` for a pass."""
+    tried: int
+    """Places where its left side fits, but for the guards; not counted for passes."""
+    fired: int
+    """How often it made something new."""
+    kept: int
+    """How often it has a part in the result."""
+    seconds: float
+    refused: int = 0
+    reasons: tuple[tuple[str, int], ...] = ()
+    """The most frequent reasons why it was refused, with how often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """How equality saturation ended. ``reproducible`` is False where a time limit stopped it."""
+
+    nodes: int
+    classes: int
+    iterations: int
+    stop: str
+    reproducible: bool = True
+    rounds: tuple[Round, ...] = ()
+    """How it grew, from before the first round on."""
+    put_off: tuple[tuple[str, int], ...] = ()
+    """The rules of which something was put off, with how many matches were, because one class had enough of the rule; 0
+    where it would have taken too long to find all of its matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """How a model ran beside another: how many times as fast (median of so many turns), in which 95 % interval."""
+
+    name: str
+    ratio: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    turns: int = 0
+    before: float = 0.0
+    """Seconds of the other model, which for candidates is the original."""
+    after: float = 0.0
+    refusal: str = ""
+    """Why the runtime did not run it, where it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What running candidates beside the original showed."""
+
+    kept: str
+    """The candidate that was kept, or ``original``."""
+    race: Race
+    """How what was written ran beside the original."""
+    races: tuple[Race, ...] = ()
+    """How each candidate as a whole did."""
+    margin: float = 0.0
+    """By what part a model may seem slower and count as not slower."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What open dimensions of the inputs were."""
+    threads: int = 1
+    taken_back: tuple[int, ...] = ()
+    """The rewrites, by number, that were taken back because the model is faster without them."""
+    regions: int = 0
+    """How many groups of rewrites there were to take back, where there was a need to."""
+    undecided: bool = False
+    """Whether time was up before all groups were tried; those that were not are taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Displayed):
+    """Everything that one run did. Costs are modelled seconds of one inference on the target; sizes are in bytes."""
+
+    model: str
+    target: str
+    policy: str
+    output: str | None = None
+    steps: tuple[Step, ...] = ()
+    ops_before: Mapping[str, int] = field(default_factory=dict)
+    ops_after: Mapping[str, int] = field(default_factory=dict)
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    cost_before: float | None = None
+    cost_after: float | None = None
+    exploration: Exploration | None = None
+    """All explorations together."""
+    explorations: tuple[Exploration, ...] = ()
+    """Each by itself: those of bodies and of the main graph, in every round of the pipeline."""
+    rewrites: tuple[Rewrite, ...] = ()
+    rules: tuple[RuleUse, ...] = ()
+    """The rules that were tried and the passes that acted, those that took longest first."""
+    verification: Verification | None = None
+    prices: str = "analytic"
+    """What modelled costs go by: the target's own prices, or measured ones, with a digest of the table."""
+    counted_at: Mapping[str, int] = field(default_factory=dict)
+    """What open dimensions count as in modelled costs."""
+    measured: Measured | None = None
+    warnings: tuple[str, ...] = ()
+    derivation: Derivation | None = None
+    """What was done, so that it can be done again; not part of the JSON."""
+    graphs: tuple[Graph, Graph] | None = field(default=None, compare=False, repr=False)
+    """What the rules saw first, and the result; not part of the JSON."""
+
+    @property
+    def seconds(self) -> float:
+        """The time that all steps took."""
+        return sum(step.seconds for step in self.steps)
+
+    def by_rule(self) -> dict[str, int]:
+        """How often each rule was applied, the most frequent first."""
+        counts: dict[str, int] = {}
+        for rewrite in self.rewrites:
+            counts[rewrite.rule] = counts.get(rewrite.rule, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def to_json(self) -> str:
+        """The report as JSON, with the version of its schema."""
+        found = asdict(replace(self, derivation=None, graphs=None))
+        del found["derivation"], found["graphs"]
+        return json.dumps({"schema": SCHEMA, **found, "seconds": self.seconds}, indent=2, default=dict) + "\n"

@@ -1,0 +1,36 @@
+"""What became of each rule and native pass of a run, put together from its statistics and its journal."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from graphopt.rewrite.match.journal import Action, Journal
+from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.ruleset import Ruleset
+from graphopt.run.report import RuleUse
+
+REASONS = 3
+"""How many reasons are told of each rule."""
+
+
+def rule_uses(rules: Ruleset, statistics: Statistics, journal: Journal) -> tuple[RuleUse, ...]:
+    """The rules that were tried and the passes that acted, those that took longest first."""
+    kept = Counter(entry.rule for entry in journal.rewrites)
+    directed = Counter(entry.rule for entry in journal.rewrites if entry.action is Action.REWRITE)
+    found = []
+    for rule in rules.rules:
+        known = statistics.of(rule.name)
+        fired = known.fired + directed[rule.name]
+        if known.tried or fired:
+            reasons = Counter(known.refused).most_common(REASONS)
+            refused = sum(known.refused.values())
+            found.append(
+                RuleUse(
+                    rule.name, rule.family, rule.stage.value, max(known.tried, fired), fired, kept[rule.name],
+                    known.seconds, refused, tuple(reasons),
+                )
+            )  # fmt: skip
+    for item in rules.passes:
+        if kept[item.name]:
+            found.append(RuleUse(item.name, item.family, "native", 0, kept[item.name], kept[item.name], 0.0))
+    return tuple(sorted(found, key=lambda use: (-use.seconds, -use.kept, use.rule)))

@@ -1,0 +1,98 @@
+"""How a model is compiled, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from graphopt.calibration.schedule_tables import default_path
+from graphopt.errors import UsageError
+from graphopt.progress import Listener
+from graphopt.target import CPU, Target
+
+Dispatch = Literal["auto", "library", "own"]
+"""Whoever is faster, the library wherever it can, or our own kernels."""
+
+Tuned = Literal["auto", "require", "off"]
+"""By the schedules that were tuned, where some were, or by them alone, or by none of them."""
+
+if TYPE_CHECKING:
+    from graphopt.lowering.link.options import ByHand
+    from graphopt.lowering.module.passes import Pipeline
+    from graphopt.run.report import Report, Step
+
+
+def dispatch_of(text: str) -> Dispatch:
+    """The way to dispatch products that is called so. UsageError where there is none."""
+    return cast(Dispatch, _word("products are not dispatched", text, get_args(Dispatch)))
+
+
+def tuned_of(text: str) -> Tuned:
+    """The use of tuned schedules that is called so. UsageError where there is none."""
+    return cast(Tuned, _word("tuned schedules are not used", text, get_args(Tuned)))
+
+
+def _word(complaint: str, text: str, words: Sequence[str]) -> str:
+    if text not in words:
+        raise UsageError(f"{complaint} {text!r}: there are {', '.join(words)}")
+    return text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is compiled: the options of ``graphopt.compile``."""
+
+    threads: int = 1
+    strict: bool = False
+    jobs: int | None = None
+    optimize: bool = True
+    target: Target = CPU
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    listener: Listener | None = None
+    pipeline: Pipeline | None = None
+    """What is done to the graph, in place of what ``optimize`` and ``target`` say."""
+    schedules: Mapping[str, ByHand] = field(default_factory=dict)
+    costs: str | Path = "auto"
+    """The prices to go by: ``graphopt.calibration.table.priced``."""
+    dispatch: Dispatch = "auto"
+    """Who computes products on a device: ``graphopt.lowering.cuda.dispatch``."""
+    policy: str = "reals"
+    """The weakest class of rules that rewrite the model: ``graphopt.optimize.soundness``."""
+    tuned: Tuned = "auto"
+    database: Path | None = None
+    """Where tuned schedules are, in place of the user's: ``graphopt.tuning.best_schedules``."""
+
+    @property
+    def tuned_in(self) -> Path | None:
+        """Where tuned schedules are that are to be gone by; None for none."""
+        path = self.database or default_path()
+        return None if self.tuned == "off" or not (self.demands_tuned or path.exists()) else path
+
+    @property
+    def demands_tuned(self) -> bool:
+        """Whether it is an error if nothing can be read there."""
+        return self.tuned == "require" or self.database is not None
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What became of a model, or of one specialization of it."""
+
+    steps: tuple[Step, ...]
+    """What was done and how long it took; nothing for a program that was compiled before."""
+    kernels: int
+    """Kernels, equal ones counted once."""
+    calls: int
+    """Calls of kernels in one run, bodies counted once."""
+    reference: tuple[tuple[str, str, str], ...] = ()
+    """Of each node that is left to the reference evaluator: its name, its op, and why."""
+    rewriting: Report | None = None
+    """What was done to the graph before it was lowered; None where nothing was, or the program was compiled before."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each node that is left to the reference evaluator."""
+        return tuple(f"{name} ({op}) runs by reference, which is slow: {why}" for name, op, why in self.reference)

@@ -1,0 +1,102 @@
+"""Hands a result over: written beside its place and verified first, so that an error leaves nothing behind."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.errors import ReadError
+from graphopt.ir import onnx_io
+from graphopt.ir.graph import Graph
+from graphopt.saving import folder_beside, take_places, whole
+from graphopt.verify.verification import OFF, Verification, verify_as_asked
+
+if TYPE_CHECKING:
+    from graphopt.run.steps import Steps
+    from graphopt.verify.inputs import Given
+
+
+def deliver(
+    step: Steps,
+    model: Any,
+    original: Graph | Path,
+    graph: Graph,
+    output: str | Path | None,
+    verify: int | str,
+    inputs: Mapping[str, Given] | None,
+    beside: Mapping[Path, str] | None = None,
+) -> tuple[Any, Verification, int | None]:
+    """The result in the form in which ``model`` came (or the path ``output``), how its verification went, and the bytes
+    that it takes on disk.
+
+    Files that go ``beside`` it (text by path) are in their places before the model is.
+    ``original`` is what the result is compared with: a file, or a graph where the model came without one.
+    Raises VerificationError where the two differ, ReadError where the result cannot be written.
+    """
+    place = None if output is None else Path(output)
+    if place is None and verify in (0, "off"):
+        return like(model, graph), OFF, None
+    try:
+        with _folder(place) as folder:
+            written = folder / "result" / (place.name if place else "model.onnx")
+            written.parent.mkdir()
+            try:
+                step("write", onnx_io.save, graph, written)
+            except ReadError as error:
+                raise ReadError(str(error).replace(str(written), str(place or "a temporary folder"))) from None
+            verified = OFF
+            if verify not in (0, "off"):
+                source = original if isinstance(original, Path) else _saved(original, folder)
+                verified = step("verify", verify_as_asked, source, written, verify, inputs)
+            size = _bytes(written.parent)
+            for path, text in (beside or {}).items():
+                with whole(path) as file:
+                    file.write(text.encode())
+            if place is not None:
+                _move(written, place)
+    except OSError as error:
+        raise ReadError(f"{place or 'a temporary folder'}: cannot write there ({error.strerror})") from None
+    return (output if place is not None else like(model, graph)), verified, size
+
+
+def _saved(graph: Graph, folder: Path) -> Path:
+    path = folder / "original.onnx"
+    onnx_io.save(graph, path)
+    return path
+
+
+def like(model: Any, graph: Graph) -> Any:
+    """The graph as the kind of thing that was given."""
+    if isinstance(model, Graph):
+        return graph
+    if isinstance(model, bytes):
+        return onnx_io.to_bytes(graph)
+    if onnx_io.is_program_of_torch(model):
+        return type(model)(onnx_io.to_ir(graph), model.exported_program)
+    return onnx_io.to_ir(graph) if type(model).__module__.startswith("onnx_ir") else onnx_io.to_proto(graph)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+@contextmanager
+def _folder(place: Path | None) -> Iterator[Path]:
+    """A folder for a while: on the same disk as a place that something in it is to take."""
+    if place is not None:
+        with folder_beside(place.parent) as folder:
+            yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+        yield Path(name)
+
+
+def _move(written: Path, place: Path) -> None:
+    """Put everything in its place: data first, which replaces nothing, and the model last."""
+    before = onnx_io.data_files(place)
+    files = sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name))
+    take_places({file: place.parent / file.name for file in files})
+    onnx_io.drop_data(place, before)

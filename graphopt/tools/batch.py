@@ -1,0 +1,259 @@
+"""Many models at once: each is optimized, one that fails stops no other, and one summary says what came of all.
+
+A summary is also what a later run is compared with: in continuous integration it is kept, and the next
+run fails where a model got slower than it was then.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from glob import glob, has_magic
+from pathlib import Path
+
+from graphopt.errors import GraphoptError, LimitError, ReadError, UsageError
+from graphopt.run.report import Report
+
+SCHEMA = 1
+"""The version of the summary's JSON."""
+SLOWER = 9
+"""The exit code where a result is slower than it may be."""
+WORST_FIRST = (130, 1, 6, 4, 5, 3, 8, 7, 2, SLOWER)
+"""Exit codes; that of the worst model is that of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model to optimize, and where to. ``name`` is what a summary calls it: its path in the folder or pattern."""
+
+    name: str
+    model: Path
+    output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one model. Costs are modelled seconds on the target; None is what is not known."""
+
+    model: str
+    exit_code: int = 0
+    error: str = ""
+    ops_before: int | None = None
+    ops_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    cost_before: float | None = None
+    cost_after: float | None = None
+    measured: float | None = None
+    """How many times as fast as the original the result ran, where that was measured."""
+    verification: str = ""
+    seconds: float = 0.0
+    traceback: str = ""
+    """Where an internal error came from; not part of the JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A result beside what it is compared with: ``slower`` is by how many percent it is slower, negative if faster."""
+
+    model: str
+    slower: float
+    is_measured: bool
+    ops: int | None
+    """How many ops more it has."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of all models, in order."""
+
+    outcomes: tuple[Outcome, ...]
+    target: str = "portable"
+
+    @property
+    def exit_code(self) -> int:
+        """That of the worst model."""
+        codes = {outcome.exit_code for outcome in self.outcomes}
+        return next((code for code in WORST_FIRST if code in codes), 0)
+
+    def to_json(self) -> str:
+        """The summary as JSON, with the version of its schema."""
+        models = [asdict(replace(outcome, traceback="")) for outcome in self.outcomes]
+        for model in models:
+            del model["traceback"]
+        content = {"schema": SCHEMA, "target": self.target, "exit_code": self.exit_code, "models": models}
+        return json.dumps(content, indent=2) + "\n"
+
+
+def find_jobs(sources: Sequence[Path], output: Path | None) -> list[Job]:
+    """What to optimize, and where the results go: models keep their places in a folder, or below what is fixed in a
+    pattern. Where the results go below a folder of models, what is there already is not optimized again.
+
+    Raises UsageError where nothing is found, two results would be one file, or a result is an input.
+    """
+    if output is None:
+        raise UsageError("several models need -o, the folder for their results")
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output}: the results of several models need a folder, and this is a file")
+    found = [(path, root) for source in sources for path, root in _expanded(source, output)]
+    jobs = [Job(p.relative_to(root).as_posix(), p, output / p.relative_to(root)) for p, root in found]
+    if not jobs:
+        raise UsageError(f"no models in {', '.join(map(str, sources))}")
+    inputs = {job.model.resolve() for job in jobs}
+    taken: dict[Path, Job] = {}
+    for job in jobs:
+        place = job.output.resolve()
+        if place in taken:
+            raise UsageError(f"{taken[place].model} and {job.model} would both become {job.output}")
+        if place in inputs:
+            raise UsageError(f"{job.output} would overwrite an input: give another folder")
+        taken[place] = job
+    return jobs
+
+
+def is_several(sources: Sequence[Path]) -> bool:
+    """Whether these are several models, a folder, or a pattern."""
+    return len(sources) != 1 or sources[0].is_dir() or _is_pattern(sources[0])
+
+
+def optimize_all(
+    jobs: Iterable[Job],
+    run: Callable[[Job], Report],
+    target: str = "portable",
+    told: Callable[[Job], object] = lambda _: None,
+) -> Summary:
+    """Optimize each model by ``run``. ``told`` is called with each before its turn.
+
+    An interruption is an outcome too: that of the model at work, and of all that are left.
+    """
+    outcomes: list[Outcome] = []
+    is_interrupted = False
+    for job in jobs:
+        if is_interrupted:
+            outcomes.append(Outcome(job.name, 130, "interrupted before its turn"))
+            continue
+        told(job)
+        outcomes.append(_outcome(job, run))
+        is_interrupted = outcomes[-1].exit_code == 130
+    return Summary(tuple(outcomes), target)
+
+
+def _outcome(job: Job, run: Callable[[Job], Report]) -> Outcome:
+    start = time.monotonic()
+    try:
+        return _of(job.name, run(job))
+    except GraphoptError as error:
+        failed = Outcome(job.name, error.exit_code, str(error))
+    except MemoryError as error:
+        failed = Outcome(job.name, LimitError.exit_code, f"out of memory: {error}".rstrip(": "))
+    except KeyboardInterrupt:
+        failed = Outcome(job.name, 130, "interrupted")
+    except OSError as error:
+        failed = Outcome(job.name, ReadError.exit_code, str(error))
+    except Exception as error:
+        what = f"internal error ({type(error).__name__}: {error})"
+        failed = Outcome(job.name, 1, what, traceback=traceback.format_exc())
+    return replace(failed, seconds=time.monotonic() - start)
+
+
+def _of(name: str, report: Report) -> Outcome:
+    return Outcome(
+        name,
+        ops_before=sum(report.ops_before.values()),
+        ops_after=sum(report.ops_after.values()),
+        bytes_before=report.bytes_before,
+        bytes_after=report.bytes_after,
+        cost_before=report.cost_before,
+        cost_after=report.cost_after,
+        measured=report.measured.race.ratio if report.measured else None,
+        verification="" if report.verification is None else report.verification.status,
+        seconds=report.seconds,
+    )
+
+
+def read_summary(path: Path) -> Summary:
+    """A summary that an earlier run wrote. Raises ReadError where it is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            raise ReadError(f"{path}: a summary of schema {content['schema']}; this graphopt reads schema {SCHEMA}")
+        return Summary(tuple(Outcome(**entry) for entry in content["models"]), content["target"])
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ReadError(f"{path}: is no summary that graphopt optimize wrote with --json for several models") from None
+
+
+def compare(now: Summary, before: Summary | None) -> tuple[Change, ...]:
+    """Each result beside that of the same model in an earlier summary; beside its original where there is none.
+
+    Measured speeds are compared where both have one, else modelled costs. A model that failed is not compared.
+    """
+    earlier: Mapping[str, Outcome] = {} if before is None else {o.model: o for o in before.outcomes}
+    changes = []
+    for outcome in now.outcomes:
+        old = earlier.get(outcome.model)
+        if outcome.exit_code or (before is not None and (old is None or old.exit_code)):
+            continue
+        ratio, is_measured = _slower(outcome, old)
+        if ratio is not None:
+            ops = outcome.ops_before if old is None else old.ops_after
+            more = None if ops is None or outcome.ops_after is None else outcome.ops_after - ops
+            changes.append(Change(outcome.model, 100 * (ratio - 1), is_measured, more))
+    return tuple(changes)
+
+
+def _slower(now: Outcome, before: Outcome | None) -> tuple[float | None, bool]:
+    """How many times as long the result takes, and whether that was measured."""
+    if now.measured and (before is None or before.measured):
+        return (before.measured or 1.0 if before else 1.0) / now.measured, True
+    cost = now.cost_before if before is None else before.cost_after
+    if not cost or now.cost_after is None:
+        return None, False
+    return now.cost_after / cost, False
+
+
+def judged(summary: Summary, changes: Iterable[Change], percent: float) -> Summary:
+    """The summary, in which models that are slower by more than so many percent have failed."""
+    slow = {change.model: change for change in changes if change.slower > percent}
+    return replace(
+        summary,
+        outcomes=tuple(
+            replace(o, exit_code=SLOWER, error=f"slower by {slow[o.model].slower:.1f} %") if o.model in slow else o
+            for o in summary.outcomes
+        ),
+    )
+
+
+def mean_gain(summary: Summary) -> float | None:
+    """The geometric mean of how many times cheaper the results are than the originals; None where nothing is known."""
+    known = [o.cost_before / o.cost_after for o in summary.outcomes if o.cost_before and o.cost_after]
+    return math.exp(sum(map(math.log, known)) / len(known)) if known else None
+
+
+def _expanded(source: Path, output: Path) -> list[tuple[Path, Path]]:
+    """The models that a path means, each with the folder that its name is told from."""
+    if source.is_dir():
+        results = output.resolve()
+        is_inside = results != source.resolve() and results.is_relative_to(source.resolve())
+        found = sorted(source.rglob("*.onnx"))
+        return [(p, source) for p in found if not is_inside or not p.resolve().is_relative_to(results)]
+    if not _is_pattern(source):
+        return [(source, source.parent)]
+    fixed = Path(*_before_magic(source.parts))
+    return [(path, fixed) for path in map(Path, sorted(glob(str(source), recursive=True))) if path.is_file()]
+
+
+def _before_magic(parts: Sequence[str]) -> Iterable[str]:
+    for part in parts[:-1]:
+        if has_magic(part):
+            return
+        yield part
+
+
+def _is_pattern(source: Path) -> bool:
+    return has_magic(str(source)) and not source.exists()

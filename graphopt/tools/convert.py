@@ -1,0 +1,558 @@
+"""Another floating-point dtype for a whole model, but for what would lose too much by it.
+
+Every op runs in the new dtype unless there is a reason against it: the op's definition does not take it,
+it adds up long axes or works on indices, its numbers leave the dtype's range on sample inputs, or the user
+says so. Between the two sides stand casts, one for each value and dtype; what only moves numbers stays on
+the side that its operand is on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from graphopt.errors import GraphoptError, UsageError, VerificationError
+from graphopt.ir import onnx_io, ops
+from graphopt.ir.bounds import fact_of
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.dtypes import CODES, dtype_of
+from graphopt.ir.facts import NOTHING, Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
+from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.match.workspace import captured_facts
+from graphopt.rewrite.passes.functions import INLINE
+from graphopt.rewrite.rule.rule import Soundness
+from graphopt.rewrite.ruleset import standard
+from graphopt.rewrite.simplify import simplify
+from graphopt.run.steps import Steps
+from graphopt.run.write_result import deliver
+from graphopt.suggestions import nearest
+from graphopt.target import ops as names
+from graphopt.verify.inputs import DISTRIBUTIONS, check_inputs, draw, given, ranges, sizes
+from graphopt.verify.runtimes import EngineError, Feeds, open_model
+
+if TYPE_CHECKING:
+    from graphopt.progress import Listener
+    from graphopt.verify.inputs import Given
+
+SOURCES = {
+    "float16": frozenset({"float32"}),
+    "bfloat16": frozenset({"float32"}),
+    "float32": frozenset({"float16", "bfloat16"}),
+}
+"""What can be converted to, and from which dtypes."""
+
+WIDE = names(
+    "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare ReduceProd CumSum CumProd "
+    "GlobalAveragePool Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization "
+    "MeanVarianceNormalization LpNormalization BatchNormalization LRN SimplifiedLayerNormalization Exp Log Pow "
+    "Softplus Range Resize Upsample GridSample NonMaxSuppression RoiAlign Det LSTM GRU RNN "
+    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear "
+    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial "
+    "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization "
+    "com.microsoft::EmbedLayerNormalization"
+)
+"""Ops that half precision does not serve: sums along axes, exponentials, coordinates, quantization."""
+
+INDICES = names("Range OneHot NonMaxSuppression Resize Upsample")
+"""Ops whose float operands may be sizes and positions."""
+
+LARGEST = {"float16": 32768.0, "bfloat16": 1e38}
+"""The magnitude up to which numbers go to a dtype: well below its largest, since other inputs give other numbers."""
+LEAST = {"float16": 1e-6}
+"""Below this magnitude, numbers of a dtype have few bits left."""
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far an output is from the original's on the sample inputs."""
+
+    name: str
+    largest: float
+    """The largest difference of an element."""
+    mean: float
+    """The mean difference."""
+    relative: float
+    """The largest difference, as a share of the output's largest magnitude."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion did."""
+
+    dtype: str
+    converted: int
+    """How many nodes run in the new dtype."""
+    kept: Mapping[str, int]
+    """How many do not, by reason."""
+    casts: int
+    """How many casts were added."""
+    errors: tuple[OutputError, ...] = ()
+    """By output; none where no sample inputs could be run, which a warning says."""
+    warnings: tuple[str, ...] = ()
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+
+
+def convert(
+    model: Any,
+    *,
+    to: str,
+    output: str | Path | None = None,
+    keep: Sequence[str] = (),
+    io: bool = False,
+    samples: int = 1,
+    inputs: Mapping[str, Given] | None = None,
+    listener: Listener | None = None,
+) -> tuple[Any, Conversion]:
+    """The model in another dtype (``float16``, ``bfloat16`` or ``float32``), of the kind that was given, and what was
+    done; the argument is never changed.
+
+    ``keep`` names ops and nodes that stay as they are. Inputs and outputs keep their types unless ``io``. On
+    ``samples`` random inputs (``inputs`` says what some of them hold) the ranges of numbers are measured before,
+    and the errors of the outputs after. Raises the exceptions of ``graphopt.errors``.
+    """
+    if to not in SOURCES:
+        raise UsageError(f"--to {to}: expected one of {', '.join(SOURCES)}")
+    step = Steps(listener)
+    graph = step("read", onnx_io.load, model)
+    graph = simplify(graph, (), (INLINE,))
+    _check_names(graph, keep)
+    feeds = step("draw", _feeds, graph, samples, inputs or {})
+    widths = step("measure ranges", _measured, graph, feeds) if to in LARGEST else {}
+    made, done = step("convert", converted, graph, to, keep, io, widths)
+    errors = step("compare", _errors, graph, made, feeds)
+    if not errors:
+        done = replace(done, warnings=(*done.warnings, "no sample inputs could be run: ranges and errors are unknown"))
+    result, _, size = deliver(step, model, graph, made, output, "off", None)
+    before = Path(model).stat().st_size if isinstance(model, str | Path) else None
+    return result, replace(done, errors=errors, bytes_before=before, bytes_after=size)
+
+
+def _check_names(graph: Graph, keep: Sequence[str]) -> None:
+    known = {n.op for n in graph.nodes()} | set(graph.names.values()) | {n.origin.name for n in graph.nodes()}
+    for name in keep:
+        if name not in known and ops.schema(name) is None:
+            raise UsageError(f"--keep {name}: the model has no such op, node or value{nearest(name, known - {''})}")
+
+
+def converted(
+    graph: Graph,
+    to: str,
+    keep: Sequence[str] = (),
+    io: bool = False,
+    widths: Mapping[Value, float] | None = None,
+) -> tuple[Graph, Conversion]:
+    """The graph in another dtype, and what was done. ``widths`` are the largest magnitudes of its values."""
+    work = _Converting(graph, to, frozenset(keep), io, widths or {})
+    work.run()
+    rules = standard().select(policy=Soundness.EXACT)
+    casts = [rule for rule in rules.always if rule.family.startswith(("C2", "G"))]
+    made = simplify(work.graph, casts, rules.passes)
+    added = sum(n.op == "Cast" for n in made.nodes()) - sum(n.op == "Cast" for n in graph.nodes())
+    kept = dict(sorted(work.kept.items(), key=lambda pair: (-pair[1], pair[0])))
+    warnings = []
+    if work.saturated:
+        warnings.append(f"{work.saturated} weights beyond {to}'s range are its largest number now")
+    return made, Conversion(to, work.count, kept, max(added, 0), (), tuple(warnings))
+
+
+class _Converting:
+    """One graph on its way to another dtype."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        to: str,
+        keep: frozenset[str],
+        io: bool,
+        widths: Mapping[Value, float],
+        known: Mapping[Value, Fact] | None = None,
+    ) -> None:
+        self.original, self.graph = graph, graph.copy()
+        self.before = infer(graph, known)
+        self.to, self.sources, self.keep, self.io, self.widths = to, SOURCES[to], keep, io, widths
+        self.facts: dict[Value, Fact] = {}
+        self.casts: dict[tuple[Value, str], Value] = {}
+        self.kept: Counter[str] = Counter()
+        self.count = self.saturated = 0
+        self.indices = _indices(graph) if to != "float32" else set()
+        self.alone: set[int] = set()
+        if to != "float32":
+            self.alone = self._alone()
+
+    def run(self) -> None:
+        """Convert all nodes, and put casts where outputs keep their types."""
+        for node in self.original.order():
+            if node.op in (INPUT, CONSTANT):
+                self._leaf(node)
+            else:
+                self._node(node)
+        for i, value in enumerate(self.original.outputs):
+            if value is None:
+                continue
+            name, wanted = self.graph.output_names[i], self.before[value].dtype
+            found = value if self.io or wanted is None else self._as(value, wanted)
+            if found != value:
+                if self.graph.names.get(value) == name:
+                    del self.graph.names[value]
+                self.graph.outputs[i] = found
+                if value in self.original.types:
+                    self.graph.types[found] = self.original.types[value]
+        for value, known in self.original.types.items():
+            now = self.facts.get(value, NOTHING).dtype
+            if isinstance(known, TensorType) and now is not None and now != known.dtype:
+                self.graph.types[value] = TensorType(now, known.shape)
+
+    def _leaf(self, node: Node) -> None:
+        value = Value(node.id)
+        fact = self.before[value]
+        if self.io and node.op == INPUT and fact.dtype in self.sources and isinstance(fact.type, TensorType):
+            fact = Fact(TensorType(self.to, fact.type.shape))
+            default = node.attrs.get("default")
+            if isinstance(default, Constant):
+                self.graph.update(node.id, attrs=node.attrs.with_(default=self._constant(default, self.to)))
+        self.facts[value] = fact
+
+    def _node(self, node: Node) -> None:
+        reason = self._reason(node)
+        if reason is None and self._apply(node, True):
+            self.count += self._has_floats(node)
+            return
+        if reason is None:
+            reason = f"{node.op}: not defined for {self.to}"
+        if reason:
+            self.kept[reason] += 1
+        self._bodies(node)
+        self._apply(self.graph.node(node.id), False)
+
+    def _has_floats(self, node: Node) -> bool:
+        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        return any(self.before[v].dtype in self.sources for v in values)
+
+    def _reason(self, node: Node) -> str | None:
+        """Why the node stays as it is: empty where there is nothing to convert; None where nothing is against it."""
+        if not self._has_floats(node):
+            return ""
+        names = {node.op, node.origin.name, *(self.graph.names.get(v, "") for v in node.outputs)}
+        if found := sorted(names & self.keep):
+            return f"{found[0]}: asked for"
+        if node.bodies:
+            return f"{node.op}: converted inside"
+        if self.to == "float32":
+            return None
+        if node.op in WIDE:
+            return f"{node.op}: wants single precision"
+        if node.id in self.indices:
+            return "sizes and positions"
+        if self._is_quantized(node):
+            return "between dequantized and quantized numbers"
+        first = node.inputs[0] if node.inputs else None
+        stays = first is not None and first in self.facts and self.facts[first].dtype in self.sources
+        if stays and _moves(node) and self.original.constant_of(first) is None:
+            return ""
+        if node.id in self.alone:
+            return "between ops that stay"
+        limit, least = LARGEST.get(self.to), LEAST.get(self.to, 0.0)
+        for value in (*node.inputs, *node.outputs):
+            if limit is None or value is None or value not in self.widths:
+                continue
+            high = self.widths[value]
+            if not high <= limit:
+                return f"{node.op}: numbers beyond {limit:g}"
+            if 0 < high < least:
+                return f"{node.op}: numbers below {least:g}"
+        return None
+
+    def _is_quantized(self, node: Node) -> bool:
+        """Whether runtimes may have the node compute with integers: it reads dequantized numbers, or is quantized."""
+        reads = (self.original.node(v.node).op for v in node.inputs if v is not None)
+        return any(map(_quantizes, (*reads, *(self.original.node(r).op for r in self.original.readers(node.id)))))
+
+    def _apply(self, node: Node, new: bool) -> bool:
+        """Put the node on one side or the other; False where it cannot be there."""
+        plan = self._plan(node, new, self.facts)
+        if plan is None:
+            if new:
+                return False
+            wanted = [None if v is None else self.before[v].dtype for v in node.inputs]
+            plan = wanted, node.attrs, tuple(self.before[v] for v in node.outputs)
+        dtypes, attrs, found = plan
+        pairs = zip(node.inputs, dtypes, strict=True)
+        inputs = tuple(v if v is None or d is None else self._as(v, d) for v, d in pairs)
+        self.graph.update(node.id, inputs=inputs, attrs=attrs)
+        for value, fact in zip(node.outputs, found, strict=True):
+            self.facts[value] = fact if fact.type is not None else self.before[value]
+        return True
+
+    def _plan(
+        self, node: Node, new: bool, facts: Mapping[Value, Fact]
+    ) -> tuple[list[str | None], Attrs, tuple[Fact, ...]] | None:
+        """The dtypes of the node's inputs, its attributes, and what it makes, on one side; None where it has no place
+        there."""
+        known = ops.schema(node.op, self.graph.opset)
+        dtypes: list[str | None] = []
+        for i, value in enumerate(node.inputs):
+            dtype = None if value is None else self.before[value].dtype
+            if new and dtype in self.sources:
+                letter = ops.input_constraint(node.op, i)
+                allowed = known.allowed.get(letter, frozenset()) if known is not None else frozenset()
+                dtype = self.to if self.to in allowed else dtype
+            elif not new and _moves(node) and value is not None and i == 0:
+                dtype = facts[value].dtype  # it moves what there is
+            dtypes.append(dtype)
+        if new and self.to not in dtypes and any(d in self.sources for d in dtypes):
+            return None
+        attrs = self._attrs(node) if new else node.attrs
+        assumed = [None if v is None else _with_dtype(facts[v], d) for v, d in zip(node.inputs, dtypes, strict=True)]
+        try:
+            if new and ops.refusal(node.op, attrs, assumed, self.graph.opset):
+                return None
+            return dtypes, attrs, infer_node(node.op, attrs, assumed, node.n_outputs, self.graph.opset)
+        except GraphoptError:
+            return None
+
+    def _alone(self) -> set[int]:
+        """Elementwise nodes that no way over others like them leads from to an op that is worth converting."""
+        light: set[int] = set()
+        waiting: list[Node] = []
+        for node in self.original.order():
+            if node.op in (INPUT, CONSTANT):
+                if self.io and node.op == INPUT:
+                    waiting.append(node)
+            elif _is_light(node) and self.original.constant_of(node.inputs[0] if node.inputs else None) is None:
+                light.add(node.id)
+            elif self._has_floats(node) and self._reason(node) is None and self._plan(node, True, self.before):
+                waiting.append(node)
+        while waiting:
+            node = waiting.pop()
+            near = {v.node for v in node.inputs if v is not None} | set(self.original.readers(node.id))
+            waiting += [self.original.node(n) for n in sorted(near & light)]
+            light -= near
+        return light
+
+    def _attrs(self, node: Node) -> Attrs:
+        """The attributes with the new dtype where they name one that is converted."""
+        attrs = node.attrs
+        for name in ("to", "dtype", "output_dtype"):
+            code = attrs.get(name)
+            if isinstance(code, int) and dtype_of(code) in self.sources:
+                attrs = attrs.with_(**{name: CODES[self.to]})
+        constant = attrs.get("value")
+        if isinstance(constant, Constant) and constant.dtype in self.sources:
+            attrs = attrs.with_(value=self._constant(constant, self.to))
+        return attrs
+
+    def _bodies(self, node: Node) -> None:
+        """Convert the bodies inside: what goes in and comes out of them keeps its type."""
+        changed: dict[str, Any] = {}
+        for name, body in node.bodies.items():
+            known = captured_facts(node, body, self.before)
+            inner = _Converting(body, self.to, self.keep, False, {}, known)
+            inner.run()
+            changed[name] = inner.graph
+            self.kept.update(inner.kept)
+            self.count += inner.count
+            self.saturated += inner.saturated
+        if changed:
+            self.graph.update(node.id, attrs=node.attrs.with_(**changed))
+
+    def _as(self, value: Value, dtype: str) -> Value:
+        """The value in a dtype: itself, a converted constant, what it was cast from without loss, or a cast of it."""
+        now = self.facts[value].dtype
+        if now is None or now == dtype or now not in (*self.sources, self.to):
+            return value
+        found = self.casts.get((value, dtype))
+        if found is None:
+            found = self.casts[value, dtype] = self._cast(value, dtype)
+        return found
+
+    def _cast(self, value: Value, dtype: str) -> Value:
+        constant = self.original.constant_of(value) if value.node in self.original else None
+        if constant is not None:
+            made = self.graph.add_constant(self._constant(constant, dtype))
+            self.facts[made] = fact_of(self.graph.constant_of(made))  # type: ignore[arg-type]
+            return made
+        made = Value(self.graph.add("Cast", (value,), Attrs(to=CODES[dtype])).id)
+        self.facts[made] = _with_dtype(self.facts[value], dtype)
+        return made
+
+    def _constant(self, constant: Constant, dtype: str) -> Constant:
+        """The constant in a dtype; what is too large for it becomes its largest number."""
+        target = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        if constant.splat is not None:
+            return Constant.full(constant.shape, self._rounded(constant.splat, target))
+        return Constant.of(self._rounded(constant.array, target), dtype)
+
+    def _rounded(self, array: Array, target: np.dtype[Any]) -> Array:
+        info: Any = ml_dtypes.finfo(target)  # type: ignore[no-untyped-call]
+        largest = float(info.max)
+        wide = np.asarray(array)
+        if wide.dtype.itemsize > target.itemsize:
+            beyond = np.isfinite(wide) & (np.abs(wide) > largest)
+            if beyond.any():
+                self.saturated += int(beyond.sum())
+                wide = np.where(beyond, np.copysign(np.float32(largest), wide), wide)
+        return wide.astype(target)
+
+
+MOVING = names("Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Gather Split Expand Tile")
+"""Ops that stay on the side that what they move is on."""
+
+
+def _moves(node: Node) -> bool:
+    return ops.kind(node.op) == "movement" or node.op in MOVING
+
+
+def _is_light(node: Node) -> bool:
+    """Whether the node does so little work that casts around it cost more."""
+    return ops.kind(node.op) in ("unary", "binary", "elementwise") or _moves(node)
+
+
+def _quantizes(op: str) -> bool:
+    return op in ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def _with_dtype(fact: Fact, dtype: str | None) -> Fact:
+    """The fact of the same tensor in another dtype."""
+    if dtype is None or fact.dtype == dtype or not isinstance(fact.type, TensorType):
+        return fact
+    return Fact(TensorType(dtype, fact.type.shape), fact.is_const)
+
+
+def _indices(graph: Graph) -> set[int]:
+    """Nodes on floats that become integers, sizes or positions: elementwise ones that such ops read."""
+    found: set[int] = set()
+    for node in reversed(graph.order()):
+        if ops.kind(node.op) not in ("unary", "binary", "elementwise") and node.op not in ("Cast", *MOVING):
+            continue
+        for reader in (graph.node(r) for v in node.outputs for r, _ in graph.users(v)):
+            to = reader.attrs.get("to")
+            is_integer = reader.op == "Cast" and isinstance(to, int) and "int" in (dtype_of(to) or "")
+            if is_integer or reader.op in INDICES or reader.id in found:
+                found.add(node.id)
+    return found
+
+
+# -- sample inputs
+
+
+def _feeds(graph: Graph, samples: int, inputs: Mapping[str, Given]) -> list[dict[str, Any]]:
+    """Inputs on which the model runs; none where there are none."""
+    check_inputs(graph, inputs)
+    told = {name: given(value) for name, value in inputs.items()}
+    found: list[dict[str, Any]] = []
+    if not samples:
+        return found
+    bounds, candidates = ranges(graph), list(sizes(graph, {}))
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        try:
+            run = open_model(_written(graph, folder))[0]
+        except EngineError:
+            return found
+        for number in range(samples):
+            for chosen, kind in ((c, k) for c in candidates for k in range(DISTRIBUTIONS)):
+                try:
+                    feeds = draw(graph, chosen, bounds, told, number, kind)
+                    run(feeds)
+                except (EngineError, ValueError):
+                    continue
+                found.append(feeds)
+                break
+    return found
+
+
+def _written(graph: Graph, folder: str) -> str:
+    path = str(Path(folder) / "model.onnx")
+    onnx_io.save(graph, path)
+    return path
+
+
+def _measured(graph: Graph, feeds: Sequence[Feeds]) -> dict[Value, float]:
+    """The largest magnitude of each float that the model computes on these inputs."""
+    facts = infer(graph)
+    watched = [v for n in graph.order() if n.op not in (INPUT, CONSTANT) for v in n.outputs if _is_float(facts[v])]
+    probe = graph.copy()
+    seen = {v: i for i, v in enumerate(probe.outputs) if v is not None}
+    for value in watched:
+        if value not in seen:
+            seen[value] = len(probe.outputs)
+            name = probe.names.setdefault(value, f"graphopt_{value.node}_{value.port}")
+            probe.add_output(name, value)
+            known = facts[value].type
+            if known is not None:
+                probe.types[value] = known
+    found: dict[Value, float] = {}
+    if not feeds:
+        return found
+    try:
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            run = open_model(_written(probe, folder))[0]
+            for inputs in feeds:
+                results = run(inputs)
+                for value in watched:
+                    array = results[seen[value]]
+                    if isinstance(array, np.ndarray) and array.size:
+                        largest = float(np.abs(array).max())
+                        found[value] = max(found.get(value, 0.0), largest)
+    except (EngineError, GraphoptError):
+        return found
+    return found
+
+
+def _is_float(fact: Fact) -> bool:
+    return fact.dtype == "float32"
+
+
+def _errors(before: Graph, after: Graph, feeds: Sequence[Feeds]) -> tuple[OutputError, ...]:
+    """How far the outputs are apart on these inputs; nothing where the original does not run.
+
+    Raises VerificationError where nothing runs the result.
+    """
+    types = {after.names[v]: t for v in after.inputs if isinstance(t := after.types.get(v), TensorType)}
+    worst: dict[str, OutputError] = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            want = [open_model(_written(before, folder))[0](f) for f in feeds]
+            try:
+                run = open_model(_written(after, folder))[0]
+                got = [run({name: _cast_to(types, name, a) for name, a in f.items()}) for f in feeds]
+            except EngineError as error:
+                why = f"the converted model does not run ({error}); --keep what is at fault"
+                raise VerificationError(why) from None
+    except EngineError:
+        return ()
+    for outputs, others in zip(want, got, strict=True):
+        for name, a, b in zip(before.output_names, outputs, others, strict=True):
+            if not isinstance(a, np.ndarray) or (a.dtype.kind not in "fiub" and "float" not in a.dtype.name):
+                continue
+            found = _error(name, a.astype(np.float64), b.astype(np.float64))
+            if name not in worst or found.largest > worst[name].largest:
+                worst[name] = found
+    return tuple(worst.values())
+
+
+def _cast_to(types: Mapping[str, TensorType], name: str, array: Any) -> Any:
+    if not isinstance(array, np.ndarray) or name not in types or "float" not in array.dtype.name:
+        return array
+    return array.astype(np.dtype(getattr(ml_dtypes, types[name].dtype, types[name].dtype)))
+
+
+def _error(name: str, want: Array, got: Array) -> OutputError:
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(want - got)
+    apart = np.where((want == got) | (np.isnan(want) & np.isnan(got)), 0.0, apart)
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    finite = np.abs(want[np.isfinite(want)])
+    scale = float(finite.max(initial=0.0))
+    largest = float(apart.max(initial=0.0))
+    mean = float(apart.mean()) if apart.size else 0.0
+    return OutputError(name, largest, mean, largest / scale if scale else largest)

@@ -1,0 +1,603 @@
+"""Compares what two models compute on random inputs: the part of verification that runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphoptError, LimitError, UsageError
+from graphopt.ir.graph import Graph, Node
+from graphopt.ir.structure import node_hashes
+from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
+from graphopt.ir.types import TensorType, symbol, symbols
+from graphopt.verify.inputs import DISTRIBUTIONS, check_inputs, draw, ranges, sizes
+from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
+from graphopt.verify.weights import is_whole, moved, nudged, redrawn, without_inputs
+
+FEW = 3
+"""How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
+
+PATIENCE = 20.0
+"""For how many seconds inputs are sought that the original accepts."""
+
+VARIETY = 200
+"""In an output of this many elements or more a quarter as many should depend on the inputs at least; in a smaller one a
+quarter of its own."""
+
+MOVES, MOVES_OF_WEIGHTS = 4, 2
+"""How often the inputs, or the weights, are moved by one ulp, to see what rounding alone does."""
+
+STEP = 1 / 128
+"""The share by which outputs may differ where something on the way is rounded to one of 256 steps: one such step."""
+
+STEPS_OFF = 64
+"""By so many ulps the inputs of a quantized model are moved: the first rounding to steps hides a move by one, and what
+sums in another order do further on is more than that."""
+
+CHEAP = 1.0
+"""A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
+
+STILL = 4
+"""How many sizes more are tried on a model whose outputs do not depend on its inputs."""
+
+_UNKNOWN = "NOT_IMPLEMENTED"
+"""What ONNX Runtime says of an op that it has no kernel for."""
+
+SLACK = 4.0
+"""How many times what such a move does may be put down to rounding."""
+
+
+class UnverifiedError(Exception):
+    """Nothing can be said about the result, for no fault of its own."""
+
+
+class MismatchError(Exception):
+    """The result does not compute what the original does."""
+
+
+def answer(folder: str) -> None:
+    """Read ``request.json`` in the folder, compare the two models, write ``answer.json`` beside it.
+
+    ``phase`` in the folder always holds which of the two is at work, in case this process does not survive it.
+    """
+    _limit_memory()
+    place = Path(folder)
+    request = json.loads((place / "request.json").read_text())
+    try:
+        found = compare(request, (place / "phase").write_text)
+    except (UnverifiedError, LimitError) as refusal:
+        found = {"status": "unverified", "reason": str(refusal)}
+    except MismatchError as mismatch:
+        found = {"status": "wrong", "reason": str(mismatch)}
+    except UsageError as mistake:
+        found = {"status": "usage", "reason": str(mistake)}
+    (place / "answer.part").write_text(json.dumps(found))
+    (place / "answer.part").replace(place / "answer.json")
+
+
+def _limit_memory() -> None:
+    """Let a model that wants more memory than the machine has fail here, before it takes other processes down."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard == resource.RLIM_INFINITY or hard > memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, hard))
+
+
+def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[str, Any]:
+    """What a ``Verification`` says of two models of which neither is known to be wrong.
+
+    ``request`` has the paths ``original`` and ``result``, ``names`` for the two in messages, ``draws``, and
+    ``inputs``: paths of arrays, or bounds.
+    """
+    from graphopt.ir.onnx_io import load
+
+    enter("original")
+    a, b = request["names"]
+    try:
+        before, after = load(request["original"]), load(request["result"])
+    except GraphoptError as problem:
+        raise UnverifiedError(str(problem)) from None
+    if before.output_names != after.output_names:
+        raise MismatchError(f"the outputs of {b} are called {after.output_names}, those of {a} {before.output_names}")
+    asked = {after.names[v] for v in after.inputs if "default" not in after.node(v.node).attrs}
+    if new := sorted(asked - {before.names[value] for value in before.inputs}):
+        raise MismatchError(f"{b} has inputs that {a} has not: {', '.join(new)}")
+    try:
+        engine, samples, found = _runs(before, after, request, enter)
+    except EngineError as refusal:
+        raise UnverifiedError(f"{a} does not run ({refusal})") from None
+    except RefusalError as refusal:
+        engine, said = refusal.args
+        if before.opset != after.opset and _UNKNOWN in said:
+            raise UsageError(
+                f"{engine} has no kernels for what {b} is in opset {after.opset} ({said}): ask for a later --opset, "
+                "or say --verify off where another runtime is to run it"
+            ) from None
+        raise MismatchError(f"{engine} runs {a} but not {b} ({said})") from None
+    enter("comparison")
+    errors, doubts = _judged(request, engine, before, samples, found)
+    silent = _silent(before, after, samples)
+    redrawn = 0
+    if silent and not doubts and not any(e > 1 for e in errors):
+        redrawn, agreed = _with_weights_redrawn(before, after, silent, engine, request)
+        for name, e in agreed.items():
+            del silent[name]
+            errors[before.output_names.index(name)] = max(errors[before.output_names.index(name)], e)
+    doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
+    return {
+        "status": "inconclusive" if doubts else "verified",
+        "reason": "; ".join(dict.fromkeys(doubts)),
+        "engine": engine,
+        "draws": len(samples),
+        "redrawn": redrawn,
+        "error": _size(max(errors, default=0.0)),
+        "sizes": [sample.sizes for sample in samples if sample.sizes],
+        "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
+    }
+
+
+class RefusalError(Exception):
+    """The engine runs the original and not the result: its name, and what it says."""
+
+
+def _size(error: float) -> float | None:
+    """An error as far as it has a size: JSON has no infinity."""
+    return error if isfinite(error) else None
+
+
+def _runs(
+    before: Graph, after: Graph, request: Mapping[str, Any], enter: Callable[[str], object], engine: str | None = None
+) -> tuple[str, list[_Sample], list[list[Any]]]:
+    """The engine, inputs with what the original makes of them, and what the result does.
+
+    Raises EngineError where the original is refused, RefusalError where the result is.
+    """
+    run, engine = open_model(request["original"], engine)
+    samples = list(_samples(before, after, run, request))
+    del run  # a session is as large as the model
+    enter("result")
+    known = {after.names[value] for value in after.inputs}
+    try:
+        run = open_model(request["result"], engine)[0]
+        found = [run({name: value for name, value in s.feeds.items() if name in known}) for s in samples]
+    except EngineError as refusal:
+        raise RefusalError(engine, str(refusal)) from None
+    return engine, samples, found
+
+
+def _judged(
+    request: Mapping[str, Any], engine: str, before: Graph, samples: list[_Sample], found: list[list[Any]]
+) -> tuple[list[float], list[str]]:
+    """For each output its largest error, in units of the tolerance, and why errors beyond it may be no fault.
+
+    Raises MismatchError where nothing else explains one.
+    """
+    coarsest = [0.0] * len(before.output_names)
+    pairs = [(sample, got) for sample, got in zip(samples, found, strict=True)]
+    errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
+    if any(e > 1 for row in errors for e in row):
+        coarsest = _coarsest(before)
+        errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
+    doubts: list[str] = []
+    for (sample, got), row in zip(pairs, errors, strict=True):
+        if max(row) > 1:
+            doubts += _excuses(request, engine, before, sample, got, row, coarsest)
+    return list(map(max, *errors)) if len(errors) > 1 else errors[0], doubts
+
+
+def _silent(before: Graph, after: Graph, samples: list[_Sample]) -> dict[str, str]:
+    """The outputs, by name, on which equal results say little, and why: a wrong rewriting might not show in them.
+
+    Those that are made by the same ops of the same inputs, or of no input, leave nothing to say.
+    """
+    found = {
+        name: why
+        for index, name in enumerate(before.output_names)
+        if (why := min((sample.silent[index] for sample in samples), key=len))
+    }
+    if found and [before.names[v] for v in before.inputs] == [after.names[v] for v in after.inputs]:
+        hashes, others = node_hashes(before), node_hashes(after)
+        for name, v, w in zip(before.output_names, before.outputs, after.outputs, strict=True):
+            if v is not None and w is not None and (hashes[v.node], v.port) == (others[w.node], w.port):
+                found.pop(name, None)
+    return found
+
+
+def _with_weights_redrawn(
+    before: Graph, after: Graph, silent: Mapping[str, str], engine: str, request: Mapping[str, Any]
+) -> tuple[int, dict[str, float]]:
+    """How many weights were drawn anew, alike in both models, and of those outputs the errors that tell more then.
+
+    Where the models differ then, that says nothing: the result may hold a weight in another form as well.
+    """
+    from graphopt.ir.onnx_io import save
+
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+        try:
+            drawn = redrawn(before, after, np.random.default_rng(0))
+            if drawn is None:
+                return 0, {}
+            asked = {**request, "draws": 1, "inputs": dict(request["inputs"])}
+            for key, graph in zip(("original", "result"), drawn.graphs, strict=True):
+                asked[key] = str(Path(name) / f"{key}.onnx")
+                save(graph, asked[key])
+            for number, (weight, array) in enumerate(drawn.weights.items()):
+                asked["inputs"][weight] = str(Path(name) / f"{number}.npy")
+                np.save(asked["inputs"][weight], array)
+            _, samples, found = _runs(*drawn.graphs, asked, lambda phase: None, engine)
+        except (EngineError, GraphoptError, RefusalError, UnverifiedError, MemoryError):
+            return 0, {}
+    agreed: dict[str, float] = {}
+    for index, output in enumerate(before.output_names):
+        errors = [_error(sample.outputs[index], got[index]) for sample, got in zip(samples, found, strict=True)]
+        if output in silent and max(errors) <= 1 and not all(sample.silent[index] for sample in samples):
+            agreed[output] = max(errors)
+    return (len(drawn.weights) if agreed else 0), agreed
+
+
+# -- inputs that the original accepts
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Inputs, the original's outputs on them, the sizes drawn, and for each output why it says little, if it does."""
+
+    feeds: dict[str, Any]
+    outputs: list[Any]
+    sizes: dict[str, int]
+    silent: tuple[str, ...]
+
+    @property
+    def merit(self) -> tuple[bool, int]:
+        """By which samples are compared: whether all outputs are finite, and how many of them say enough."""
+        return all(map(_is_finite, self.outputs)), self.silent.count("")
+
+
+def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any]) -> Iterator[_Sample]:
+    """For each draw, inputs on which the original's outputs are finite and depend on them, if there are any, and those
+    outputs.
+
+    One draw that is asked for is followed by one of other sizes, where there are any and it costs little.
+    """
+    told = _told(before, request["inputs"])
+    bounds = ranges(before)
+    names = set(without_inputs(before))
+    constant = {index for index, name in enumerate(before.output_names) if name in names}
+    candidates = list(sizes(before, _settled(before, after, told)))
+    for number in range(request["draws"]):
+
+        def elements(chosen: dict[str, int], kind: int, turn: int = 0, number: int = number) -> dict[str, Any]:
+            return draw(before, chosen, bounds, told, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
+
+        start = time.perf_counter()
+        position, sample = _accepted(candidates, elements, run, constant)
+        yield sample
+        if request["draws"] == 1 and time.perf_counter() - start < CHEAP:
+            others = [*candidates[position + 1 :], *candidates[:position]]
+            try:
+                yield _accepted(others, elements, run, constant, CHEAP)[1]
+            except UnverifiedError:  # one draw was asked for, and made
+                return
+        # the next draw tries sizes that were not tried yet, and comes back to those that work
+        candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
+
+
+Elements = Callable[..., dict[str, Any]]
+"""Random inputs, given sizes for the open dimensions, the kind of distribution, and which of two turns it is."""
+
+
+def _accepted(
+    candidates: list[dict[str, int]],
+    elements: Elements,
+    run: Runner,
+    constant: set[int],
+    patience: float = PATIENCE,
+) -> tuple[int, _Sample]:
+    """The position of the first sizes that the original accepts, with inputs and outputs.
+
+    Sizes on which its outputs depend on the inputs go first, if they come soon; ``constant`` are those of no input.
+    """
+    refusal = ""
+    still: dict[int, _Sample] = {}
+    start = time.perf_counter()
+    for kind, (position, chosen) in product(range(FEW), enumerate(candidates)):
+        if position in still:
+            continue
+        try:
+            sample = _sample(chosen, elements, run, kind, constant)
+        except EngineError as error:
+            refusal = refusal or str(error)
+        except UnverifiedError:
+            if not still:
+                raise
+        else:
+            if not any(sample.silent):
+                return position, sample
+            still[position] = sample
+        if time.perf_counter() - start > patience or len(still) > STILL:
+            break
+    if still:
+        return max(still.items(), key=lambda item: item[1].merit)
+    hint = "give values with --input, or sizes with --dim"
+    raise UnverifiedError(f"the original does not run on random inputs ({refusal}); {hint}")
+
+
+def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int, constant: set[int]) -> _Sample:
+    """Inputs and outputs, if possible such that all outputs say enough.
+
+    Raises EngineError where the model refuses these sizes, UnverifiedError where nothing can be drawn.
+    """
+    best: _Sample | None = None
+    for kind in range(first, first + DISTRIBUTIONS):
+        try:
+            feeds, others = elements(chosen, kind), elements(chosen, kind, 1)
+            if _is_equal(list(feeds.values()), list(others.values())):  # of ones there is one draw
+                others = elements(chosen, kind + 1, 1)
+        except ValueError as problem:
+            raise UnverifiedError(str(problem)) from None
+        try:
+            outputs = run(feeds)
+        except EngineError:
+            if best is None:
+                raise
+            continue
+        if all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
+            raise EngineError("the outputs are empty")
+        sample = _Sample(feeds, outputs, chosen, _silences(feeds, outputs, others, run, constant))
+        if best is None or sample.merit > best.merit:
+            best = sample
+        if not any(best.silent):
+            break
+    assert best is not None  # an engine that refuses the first draw has ended this
+    return best
+
+
+def _silences(feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner, constant: set[int]) -> tuple[str, ...]:
+    """For each output why it says little of what the model computes; unless refuted, it does.
+
+    Whole numbers, truth values and strings need not change where there are floats.
+    """
+    changed: list[Any] | None = None
+    if any(map(_is_finite, outputs)) and not _is_equal(list(feeds.values()), list(others.values())):
+        try:
+            changed = run(others)
+        except EngineError:
+            changed = None
+    floats = {i for i, output in enumerate(outputs) if isinstance(output, np.ndarray) and is_inexact(output)}
+    found = []
+    for index, output in enumerate(outputs):
+        if index in constant:
+            found.append("")
+        elif not _is_finite(output):
+            found.append("is not finite on random inputs")
+        elif changed is None or (floats and index not in floats):
+            found.append("")
+        else:
+            found.append(_silence(output, changed[index]))
+    if not floats and "" in found:  # one of them that changes is enough
+        return ("",) * len(outputs)
+    return tuple(found)
+
+
+def _silence(output: Any, changed: Any) -> str:
+    """Why an output says little, by what it is for other inputs: a difference in what stays the same is none to see."""
+    if not isinstance(output, np.ndarray) or not isinstance(changed, np.ndarray) or output.shape != changed.shape:
+        return "does not depend on random inputs" if _is_equal(output, changed) else ""
+    if not is_inexact(output):
+        return "does not depend on random inputs" if np.array_equal(output, changed) else ""
+    moving = int((deviation(output, changed) > 1).sum())
+    if 4 * moving >= min(output.size, VARIETY):
+        return ""
+    return "hardly depends on random inputs" if moving else "does not depend on random inputs"
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else bool(a == b)
+
+
+def _told(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's inputs, arrays read."""
+    check_inputs(graph, inputs)
+    return {k: np.load(v, allow_pickle=False) if isinstance(v, str) else tuple(v) for k, v in inputs.items()}
+
+
+def _settled(before: Graph, after: Graph, told: Mapping[str, Any]) -> dict[str, int]:
+    """The open sizes that the user's arrays or the types of the result's inputs settle."""
+    fixed: dict[str, int] = {}
+    types = {after.names[value]: after.types.get(value) for value in after.inputs}
+    for value in before.inputs:
+        name, type = before.names[value], before.types.get(value)
+        array, other = told.get(name), types.get(name)
+        known = array.shape if isinstance(array, np.ndarray) else getattr(other, "shape", ())
+        if not isinstance(type, TensorType) or not isinstance(type.shape, tuple) or not isinstance(known, tuple):
+            continue
+        for size, number in zip(type.shape, known, strict=False):
+            for free in symbols(size):
+                if size == symbol(free) and isinstance(number, int):
+                    fixed[free] = number
+    return fixed
+
+
+def _is_finite(output: Any) -> bool:
+    if isinstance(output, (list, tuple)):
+        return all(map(_is_finite, output))
+    if not isinstance(output, np.ndarray) or not is_inexact(output):
+        return True
+    return bool(np.isfinite(output if output.dtype.kind in "fc" else output.astype(np.float32)).all())
+
+
+# -- judging differences
+
+
+def _error(want: Any, got: Any, coarsest: float = 0.0) -> float:
+    """``tolerance.error``, over sequences and absent values too."""
+    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
+        if len(want) != len(got):
+            return inf
+        return max((_error(a, b, coarsest) for a, b in zip(want, got, strict=True)), default=0.0)
+    if want is None or got is None or isinstance(want, dict):
+        return 0.0 if want == got else inf
+    return error(np.asarray(want), np.asarray(got), coarsest)
+
+
+def _error_where_finite(want: Any, got: Any) -> float:
+    """The same, of elements that are wanted to be finite."""
+    if isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and is_inexact(want) and want.shape == got.shape:
+        finite = np.isfinite(want)
+        want, got = want[finite], got[finite]
+    return _error(want, got)
+
+
+def _coarsest(graph: Graph) -> list[float]:
+    """For each output, the largest share of tolerance among the dtypes in which anything was computed for it."""
+    from graphopt.ir.infer import infer
+
+    facts = infer(graph)
+    shares: dict[int, float] = {}
+    for node in graph.order():
+        made = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
+        if _quantizes(node):
+            made.append(STEP)
+        shares[node.id] = max([*made, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
+    return [0.0 if value is None else shares[value.node] for value in graph.outputs]
+
+
+def _quantizes(node: Node) -> bool:
+    return "Quantize" in node.op or "QLinear" in node.op or node.op.endswith("QGemm")
+
+
+def _excuses(
+    request: Mapping[str, Any],
+    engine: str,
+    graph: Graph,
+    sample: _Sample,
+    got: list[Any],
+    errors: list[float],
+    coarsest: list[float],
+) -> Iterator[str]:
+    """Why errors beyond the tolerance may be no fault of the result, one after another.
+
+    Raises MismatchError where nothing explains one.
+    """
+    original, (a, b) = request["original"], request["names"]
+    run = open_model(original, engine)[0]
+    once, again = run(sample.feeds), run(sample.feeds)  # ONNX Runtime's first random numbers are the same in a session
+    beyond = [index for index, e in enumerate(errors) if e > 1]
+    what, movements = _movements(original, engine, graph, run, sample.feeds, once, beyond)
+    for index in beyond:
+        name, wanted = graph.output_names[index], sample.outputs[index]
+        size = _in_words(errors[index], wanted, got[index])
+        differs = f"output {name!r} of {b} differs from that of {a} by {size}"
+        if _error(once[index], again[index]) > 0:
+            yield f"{differs}, and is another in {a} each time that it runs"
+            continue
+        if not _is_finite(wanted) and _error_where_finite(wanted, got[index]) <= 1:
+            draws = f"{DISTRIBUTIONS} draws"
+            yield f"output {name!r} of {a} was not finite in {draws}, and {b} has NaN or infinity elsewhere"
+            continue
+        if not any(_is_rounding(wanted, got[index], outputs[index]) for outputs in movements):
+            raise MismatchError(f"{differs}, in {engine} on random inputs")
+        most = max((outputs[index] for outputs in movements), key=lambda o: _error(once[index], o, coarsest[index]))
+        own = _in_words(_error(once[index], most, coarsest[index]), once[index], most)
+        yield f"{differs}, and that of {a} by {own} when {what}"
+
+
+def _in_words(error: float, want: Any, got: Any) -> str:
+    """The size of a difference."""
+    return f"{error:.3g} times the tolerance" if isfinite(error) else _in_kind(want, got)
+
+
+def _movements(
+    original: str, engine: str, graph: Graph, run: Runner, feeds: Feeds, once: list[Any], beyond: list[int]
+) -> tuple[str, list[list[Any]]]:
+    """What rounding does to the original, and how that was found: from what its outputs are when its inputs are moved
+    by some ulps, or where that moves none of those in question, when other kernels compute them, or its weights are
+    moved. Whole numbers are not moved: they may be indices."""
+    ulps = STEPS_OFF if any(map(_quantizes, graph.order())) else 1
+    by = "one ulp" if ulps == 1 else f"{ulps} ulps"
+    ways: dict[str, Callable[[], Iterator[list[Any]]]] = {f"its inputs move by {by}": lambda: _moved(run, feeds, ulps)}
+    if engine == ONNX_RUNTIME:
+        ways[f"{engine} optimizes it"] = lambda: iter([open_in_onnxruntime(original, optimized=True)(feeds)])
+    ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
+    for what, way in ways.items():
+        try:
+            found = list(way())
+        except (EngineError, MemoryError, GraphoptError):
+            continue
+        if any(_error(once[index], outputs[index]) > 0 for outputs in found for index in beyond):
+            return what, found
+    return "", []
+
+
+def _moved(run: Runner, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
+    """The original's outputs with inputs moved by some ulps."""
+    floats = [
+        name
+        for name, value in feeds.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not is_whole(value)
+    ]
+    rng = np.random.default_rng(0)
+    for _ in range(MOVES if floats else 0):
+        yield run({**feeds, **{name: nudged(feeds[name], ulps, rng) for name in floats}})
+
+
+def _with_weights_moved(engine: str, graph: Graph, feeds: Feeds, ulps: int) -> Iterator[list[Any]]:
+    """The original's outputs with weights moved by some ulps."""
+    from graphopt.ir.onnx_io import save
+
+    rng = np.random.default_rng(0)
+    for _ in range(MOVES_OF_WEIGHTS):
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
+            save(moved(graph, ulps, rng), Path(name) / "moved.onnx")
+            yield open_model(Path(name) / "moved.onnx", engine)[0](feeds)
+
+
+def _is_rounding(want: Any, got: Any, moved: Any) -> bool:
+    """Whether moving the inputs changes an output about as much as the rewriting did."""
+    if isinstance(want, (list, tuple)):
+        return len(want) == len(got) == len(moved) and all(map(_is_rounding, want, got, moved))
+    if not isinstance(want, np.ndarray) or want.dtype != got.dtype or want.ndim != got.ndim:
+        return False
+    if want.shape != got.shape:
+        return bool(want.shape != moved.shape)
+    if want.shape != moved.shape:
+        return True
+    if not is_inexact(want):
+        return bool((want != got).sum() <= SLACK * (want != moved).sum())
+    a, b, c = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (want, got, moved))
+    finite = [np.isfinite(x) for x in (a, b, c)]
+    if (finite[0] != finite[1]).sum() > SLACK * (finite[0] != finite[2]).sum():
+        return False
+    all_finite = finite[0] & finite[1] & finite[2]
+    return bool(np.abs(a - b)[all_finite].max(initial=0) <= SLACK * np.abs(a - c)[all_finite].max(initial=0))
+
+
+def _in_kind(want: Any, got: Any) -> str:
+    """How two outputs differ where no tolerance applies."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
+        return "its kind of value"
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return f"its type: {_described(got)} instead of {_described(want)}"
+    if is_inexact(want):
+        return "where it is NaN or infinite"
+    return f"{int((want != got).sum())} of {want.size} elements"
+
+
+def _described(array: np.ndarray[Any, Any]) -> str:
+    return f"{array.dtype.name}{list(array.shape)}"

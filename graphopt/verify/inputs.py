@@ -1,0 +1,472 @@
+"""Random inputs that a model accepts: sizes for its open dimensions, and ranges for inputs that are indices or lengths.
+
+Exported models have constraints that no type states: an index must lie inside the table that it
+looks up, a size must be a multiple of 32. The ranges are read off the graph, by following each input
+to the ops that give it a meaning; sizes are tried from a list until the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphopt.errors import LimitError, UsageError
+from graphopt.ir.constants import Array
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import INPUT, Graph, Node, Value
+from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
+from graphopt.suggestions import nearest_or_some
+from graphopt.verify.arrays import SUFFIX, read_array
+
+Given: TypeAlias = "Array | tuple[float, float] | str | Path"
+"""What a user says of an input: elements, inclusive bounds for random ones, a ``.npy`` file, or ``"LOW..HIGH"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What an input may hold: numbers between two bounds, or one of a few where ``choices`` is not empty.
+
+    ``whole``: integers only, whatever the dtype. ``is_free``: integers that may be negative and large.
+    """
+
+    low: float = -inf
+    high: float = inf
+    choices: tuple[float, ...] = ()
+    whole: bool = False
+    is_free: bool = False
+
+    def __and__(self, other: Range) -> Range:
+        return Range(
+            max(self.low, other.low),
+            min(self.high, other.high),
+            self.choices or other.choices,
+            self.whole or other.whole,
+        )
+
+    def __sub__(self, shift: float) -> Range:
+        return Range(self.low - shift, self.high - shift, tuple(c - shift for c in self.choices), self.whole)
+
+
+ANYTHING = Range()
+FREE = Range(is_free=True)
+A_FEW = Range(1, 4, whole=True)
+"""For a size, a count or a number of repeats."""
+
+
+def given(value: Given) -> Array | tuple[float, float]:
+    """The elements or the bounds that a user gave.
+
+    Raises UsageError where the text is neither a file nor ``LOW..HIGH``, ReadError where the file is not an array.
+    """
+    if isinstance(value, (np.ndarray, tuple)):
+        return value
+    text = str(value)
+    low, dots, high = text.partition("..")
+    if dots and not text.endswith(SUFFIX):
+        try:
+            bounds = float(low), float(high)
+        except ValueError:
+            raise UsageError(f"input range {text!r}: expected LOW..HIGH with two numbers, such as 0..1000") from None
+        if not isfinite(bounds[1] - bounds[0]):
+            raise UsageError(f"input range {text!r}: both ends, and what lies between them, have to be finite")
+        if not bounds[0] <= bounds[1]:
+            raise UsageError(f"input range {text!r}: the low end is above the high end")
+        return bounds
+    if not text.endswith(SUFFIX):
+        raise UsageError(f"input value {text!r}: expected a {SUFFIX} file, or LOW..HIGH")
+    return read_array(text)
+
+
+def check_inputs(graph: Graph, inputs: Iterable[str]) -> None:
+    """Raise UsageError, with its name, for an input that the graph does not have."""
+    names = [graph.names[v] for v in graph.inputs]
+    for name in inputs:
+        if name not in names:
+            raise UsageError(f"there is no input {name!r}{nearest_or_some(name, names)}")
+
+
+# -- ranges
+
+_CARRIERS = {
+    "Identity": (0,), "Cast": (0,), "Reshape": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Transpose": (0,),
+    "Flatten": (0,), "Expand": (0,), "Tile": (0,), "Slice": (0,), "Split": (0,), "Gather": (0,), "Where": (1, 2),
+    "Pad": (0,), "GatherElements": (0,), "GatherND": (0,), "ScatterElements": (0, 2), "ScatterND": (0, 2),
+}  # fmt: skip
+"""Ops that hand elements on as they are, and the inputs that they hand on (Concat hands on all)."""
+
+_SIZES = {
+    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Range": (1, 2), "TopK": (1,), "Loop": (0,),
+    "OneHot": (1,), "Slice": (2, 4), "Resize": (3,), "Trilu": (1,), "SplitToSequence": (1,), "EyeLike": (0,),
+}  # fmt: skip
+"""Inputs that are sizes, counts or repeats."""
+
+_EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
+"""Inputs that look up another input's rows."""
+
+
+def ranges(graph: Graph) -> dict[str, Range]:
+    """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
+    facts = _facts(graph)
+    found: dict[str, Range] = {}
+    for value in graph.inputs:
+        reached = _follow(graph, facts, value, 0.0, set())
+        if reached != ANYTHING:
+            found[graph.names[value]] = reached
+        elif _is_free(graph, value):
+            found[graph.names[value]] = FREE
+    return found
+
+
+def _facts(graph: Graph) -> Mapping[Value, Fact]:
+    """What is known of the graph's values, where that can matter: an index is most often an integer."""
+    types = [graph.types.get(value) for value in graph.inputs]
+    if not any(isinstance(type, TensorType) and "int" in type.dtype for type in types):
+        return {}
+    from graphopt.ir.infer import infer
+
+    return infer(graph)
+
+
+def _follow(
+    graph: Graph, facts: Mapping[Value, Fact], start: Value, shift: float, seen: set[tuple[int, Value]]
+) -> Range:
+    """What ``start`` may hold so that every op that sees it, plus ``shift``, can work."""
+    found = ANYTHING
+    waiting = [(start, shift)]
+    while waiting:
+        value, shift = waiting.pop()
+        if (id(graph), value) in seen:
+            continue
+        seen.add((id(graph), value))
+        for user, index in graph.users(value):
+            node = graph.node(user)
+            found &= _wanted(graph, facts, node, index) - shift
+            first_capture = len(node.inputs) - node.captures
+            if index >= first_capture:
+                for body in node.bodies.values():
+                    formal = body.inputs[len(body.inputs) - node.captures + index - first_capture]
+                    found &= _follow(body, {}, formal, shift, seen)
+            elif node.op == "Concat" or index in _CARRIERS.get(node.op, ()):
+                waiting += [(output, shift) for output in node.outputs]
+            elif node.op in ("Add", "Mul") and _selects(graph, node, index):
+                waiting.append((node.outputs[0], shift))
+            elif node.op in ("Add", "Sub"):
+                other = graph.constant_of(node.inputs[1 - index])
+                if other is not None and other.size == 1 and (node.op == "Add" or index == 0):
+                    step = float(other.array.reshape(-1)[0])
+                    waiting.append((node.outputs[0], shift + (step if node.op == "Add" else -step)))
+    return found
+
+
+def _selects(graph: Graph, node: Node, index: int) -> bool:
+    """Whether an op hands an input on or leaves it out, as ``Where`` does: a product with a mask of zeros and ones, or
+    a sum of two such products."""
+    first, second = node.inputs[index], node.inputs[1 - index]
+    if node.op == "Mul":
+        return _is_mask(graph, second) and not _is_mask(graph, first)
+    return all(
+        value is not None
+        and graph.producer(value).op == "Mul"
+        and any(_is_mask(graph, factor) for factor in graph.producer(value).inputs)
+        for value in (first, second)
+    )
+
+
+_TRUTHS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "IsNaN", "IsInf")
+"""Ops whose results are truth values."""
+
+
+def _is_mask(graph: Graph, value: Value | None) -> bool:
+    """Whether the elements are truth values as numbers."""
+    node = None if value is None else graph.producer(value)
+    source = None if node is None or node.op != "Cast" else node.inputs[0]
+    return source is not None and graph.producer(source).op in _TRUTHS
+
+
+_ARITHMETIC = frozenset((
+    "Abs", "Add", "Clip", "Div", "Identity", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Relu", "Reshape", "Sign",
+    "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where", "Concat", "Expand", "Flatten", "Pad", "Slice", "Split",
+    "Tile", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd",
+))  # fmt: skip
+_COMPARISONS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+
+
+def _is_free(graph: Graph, start: Value) -> bool:
+    """Whether an integer is only computed with and compared, so that it may be any: no op takes it, or what is made of
+    it, for an index, a size or a count."""
+    waiting, seen = [start], {start}
+    while waiting:
+        for user, index in graph.users(waiting.pop()):
+            node = graph.node(user)
+            if node.op in _COMPARISONS:
+                continue
+            is_data = index in _CARRIERS.get(node.op, (index,))
+            if node.op not in _ARITHMETIC or not is_data or (node.op in ("Div", "Mod") and index == 1):
+                return False
+            new = [value for value in node.outputs if value not in seen]
+            seen.update(new)
+            waiting += new
+    return True
+
+
+def _wanted(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> Range:
+    """What one op asks of the elements of one of its inputs."""
+    if index in _SIZES.get(node.op, ()):
+        return A_FEW
+    table = _EMBEDDINGS.get(node.op, {}).get(index)
+    match node.op, index:
+        case "Gather" | "GatherElements" | "ScatterElements", 1:
+            return _inside(_size(graph, facts, node, 0, node.attrs.get("axis", 0)))
+        case "GatherND" | "ScatterND", 1:
+            shape = _shape(graph, facts, node, 0)
+            return _inside(min((n for n in shape or () if isinstance(n, int)), default=None))
+        case "OneHot", 0:
+            depth = graph.constant_of(node.inputs[1])
+            return _inside(int(depth.array.reshape(-1)[0]) if depth is not None else None)
+        case "LSTM" | "GRU" | "RNN", 4:
+            return Range(1, 1, whole=True)
+        case "CumSum" | "CumProd" | "Squeeze" | "Unsqueeze", 1:
+            return Range(0, 0, whole=True)
+        case op, 1 if op.startswith("Reduce"):
+            return Range(0, 0, whole=True)
+        case "Equal", _:
+            other = graph.constant_of(node.inputs[1 - index])
+            if other is not None and other.size == 1 and other.dtype not in ("string", "bool"):
+                return Range(choices=(float(other.array.reshape(-1)[0]),))
+        case _ if table is not None:
+            return _inside(_size(graph, facts, node, table, 0))
+    return ANYTHING
+
+
+def _inside(size: Size | None) -> Range:
+    return Range(0, size - 1 if isinstance(size, int) and size > 0 else 1, whole=True)
+
+
+def _shape(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int) -> tuple[Size, ...] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    constant = graph.constant_of(value)
+    if constant is not None:
+        return constant.shape
+    if value is None:
+        return None
+    type = facts[value].type if value in facts else graph.types.get(value)
+    return type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else None
+
+
+def _size(graph: Graph, facts: Mapping[Value, Fact], node: Node, index: int, axis: object) -> Size | None:
+    shape = _shape(graph, facts, node, index)
+    return shape[axis] if shape is not None and isinstance(axis, int) and -len(shape) <= axis < len(shape) else None
+
+
+# -- sizes
+
+_PROFILES = (
+    (2, 64, 8), (1, 64, 8), (1, 224, 16), (1, 320, 64), (1, 1, 1), (2, 2, 2), (1, 4, 4), (3, 32, 32), (1, 16, 16),
+    (1, 128, 128), (1, 256, 256), (1, 640, 512), (1, 48, 576), (1, 48, 1024), (1, 96, 16000), (1, 1, 0),
+)  # fmt: skip
+"""Sizes to try, in turn: of batches, of pictures, of everything else (0 last: some mean nothing but that)."""
+
+
+def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes for the symbols in the types of the graph's inputs, the most promising first; ``fixed`` are known."""
+    weighed = _weighed(graph)
+    tried: list[dict[str, int]] = []
+    for profile in _PROFILES:
+        found = dict(fixed)
+        for value in graph.inputs:
+            type = graph.types.get(value)
+            shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
+            for axis, size in enumerate(shape):
+                for name in sorted(symbols(size)):
+                    found.setdefault(name, weighed.get((value, axis)) or profile[_meaning(shape, axis)])
+        if found not in tried:
+            tried.append(found)
+            yield found
+
+
+def _meaning(shape: tuple[Size, ...], axis: int) -> int:
+    """What an open axis most likely counts, as a position in a profile."""
+    if axis == 0 and len(shape) > 1:
+        return 0
+    if len(shape) > 3 and axis > 1:
+        return 1
+    is_state = len(shape) == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int)
+    return 0 if is_state else 2
+
+
+def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
+    """Sizes of open axes that a constant weight fixes: channels of a convolution, rows of a product."""
+    found: dict[tuple[Value, int], int] = {}
+    for value in graph.inputs:
+        type = graph.types.get(value)
+        rank = type.rank if isinstance(type, TensorType) else None
+        for user, index in graph.users(value):
+            node = graph.node(user)
+            weight = graph.constant_of(node.inputs[1]) if len(node.inputs) > 1 and index == 0 else None
+            if weight is None or rank is None or len(weight.shape) < 2:
+                continue
+            group = node.attrs.get("group", 1)
+            if node.op == "Conv" and isinstance(group, int):
+                found[value, 1] = weight.shape[1] * group
+            elif node.op == "MatMul":
+                found[value, rank - 1] = weight.shape[-2]
+    return found
+
+
+# -- elements
+
+DISTRIBUTIONS = 7
+"""How many kinds of random floats there are."""
+
+
+def draw(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    ranges: Mapping[str, Range],
+    given: Mapping[str, Array | tuple[float, float]],
+    seed: int,
+    kind: int,
+) -> dict[str, object]:
+    """Elements for each of the graph's inputs, by name. ``kind`` picks the distribution of floats.
+
+    Inputs with a default value stay near it. Raises ValueError for an input of a type that cannot be drawn.
+    """
+    rng = np.random.default_rng((seed, kind))
+    found: dict[str, object] = {}
+    for value in graph.inputs:
+        name = graph.names[value]
+        known = given.get(name)
+        if isinstance(known, np.ndarray):
+            found[name] = known
+            continue
+        node = graph.producer(value)
+        default = node.attrs.get("default") if node.op == INPUT else None
+        if default is not None:
+            found[name] = _near(default.array, rng)  # type: ignore[union-attr]
+            continue
+        type = graph.types.get(value)
+        if known is not None and isinstance(type, TensorType):
+            _check_bounds(name, type.dtype, known)
+        range = Range(*known) if known is not None else ranges.get(name, ANYTHING)
+        found[name] = _draw(name, type, sizes, range, rng, kind)
+    return found
+
+
+_INTEGERS = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int2": (-2, 1),
+    "uint2": (0, 3),
+}
+"""Whole ranges of narrow integers; wider ones more often hold an index, a length or a flag, and are drawn small."""
+
+
+def _draw(
+    name: str, type: Type | None, sizes: Mapping[str, int], range: Range, rng: np.random.Generator, kind: int
+) -> object:
+    match type:
+        case TensorType(dtype, tuple(shape)):
+            concrete = [n for size in shape if isinstance(n := substitute(size, dict(sizes)), int)]
+            try:
+                return _tensor(dtype, tuple(concrete), range, rng, kind)
+            except (MemoryError, ValueError):  # numpy's for what no address can reach
+                raise LimitError(
+                    f"input {name!r} would be {dtype}{concrete}, for which there is no memory: give smaller sizes, "
+                    "with --dim or --shape"
+                ) from None
+        case SequenceType(element):
+            return [_draw(name, element, sizes, range, rng, kind) for _ in (0, 1)]
+        case OptionalType(element):
+            return _draw(name, element, sizes, range, rng, kind)
+    raise ValueError(f"input {name!r} has no type of which values can be drawn; give it with --input {name}=FILE.npy")
+
+
+def _check_bounds(name: str, dtype: str, bounds: tuple[float, float]) -> None:
+    """Raise UsageError where a tensor of the dtype cannot hold numbers between the bounds."""
+    if dtype in ("string", "bool"):
+        return
+    low, high = _limits(_numpy_dtype(dtype))
+    for end in bounds:
+        if not low <= end <= high:
+            raise UsageError(f"input {name!r} is {dtype}, which holds no {end:g}: give bounds from {low:g} to {high:g}")
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the largest number of a dtype."""
+    if dtype.kind in "iu":
+        whole = np.iinfo(dtype)
+        return int(whole.min), int(whole.max)
+    if dtype.kind in "fc":
+        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    import ml_dtypes
+
+    info: Any = ml_dtypes.iinfo if "int" in dtype.name else ml_dtypes.finfo
+    return float(info(dtype).min), float(info(dtype).max)
+
+
+def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Generator, kind: int) -> Array:
+    if dtype == "string":
+        return rng.choice(np.array(["a", "b", "model", "graph"], dtype=object), shape)
+    if dtype == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    numpy_dtype = _numpy_dtype(dtype)
+    if range.choices:
+        return np.asarray(rng.choice(np.array(range.choices), shape)).astype(numpy_dtype)
+    is_float = "float" in dtype or "complex" in dtype
+    bounded = range.low > -inf and range.high < inf
+    if bounded and (range.whole or not is_float):
+        return np.asarray(rng.integers(int(range.low), int(range.high), shape, endpoint=True)).astype(numpy_dtype)
+    if bounded:
+        return np.asarray(rng.uniform(range.low, range.high, shape)).astype(numpy_dtype)
+    if not is_float and range.is_free and dtype not in _INTEGERS:
+        return _free(numpy_dtype, shape, rng)
+    if not is_float:
+        low, high = _INTEGERS.get(dtype, (0, 1 if kind % 2 else 3))
+        return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(numpy_dtype)
+    floats = (
+        rng.standard_normal(shape),
+        rng.random(shape),
+        10 * rng.standard_normal(shape),
+        1 + rng.random(shape),
+        0.01 * rng.standard_normal(shape),
+        np.ones(shape),
+        255 * rng.standard_normal(shape),
+    )[kind % DISTRIBUTIONS]
+    return np.asarray(np.clip(floats, range.low, range.high)).astype(numpy_dtype)
+
+
+_MAGNITUDES = (4, 300, 70_000)
+"""Integers that may be any are drawn up to each of these, and at the ends of what their dtype holds."""
+
+
+def _free(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Integers of both signs: small ones, large ones, and now and then an extreme one."""
+    whole = np.iinfo(dtype)
+    bounds = [(max(-m, int(whole.min)), min(m, int(whole.max))) for m in _MAGNITUDES]
+    kinds = [rng.integers(low, high, shape, dtype, endpoint=True) for low, high in bounds]
+    extremes = rng.choice(np.array([whole.min, whole.max], dtype), shape)
+    chosen = rng.choice(len(kinds) + 1, shape, p=(0.3, 0.3, 0.3, 0.1))
+    return np.asarray(np.choose(chosen, [*kinds, extremes])).astype(dtype)
+
+
+def _near(default: Array, rng: np.random.Generator) -> Array:
+    if default.dtype.kind != "f":
+        return default
+    return np.asarray(default * rng.uniform(0.9, 1.1, default.shape)).astype(default.dtype)
+
+
+def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+        return found

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.benchmark.bench import accepted_feeds, bench, random_feeds
+from graphopt.errors import ExecutionError, InputError, UsageError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+
+GRAPH = parse("x: float32[n, 4] y: float32[n] z = Add(x, Unsqueeze(y, [1])) return z")
+
+
+def test_times_of_several_runs(tmp_path: Path) -> None:
+    onnx_io.save(GRAPH, tmp_path / "m.onnx")
+    (found,) = bench(tmp_path / "m.onnx", seconds=0.05)
+    assert found.engine == "graphopt"
+    assert 0 < found.median <= found.p90
+    assert found.runs >= 10
+    assert found.ratio == 1
+    assert found.error is None
+
+
+def test_an_engine_that_nobody_knows(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'tvm'"):
+        bench(tmp_path / "m.onnx", against=["tvm"])
+
+
+def test_given_arrays_fix_the_sizes_of_others() -> None:
+    feeds = next(random_feeds(GRAPH, {"x": np.zeros((7, 4), np.float32), "y": "random"}, {}))
+    assert feeds["x"].shape == (7, 4)
+    assert feeds["y"].shape == (7,)
+    assert next(random_feeds(GRAPH, {}, {"n": 3}))["x"].shape == (3, 4)
+
+
+def test_names_are_checked() -> None:
+    with pytest.raises(UsageError, match="no input 'q'"):
+        next(random_feeds(GRAPH, {"q": "random"}, {}))
+
+
+def test_the_first_inputs_that_are_taken() -> None:
+    def run(feeds: dict[str, int]) -> None:
+        if feeds["x"] < 2:
+            raise ExecutionError(f"not {feeds['x']}")
+
+    assert accepted_feeds(({"x": k} for k in range(4)), run) == {"x": 2}
+    with pytest.raises(ExecutionError, match="not 0"):
+        accepted_feeds(({"x": k} for k in range(2)), run)
+    with pytest.raises(InputError):
+        accepted_feeds([{}], lambda feeds: (_ for _ in ()).throw(InputError("no")))
+
+
+def test_default_schedules_are_an_engine(tmp_path: Path) -> None:
+    onnx_io.save(GRAPH, tmp_path / "m.onnx")
+    tuned, untuned = bench(tmp_path / "m.onnx", against=["untuned"], seconds=0.05)
+    assert (tuned.engine, untuned.engine) == ("graphopt", "untuned")
+    assert untuned.error == 0

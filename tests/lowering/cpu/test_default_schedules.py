@@ -1,0 +1,115 @@
+import pytest
+
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops import wellformed
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import For, Invoke, statements
+from graphopt.lowering.loops.script import read
+from tests.lowering.described import FIXED, SYMBOLIC
+from tests.lowering.native import Native, check
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_schedule_computes_what_the_nest_says(name: str) -> None:
+    nest = FIXED[name]()
+    made = scheduled(nest)
+    wellformed.check(made)
+    check(nest, made, pieces=(1, 3))
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_one_schedule_serves_every_size(name: str) -> None:
+    nest = SYMBOLIC[name]()
+    made = Native(scheduled(nest))
+    for size in (1, 7, 16, 45):
+        check(nest, made, [size])
+
+
+def kinds(name: str) -> set[str]:
+    return {s.kind for s in statements(scheduled(FIXED[name]()).body) if isinstance(s, For)}
+
+
+def test_contractions_are_tiled_in_registers() -> None:
+    nest = scheduled(FIXED["convolution"]())
+    assert "unrolled" in kinds("convolution")
+    assert any(b.scope == "local" and len(b.shape) > 1 for b in nest.allocs)
+
+
+def test_rows_stay_together() -> None:
+    nest = scheduled(FIXED["softmax"]())
+    assert all(b.scope == "local" for b in nest.allocs)
+    assert isinstance(nest.body, For)
+
+
+@pytest.mark.parametrize(("place", "loops"), [("vk", 2), ("36 - vk", 3)])
+def test_what_is_summed_up_along_a_row_is_made_in_the_same_loop(place: str, loops: int) -> None:
+    """Where the sum reads its elements where they are made, and nowhere else."""
+    nest = read(
+        f"""
+@program
+def shares(x: Buffer[(5, 37), "float32"], y: Buffer[(5, 37), "float32"]):
+    p = alloc((5, 37), "float32")
+    t = alloc((5,), "float32")
+    for i, k in grid(5, 37):
+        with block("p"):
+            vi, vk = axis.remap("SS", [i, k])
+            p[vi, vk] = exp(x[vi, vk])
+    for i, k in grid(5, 37):
+        with block("t"):
+            vi, vk = axis.remap("SR", [i, k])
+            with init():
+                t[vi] = 0.0
+            t[vi] = t[vi] + p[vi, {place}] * x[vi, vk]
+    for i, k in grid(5, 37):
+        with block("y"):
+            vi, vk = axis.remap("SS", [i, k])
+            y[vi, vk] = p[vi, vk] / t[vi]
+"""
+    )
+    made = scheduled(nest)
+    assert len([s for s in statements(made.body) if isinstance(s, For) and s.extent == Const(37)]) == loops
+    check(nest, made, pieces=2)
+
+
+def test_an_axis_of_one_element_does_not_keep_a_reduction_from_vectors() -> None:
+    nest = read(
+        """
+@program
+def largest(x: Buffer[(n, 5, 40), "float32"], y: Buffer[(n, 5, 1), "float32"], n: size):
+    for i, j, u, k in grid(n, 5, 1, 40):
+        with block("B"):
+            vi, vj, vu, vk = axis.remap("SSSR", [i, j, u, k])
+            with init():
+                y[vi, vj, vu] = -inf
+            y[vi, vj, vu] = max(y[vi, vj, vu], x[vi, vj, vk])
+"""
+    )
+    made = scheduled(nest)
+    assert [s.extent for s in statements(made.body) if isinstance(s, For) and s.kind == "vectorized"] == [Const(40)]
+    check(nest, made, [3])
+
+
+def test_products_worth_a_call_are_called() -> None:
+    calls = [s for s in statements(scheduled(FIXED["transposed_product"]()).body) if isinstance(s, Invoke)]
+    assert [c.intrinsic for c in calls] == ["product_nt_float32"]
+
+
+@pytest.mark.parametrize("sizes", [(0, 8, 16), (5, 8, 0), (0, 0, 0)])
+def test_products_of_nothing_are_left_as_they_are(sizes: tuple[int, int, int]) -> None:
+    m, depth, n = sizes
+    a, b, k = t.placeholder((m, depth)), t.placeholder((depth, n), name="y"), t.reduce_axis(depth)
+    product = t.compute((m, n), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), name="z")
+    nest = t.nest("nothing", [a, b], [product])
+    check(nest, scheduled(nest))
+
+
+def test_slices_of_nothing_are_left_as_they_are() -> None:
+    x = t.placeholder((4, 2, 3, 1))
+    nest = t.nest("nothing", [x], [t.compute((4, 2, 3, 0), lambda i, j, k, m: x[i, j, k, m + 1], name="slice")])
+    check(nest, scheduled(nest))
+
+
+def test_what_is_scheduled_already_stays() -> None:
+    nest = scheduled(FIXED["softmax"]())
+    assert scheduled(nest) is nest

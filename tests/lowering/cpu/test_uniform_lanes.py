@@ -1,0 +1,42 @@
+import pytest
+
+from graphopt.lowering.analysis.canonical_nest import Chain, chains
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.uniform_lanes import in_granules
+from graphopt.lowering.emit.kernel_source import emit
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.nest import Nest
+from tests.lowering import described
+from tests.lowering.described import joined_in_blocks
+from tests.lowering.native import check
+
+
+def first(nest: Nest) -> Chain:
+    found = chains(nest)
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("channels", "pieces"),
+    [((24, 24), [2, 8]), ((16, 24), [2, 8]), ((4, 20), [4, 4]), ((32, 16), [16]), ((24, 40), [2, 8])],
+)
+def test_lanes_of_a_piece_go_one_way(channels: tuple[int, int], pieces: list[int]) -> None:
+    made = in_granules(first(joined_in_blocks(*channels)))
+    assert made is not None
+    assert [a.extent for a in made.axes][2:] == [Const(n) for n in pieces]
+
+
+def test_nothing_is_gained_where_neighbours_differ_or_all_are_alike() -> None:
+    assert in_granules(first(joined_in_blocks(3, 5))) is None
+    assert in_granules(first(described.broadcast())) is None
+
+
+@pytest.mark.parametrize("channels", [(24, 24), (32, 16), (3, 5)])
+def test_images_are_joined_in_blocks(channels: tuple[int, int]) -> None:
+    nest = joined_in_blocks(*channels)
+    made = scheduled(nest)
+    masks = emit(made).kernel.source.count("_where(")
+    assert (masks > 0) == (channels == (3, 5))
+    for size in (0, 1, 19):
+        check(nest, made, [size])

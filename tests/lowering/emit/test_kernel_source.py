@@ -1,0 +1,105 @@
+"""The source of each default schedule, as it is kept in ``kernels/``: ``GRAPHOPT_GOLDEN=1 pytest`` writes it anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graphopt.kernels import host
+from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.loop_fission import divided
+from graphopt.lowering.emit.kernel_source import EmitError, emit
+from graphopt.lowering.loops import compute as t
+from graphopt.lowering.loops.expressions import Const
+from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.schedule import Schedule
+from tests.lowering.described import FIXED, SYMBOLIC
+from tests.lowering.native import check
+
+FOLDER = Path(__file__).parents[1] / "kernels"
+ALL = FIXED | SYMBOLIC
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of 64 bytes, whatever this machine has."""
+    host.vector_bytes.cache_clear()
+    monkeypatch.setattr("graphopt.kernels.host.vector_bytes", lambda: 64)
+    monkeypatch.setattr("graphopt.lowering.analysis.access_analysis.vector_bytes", lambda: 64)
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("name", ALL)
+def test_the_source_is_as_it_was(name: str) -> None:
+    source = "\n".join(emit(part).kernel.source for part in divided(scheduled(ALL[name]())))
+    path = FOLDER / f"{name}.py.txt"
+    if os.environ.get("GRAPHOPT_GOLDEN"):
+        path.write_text(source)
+    assert source == path.read_text()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_nest_is_right_without_any_schedule(name: str) -> None:
+    nest = ALL[name]()
+    check(nest, nest, [5] * len(nest.sizes))
+
+
+def test_buffers_are_told_apart_where_the_loops_within_all_others_store() -> None:
+    x, w, k = t.placeholder((32, 32)), t.placeholder((32, 32), name="w"), t.reduce_axis(32)
+    made = t.compute((32, 32), lambda i, j: t.sum(x[i, k.var] * w[k.var, j], k), name="y")
+    s = Schedule(t.nest("product", [x, w], [made]))
+    block = s.get_block("y")
+    assert emit(s.nest).kernel.noalias, "it adds to each result in memory"
+    i, j, depth = s.get_loops(block)
+    j0, j1 = s.split(j, [None, 16])
+    s.reorder(i, j0, depth, j1)
+    copy = s.cache_write(block, "local")
+    s.reverse_compute_at(copy, j0)
+    start = s.decompose_reduction(block, depth)
+    for stage in (block, start, copy):
+        s.vectorize(s.get_loops(stage)[-1])
+    assert not emit(s.nest).kernel.noalias, "sums are in a register until all is added"
+
+
+def test_a_reduction_is_not_vectorized_before_its_init_is_decomposed() -> None:
+    nest = read("""
+@program
+def total(x: Buffer[(64,), "float32"], y: Buffer[(1,), "float32"]):
+    for i in vectorized(64):
+        with block("y"):
+            v0 = axis.spatial(1, 0)
+            v1 = axis.reduce(64, i)
+            with init():
+                y[v0] = 0.0
+            y[v0] = y[v0] + x[v1]
+""")
+    with pytest.raises(EmitError, match="before its init"):
+        emit(nest)
+
+
+def test_equal_nests_have_equal_sources() -> None:
+    assert emit(scheduled(FIXED["softmax"]())) == emit(scheduled(FIXED["softmax"]()))
+
+
+def test_a_check_ends_the_kernel_with_its_message() -> None:
+    nest = read("""
+@program
+def checked(x: Buffer[(4,), "int64"], y: Buffer[(4,), "int64"]):
+    for i in serial(4):
+        with block("y"):
+            v0 = axis.spatial(4, i)
+            check(x[v0] < 100, "too large")
+            y[v0] = x[v0]
+""")
+    from numpy import arange, zeros
+
+    from tests.lowering.native import run
+
+    out = zeros(4, "int64")
+    run(nest, [arange(4), out])
+    assert out.tolist() == [0, 1, 2, 3]
+    with pytest.raises(IndexError, match="too large"):
+        run(nest, [arange(4) + 98, out])
+    assert emit(nest).extent == Const(1)

@@ -1,0 +1,156 @@
+"""Buffers, steps and kernels of small graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.compile import compile
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
+from graphopt.kernels.compile import compile_kernels, native_driver
+from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.link.linker import Linked, Linker, link
+from graphopt.lowering.link.options import BY_RULE
+from graphopt.lowering.loops.script import read, show
+from graphopt.lowering.lower.lower import lower
+from graphopt.runtime.program import Program
+from graphopt.runtime.steps import Buffer, Call, Code, Host, Place, Port, Ref, walk
+
+
+def linked(text: str) -> Linked:
+    graph = parse(text)
+    facts = infer(graph)
+    return link(graph, facts, lower(graph, facts))
+
+
+def calls(made: Linked) -> list[str]:
+    return [s.label for s in walk(made.steps) if isinstance(s, Call)]
+
+
+def test_equal_nests_share_a_kernel() -> None:
+    twice = linked("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) return a, b")
+    assert len(twice.kernels) == 1
+    assert calls(twice) == ["Exp", "Exp"]
+    other = linked("x: float32[4, 8] y: float32[4, 9] a = Exp(x) b = Exp(y) return a, b")
+    assert len(other.kernels) == 2
+
+
+def test_kernels_are_told_once_as_they_are_written() -> None:
+    graph = parse("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) c = Transpose(a, perm=[1, 0]) return b, c")
+    facts, told = infer(graph), list[Kernel]()
+    made = link(graph, facts, lower(graph, facts), begun=told.append)
+    assert tuple(told) == made.kernels
+    assert len(told) == 2
+
+
+def test_a_constant_is_held_once_and_scalars_are_written_into_kernels() -> None:
+    made = linked("x: float32[4] w = float32[4]{1, 2, 3, 4} y = Mul(Add(x, w), 2.0) z = Add(y, w) return y, z")
+    assert len(made.constants) == 1
+    assert all("2.0" in k.source for k in made.kernels[:1])
+
+
+def test_a_view_has_the_memory_of_what_it_views() -> None:
+    made = linked("x: float32[n, 4] a = Relu(x) b = Reshape(a, [-1]) y = Neg(b) return y")
+    (view,) = [b for b in made.buffers if b.place == "view"]
+    assert view.of is not None
+    assert made.buffers[view.of].place == "arena"
+    assert view.shape == (("*", 4, "n"),)
+
+
+def test_symbols_are_arguments_of_calls() -> None:
+    made = linked("x: float32[n, m] y = Transpose(x, perm=[1, 0]) return y")
+    (call,) = [s for s in made.steps if isinstance(s, Call)]
+    assert {a for a in call.args if not isinstance(a, Ref)} == {"n", "m"}
+    assert made.buffers[made.outputs[0].buffer].shape == ("m", "n")
+
+
+def test_what_runs_by_reference_is_named_with_the_reason() -> None:
+    made = linked("x: float32[n, 2] z = NonZero(x) y = Neg(z) return y")
+    ((name, op, why),) = made.reference
+    assert (name, op) == ("z", "NonZero")
+    assert why
+    (host,) = [s for s in made.steps if isinstance(s, Host)]
+    assert host.binds[0][1:] == (0, 1)
+    (found,) = made.functions[host.function](np.array([[1, 0], [0, 2]], np.float32))
+    np.testing.assert_array_equal(found, [[0, 1], [0, 1]])
+
+
+def test_flops_and_bytes_are_sizes() -> None:
+    made = linked("x: float32[n, 4] y = Add(Mul(x, x), 1.0) return y")
+    (call,) = [s for s in made.steps if isinstance(s, Call)]
+    assert call.flops == ("*", 8, "n")
+    assert call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"), 0) or call.bytes == ("+", ("*", 16, "n"), ("*", 16, "n"))
+
+
+def test_the_same_graph_gives_the_same_program() -> None:
+    text = "x: float32[n, 4] a = Exp(x) b = Softmax(a) y = Reshape(b, [-1]) return y"
+    first, second = linked(text), linked(text)
+    assert first.steps == second.steps
+    assert first.buffers == second.buffers
+    assert [k.source for k in first.kernels] == [k.source for k in second.kernels]
+
+
+MOVED = read("""
+@program
+def moved(x: Buffer[(40,), "float32"], y: Buffer[(40,), "float32"]):
+    for i in serial(39):
+        with block("y"):
+            v = axis.spatial(39, i)
+            y[v + 1] = x[v] + 1.0
+""")
+
+
+def started(linker: Linker, place: Place) -> tuple[int, int]:
+    """A buffer of 40 elements, and one that is seen as another."""
+    own = linker.add(Buffer("float32", (40,), place))
+    return own, linker.add(Buffer("float32", (40,), "view", own))
+
+
+def test_kernels_know_that_operands_are_apart_where_none_that_is_written_shares_the_memory_of_another() -> None:
+    linker = Linker(BY_RULE)
+    (x, same), (y, seen) = started(linker, "input"), started(linker, "output")
+    pairs = {"apart": (x, y), "seen as another": (same, seen), "the same": (y, y), "a view of it": (seen, y)}
+    steps = [
+        step
+        for pair in pairs.values()
+        for step in linker.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
+    ]
+    kernels = list(linker.kernels)
+    assert [kernels[s.kernel].noalias for s in steps if isinstance(s, Call)] == [True, True, False, False]
+    assert kernels[0].source == kernels[1].source
+    assert len(kernels) == 2
+
+
+def test_what_is_only_read_may_be_read_twice() -> None:
+    linker = Linker(BY_RULE)
+    (x, seen), (y, _) = started(linker, "input"), started(linker, "output")
+    text = show(MOVED).replace("moved(", 'moved(z: Buffer[(40,), "float32"], ').replace("+ 1.0", "+ z[v]")
+    nest = read(text)
+    assert len(list(linker.calls(nest, dict(zip(nest.buffers, (x, seen, y), strict=True)), {}, "", (), True))) == 1
+    assert [k.noalias for k in linker.kernels] == [True]
+
+
+def test_a_nest_that_writes_what_it_reads_runs_one_element_after_the_other() -> None:
+    linker = Linker(BY_RULE)
+    x = linker.add(Buffer("float32", (40,), "input"))
+    y, seen = started(linker, "output")
+    steps = [
+        step
+        for pair in ((x, y), (seen, y))
+        for step in linker.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
+    ]
+    driver, *objects = compile_kernels((native_driver(), *linker.kernels))
+    ports = (Port("x", x),), (Port("y", y),)
+    program = Program(Code(*ports, tuple(linker.buffers), tuple(steps), tuple(objects), driver), threads=1)
+    zeros = np.zeros(40, np.float32)
+    np.testing.assert_array_equal(program(zeros, out={"y": zeros.copy()})["y"], np.arange(40))
+
+
+def test_an_output_may_be_written_over_an_input_that_is_read_again() -> None:
+    text = "x: float32[40, 40] z = MatMul(x, x) y = Add(Transpose(x, perm=[1, 0]), z) return y"
+    program = compile(parse(text))
+    x = np.random.default_rng(0).standard_normal((41, 40), np.float32)
+    for out in (x[:40], x[1:]):
+        want = program(x[:40].copy())["y"]
+        np.testing.assert_array_equal(program(x[:40], out={"y": out})["y"], want)
+        np.testing.assert_array_equal(out, want)

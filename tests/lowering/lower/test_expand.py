@@ -1,0 +1,60 @@
+"""Ops that ONNX says in other ops: after their bodies are inlined nests compute them, and they give what they did."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import graphopt
+from graphopt.ir import onnx_io
+from graphopt.ir.infer import infer
+from graphopt.ir.suite import suite
+from graphopt.ir.tolerance import error
+from graphopt.lowering.lower.expand import expanded
+from graphopt.lowering.lower.lower import Referred, lower
+from graphopt.rewrite.simplify import simplify
+
+CASES = [
+    "test_linear_attention_gated_delta_gqa",
+    "test_causal_conv_with_state_silu_with_past_state",
+    "test_flexattention_score_mod",
+]
+
+
+def _linear_attention() -> onnx.ModelProto:
+    names = ["q", "k", "v"]
+    node = helper.make_node(
+        "LinearAttention", names, ["y", "state"], q_num_heads=2, kv_num_heads=2, update_rule="linear"
+    )
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, 8]) for n in names]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "state")]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_left_to_reference(name: str) -> None:
+    model = next(model for found, model in suite() if found == name)
+    graph = simplify(expanded(onnx_io.load(model)))
+    assert not [made for made in lower(graph, infer(graph)).values() if isinstance(made, Referred)]
+
+
+def test_what_is_compiled_computes_the_op() -> None:
+    model = _linear_attention()
+    random = np.random.default_rng(0)
+    feeds = {n: random.uniform(-1, 1, (1, 3, 8)).astype(np.float32) for n in "qkv"}
+    with graphopt.compile(model, strict=True) as compiled:
+        got = compiled(feeds)
+    want = ReferenceEvaluator(model).run(None, feeds)
+    for a, b in zip(want, got.values(), strict=True):
+        assert error(a, b) <= 1.0
+
+
+def test_other_graphs_stay_as_they_are() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    graph = onnx_io.load(helper.make_model(helper.make_graph([node], "g", values[:1], values[1:])))
+    assert expanded(graph) is graph

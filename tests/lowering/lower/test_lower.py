@@ -1,0 +1,100 @@
+import pytest
+
+from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
+from graphopt.lowering.link.linker import needed
+from graphopt.lowering.lower.lower import Bodied, Described, Lowering, NeedsValues, Referred, Viewed, lower
+
+
+def lowered(text: str) -> dict[str, Lowering]:
+    """What becomes of each node, by the name of what it makes (its op where that has none)."""
+    graph = parse(text)
+    return {graph.names.get(low.node.outputs[0], low.node.op): low for low in of(graph).values()}
+
+
+def of(graph: Graph) -> dict[int, Lowering]:
+    return lower(graph, infer(graph))
+
+
+def test_what_has_a_description_becomes_a_nest() -> None:
+    found = lowered("x: float32[n, 3]\ny = Relu(x)\nreturn y")
+    assert isinstance(found["y"], Described)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "Reshape(x, [6, 4])",
+        "Flatten(x, axis=2)",
+        "Squeeze(x, [0])",
+        "Unsqueeze(x, [0])",
+        "Identity(x)",
+        "Transpose(x, perm=[1, 2, 0, 3])",
+    ],
+)
+def test_the_same_elements_in_the_same_order_are_a_view(call: str) -> None:
+    found = lowered(f"x: float32[1, 2, 3, 4]\ny = {call}\nreturn y")
+    assert isinstance(found["y"], Viewed)
+
+
+@pytest.mark.parametrize(
+    "call", ["Transpose(x, perm=[0, 2, 1, 3])", "Expand(x, [2, 2, 3, 4])", "Slice(x, [0], [1], [1])"]
+)
+def test_elements_in_another_order_are_no_view(call: str) -> None:
+    found = lowered(f"x: float32[1, 2, 3, 4]\ny = {call}\nreturn y")
+    assert isinstance(found["y"], Described)
+
+
+def test_an_op_without_a_description_is_left_to_reference() -> None:
+    found = lowered("x: float32[3]\ny = my.domain::Unheard(x)\nreturn y")
+    low = found["y"]
+    assert isinstance(low, Referred)
+    assert "my.domain::Unheard" in low.reason
+
+
+def test_shape_arithmetic_is_not_read_and_so_not_computed() -> None:
+    graph = parse("x: float32[n, m]\ns = Shape(x)\nt = Concat(s, [1], axis=0)\ny = Reshape(x, t)\nreturn y")
+    found = of(graph)
+    assert [found[id].node.op for id in needed(graph, found)] == ["Reshape"]
+
+
+def test_shape_arithmetic_that_is_asked_for_reads_no_memory() -> None:
+    found = lowered("x: float32[n, m]\ns = Shape(x)\nt = Concat(s, [1], axis=0)\nreturn t")
+    low = found["t"]
+    assert isinstance(low, Described)
+    assert low.is_known
+    assert low.reads == ()
+
+
+def test_a_shape_that_is_an_input_has_to_have_a_value() -> None:
+    graph = parse("x: float32[n]\ns: int64[2]\ny = Reshape(x, s)\nreturn y")
+    with pytest.raises(NeedsValues) as caught:
+        of(graph)
+    assert {graph.names[v] for v in caught.value.inputs} == {"s"}
+
+
+def test_a_shape_that_is_computed_from_large_inputs_is_left_to_reference() -> None:
+    found = lowered("x: float32[n]\nm: int64[90]\ns = Slice(m, [0], [2], [0])\ny = Reshape(x, s)\nreturn y")
+    low = found["y"]
+    assert isinstance(low, Referred)
+    assert low.binds, "what reads its output has to know its size"
+
+
+def test_a_size_that_reference_found_out_serves_what_comes_after() -> None:
+    found = lowered("x: float32[n, 2]\nz = NonZero(x)\ny = Neg(z)\nreturn y")
+    assert isinstance(found["z"], Referred)
+    assert len(found["z"].binds) == 1
+    assert isinstance(found["y"], Described)
+
+
+def test_branches_that_give_one_size_become_steps() -> None:
+    yes, no = "q: ? r = Neg(q) return r", "q: ? r = Abs(q) return r"
+    found = lowered(f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    assert isinstance(found["y"], Bodied)
+
+
+def test_branches_that_give_different_sizes_are_left_to_reference() -> None:
+    yes, no = "q: ? r = Neg(q) return r", "q: ? r = Concat(q, q, axis=0) return r"
+    found = lowered(f"x: float32[n] c: bool[] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    assert isinstance(found["y"], Referred)

@@ -1,0 +1,53 @@
+import ml_dtypes
+import numpy as np
+import pytest
+
+from graphopt.errors import ExecutionError
+from graphopt.ir.graph import Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
+from graphopt.lowering.lower.reference import Function, name_of, reference
+
+
+def function(text: str) -> Function:
+    graph: Graph = parse(text)
+    node = graph.order()[-1]
+    return reference(graph, node, infer(graph))
+
+
+def test_an_op_is_a_function_of_arrays() -> None:
+    (got,) = function("x: float32[n] y = Neg(x) return y")(np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(got, [-1, -2])
+
+
+def test_what_numpy_has_no_dtype_for_may_lie_in_integers() -> None:
+    x = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    for given in (x, x.view(np.uint16)):
+        (got,) = function("x: bfloat16[n] y = Neg(x) return y")(given)
+        np.testing.assert_array_equal(got.astype(np.float32), [-1.5, 2.0])
+
+
+def test_strings_are_objects() -> None:
+    s = np.array(["a", "b"], object)
+    (got,) = function("s: string[n] y = StringConcat(s, s) return y")(s, s)
+    assert got.dtype == object
+    assert got.tolist() == ["aa", "bb"]
+
+
+def test_a_node_with_bodies() -> None:
+    yes, no = "q: ? r = Neg(q) return r", "q: ? r = Concat(q, q, axis=0) return r"
+    run = function(f"c: bool[] x: float32[n] y = If(c | x, then_branch={{ {yes} }}, else_branch={{ {no} }}) return y")
+    x = np.array([1, 2], np.float32)
+    np.testing.assert_array_equal(run(np.array(True), x)[0], -x)
+    np.testing.assert_array_equal(run(np.array(False), x)[0], [1, 2, 1, 2])
+
+
+def test_what_cannot_be_computed_names_the_node() -> None:
+    with pytest.raises(ExecutionError, match=r"'y'.*my::Op"):
+        function("x: float32[n] y = my::Op(x) return y")(np.zeros(2, np.float32))
+
+
+def test_a_node_without_names_is_called_after_its_op() -> None:
+    graph = parse("x: float32[n] y = Neg(Abs(x)) return y")
+    node = next(n for n in graph.nodes() if n.op == "Abs")
+    assert name_of(graph, node) == f"Abs_{node.id}"

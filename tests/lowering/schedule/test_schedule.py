@@ -1,0 +1,116 @@
+"""A schedule finds loops and blocks by name, and hands on what its primitives give."""
+
+import pytest
+
+from graphopt.errors import ScheduleError, UsageError
+from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
+from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.schedule import Number, Schedule
+
+CHAIN = """
+@program
+def chain(X: Buffer[(8, 4), "float32"], Y: Buffer[(8,), "float32"], Z: Buffer[(8,), "float32"]):
+    T = alloc((8, 4), "float32")
+    for i in serial(8):
+        for j in serial(4):
+            with block("T"):
+                vi, vj = axis.remap("SS", [i, j])
+                T[vi, vj] = X[vi, vj] * 2.0
+        for k in serial(4):
+            with block("Y"):
+                ui, uk = axis.remap("SR", [i, k])
+                with init():
+                    Y[ui] = 0.0
+                Y[ui] = Y[ui] + T[ui, uk]
+    for o in serial(4):
+        with block("outer"):
+            vo = axis.spatial(4, o)
+            for p in serial(2):
+                with block("Z"):
+                    vz = axis.spatial(8, vo * 2 + p)
+                    Z[vz] = Y[vz] + 1.0
+"""
+
+
+@pytest.fixture
+def s() -> Schedule:
+    return Schedule(read(CHAIN))
+
+
+def test_blocks_and_loops_are_found(s: Schedule) -> None:
+    assert s.get_block("Y") == BlockRef("Y")
+    assert s.get_loops("Y") == (LoopRef("i"), LoopRef("k"))
+    assert s.get_loops("Z") == (LoopRef("p"),)  # up to the block around it
+    assert s.get_child_blocks(LoopRef("i")) == (BlockRef("T"), BlockRef("Y"))
+    assert s.get_child_blocks(BlockRef("outer")) == (BlockRef("Z"),)
+    assert s.get_parent_block(BlockRef("Z")) == BlockRef("outer")
+    assert s.get_parent_block(LoopRef("p")) == BlockRef("outer")
+    assert s.get_parent_block(BlockRef("T")) is None
+
+
+def test_producers_and_consumers(s: Schedule) -> None:
+    assert s.get_producers("Y") == (BlockRef("T"),)
+    assert s.get_consumers("T") == (BlockRef("Y"),)
+    assert s.get_producers("T") == s.get_consumers("Z") == ()
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda s: s.get_block("W"), "there is no block W; the blocks are T, Y, outer, Z"),
+        (lambda s: s.get_loop("x"), "there is no loop x; the loops are i, j, k, o, p"),
+        (lambda s: s.get_loops("W"), "there is no block W"),
+    ],
+)
+def test_what_is_not_there_is_named(s: Schedule, ask, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        ask(s)
+
+
+def test_references_stay_valid_while_other_parts_change(s: Schedule) -> None:
+    y = s.get_block("Y")
+    i, k = s.get_loops(y)
+    s.split("j", [None, 2])
+    s.split(i, [2, None])
+    assert s.get_loops(y) == (LoopRef("i_0"), LoopRef("i_1"), k)
+    with pytest.raises(ScheduleError, match="there is no loop i"):
+        s.unroll(i)
+
+
+def test_new_loops_take_names_that_are_free(s: Schedule) -> None:
+    first = s.split("j", [None, 2])
+    second = s.split(first[0], [None, 1])
+    assert [x.name for x in (*first, *second)] == ["j_0", "j_1", "j_0_0", "j_0_1"]
+    assert s.fuse(*second).name == "j_0_0_j_0_1"
+    assert s.add_unit_loop("T").name == "unit"
+    assert s.add_unit_loop("Y").name == "unit_1"
+
+
+def test_an_error_leaves_the_nest_and_the_trace_as_they_were(s: Schedule) -> None:
+    s.split("j", [None, 2])
+    nest, trace = s.nest, s.trace
+    with pytest.raises(ScheduleError):
+        s.parallel("k")
+    assert s.nest is nest
+    assert s.trace == trace
+
+
+def test_drawn_numbers_are_numbers_that_know_their_step(s: Schedule) -> None:
+    tile = s.sample_perfect_tile("i", 2)
+    assert all(isinstance(f, Number) for f in tile)
+    assert tile[0] * tile[1] == 8
+    assert type(tile[0] * 2) is int
+
+
+def test_arguments_that_a_trace_cannot_keep_are_refused(s: Schedule) -> None:
+    with pytest.raises(ScheduleError, match="a trace cannot keep"):
+        s.annotate("T", "note", {1})
+
+
+def test_show_is_the_script(s: Schedule) -> None:
+    assert read(s.show()) == s.nest
+
+
+def test_a_schedule_is_one_of_a_nest() -> None:
+    with pytest.raises(UsageError, match="a schedule is one of a nest, as a module holds it by name, not of 3"):
+        Schedule(3)  # type: ignore[arg-type]

@@ -1,0 +1,186 @@
+"""Costs follow bytes, multiplications and calls, and know what symbols count as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import NO_ATTRS, Attrs, Graph
+from graphopt.ir.infer import infer
+from graphopt.ir.text import parse
+from graphopt.ir.types import Size, TensorType, symbol, unranked
+from graphopt.rewrite.extract.cost import UNKNOWN, Breakdown, Cost, CostModel, counted_at, graph_cost, stated_sizes
+from graphopt.target import PORTABLE, T4
+
+
+def tensor(*shape: Size, dtype: str = "float32") -> Fact:
+    return Fact(TensorType(dtype, shape))
+
+
+MODEL = CostModel(PORTABLE)
+NODE = PORTABLE.prices.node
+
+
+def seconds(op: str, inputs: list[Fact | None], *outputs: Fact, **attrs: int | str) -> float:
+    return MODEL.cost(op, Attrs(attrs), inputs, outputs).seconds
+
+
+def test_a_view_costs_the_call() -> None:
+    x = tensor(1, 64, 56, 56)
+    assert seconds("Reshape", [x, tensor(2, dtype="int64")], tensor(64, 3136)) == NODE
+
+
+def test_cheap_ops_cost_their_bytes() -> None:
+    x = tensor(1, 64, 56, 56)
+    cost = MODEL.cost("Add", NO_ATTRS, [x, x], [x])
+    assert cost.bytes == 3 * 4 * 64 * 56 * 56
+    assert cost.seconds == pytest.approx(NODE + cost.bytes / PORTABLE.prices.bandwidth[0], rel=1e-3)
+
+
+def test_transcendental_ops_cost_their_arithmetic() -> None:
+    x = tensor(100_000)
+    assert seconds("Relu", [x], x) < seconds("Exp", [x], x) < seconds("Pow", [x, tensor()], x) < seconds("LRN", [x], x)
+
+
+def test_products_cost_their_multiplications() -> None:
+    a, b, c = tensor(128, 256), tensor(256, 512), tensor(128, 512)
+    assert MODEL.cost("MatMul", NO_ATTRS, [a, b], [c]).flops == 2 * 128 * 256 * 512
+    assert MODEL.cost("Gemm", Attrs(transA=1), [tensor(256, 128), b], [c]).flops == 2 * 128 * 256 * 512
+    assert MODEL.cost("Einsum", Attrs(equation="ij,jk->ik"), [a, b], [c]).flops == 2 * 128 * 256 * 512
+
+
+def test_products_fill_vectors() -> None:
+    def product(columns: int) -> float:
+        return seconds("MatMul", [tensor(512, 512), tensor(512, columns)], tensor(512, columns))
+
+    assert product(17) == pytest.approx(product(32))
+    assert product(32) > 1.5 * product(16)
+
+
+def test_convolutions_fill_vectors_of_channels() -> None:
+    x = tensor(1, 64, 56, 56)
+    few, many = (seconds("Conv", [x, tensor(n, 64, 3, 3)], tensor(1, n, 56, 56), kernel_shape=str(n)) for n in (1, 16))
+    assert few == pytest.approx(many, rel=0.01)
+
+
+def test_short_runs_of_a_broadcast_are_dear() -> None:
+    x, one = tensor(1, 172, 309, 1), tensor(1)
+    assert seconds("Mul", [x, one], x) > 20 * seconds("Mul", [tensor(1, 172, 309), one], tensor(1, 172, 309))
+
+
+def test_reductions_across_rows_are_dear() -> None:
+    def axis(n: int) -> Fact:
+        return Fact(TensorType("int64", (1,)), True, Constant.of(np.array([n])))
+
+    x = tensor(64, 512, 256)
+    assert seconds("ReduceSum", [x, axis(1)], tensor(64, 1, 256)) > 5 * seconds(
+        "ReduceSum", [x, axis(2)], tensor(64, 512, 1)
+    )
+    assert seconds("Softmax", [x], x, axis=1) > 5 * seconds("Softmax", [x], x)
+
+
+def test_a_square_is_a_cheap_power() -> None:
+    def number(x: float) -> Fact:
+        return Fact(TensorType("float32", ()), True, Constant.of(np.array(x, np.float32)))
+
+    x = tensor(100_000)
+    assert seconds("Pow", [x, number(2.0)], x) < seconds("Pow", [x, number(0.75)], x) / 5
+
+
+@pytest.mark.parametrize(
+    ("perm", "shape", "dear"),
+    [
+        ((0, 2, 3, 1), (1, 64, 28, 28), False),
+        ((0, 2, 1, 3), (1, 64, 28, 28), False),
+        ((0, 3, 2, 1), (1, 4, 127, 512), True),
+        ((2, 3, 0, 4, 1), (4, 4, 64, 14, 14), True),
+        ((0, 3, 1, 2), (1, 1, 127, 512), False),
+    ],
+)
+def test_transpositions_that_scatter_are_dear(perm: tuple[int, ...], shape: tuple[int, ...], dear: bool) -> None:
+    found = MODEL.cost("Transpose", Attrs(perm=perm), [tensor(*shape)], [tensor(*(shape[p] for p in perm))])
+    assert (found.seconds > 2e-9 * MODEL.elements(tensor(*shape))) == dear
+
+
+def test_convolutions_by_kind() -> None:
+    x = tensor(1, 64, 56, 56)
+    dense = MODEL.cost("Conv", NO_ATTRS, [x, tensor(64, 64, 3, 3)], [x])
+    deep = MODEL.cost("Conv", Attrs(group=64), [x, tensor(64, 1, 3, 3)], [x])
+    assert dense.flops == 64 * deep.flops
+    assert dense.seconds < 64 * deep.seconds
+
+
+def test_slices_read_what_they_write() -> None:
+    whole, part = tensor(1000, 1000), tensor(10, 1000)
+    assert seconds("Slice", [whole], part) < seconds("Relu", [part], part) + seconds("Relu", [part], part)
+
+
+def test_unknown_sizes_count_as_stated() -> None:
+    graph = Graph()
+    graph.add_input("x", TensorType("float32", (symbol("N"), 3, symbol("H"), symbol("H") * 2)))
+    model = CostModel(PORTABLE, stated_sizes(graph))
+    assert model.shape(tensor(symbol("N"), symbol("H") * 2)) == (1, 2 * UNKNOWN)
+    assert model.elements(Fact(TensorType("float32", unranked()))) == UNKNOWN
+    assert model.elements(None) == 0
+
+
+def test_a_graph_is_priced_by_op() -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType("float32", (1, 8)))
+    y = graph.add("Relu", (x,)).outputs[0]
+    z = graph.add("Relu", (y,)).outputs[0]
+    graph.add_output("z", graph.add("Exp", (z,)).outputs[0])
+    facts = {v: tensor(1, 8) for n in graph.nodes() for v in n.outputs}
+    found = graph_cost(graph, facts, PORTABLE)
+    assert {op: count for op, (count, _) in found.by_op.items()} == {"Relu": 2, "Exp": 1}
+    assert found.total.seconds == sum(cost.seconds for _, cost in found.by_op.values())
+
+
+def test_parts_sum_up() -> None:
+    found = Breakdown.of([("A", Cost(1, 2, 3)), ("B", Cost(5)), ("A", Cost(1))])
+    assert found.total == Cost(7, 2, 3)
+    assert list(found.by_op.items()) == [("B", (1, Cost(5))), ("A", (2, Cost(2, 2, 3)))]
+
+
+def test_the_last_tiles_of_a_product_leave_processors_idle() -> None:
+    def product(rows: int) -> float:
+        a, b, y = tensor(rows, 4096), tensor(4096, 64), tensor(rows, 64)
+        return CostModel(T4).cost("MatMul", NO_ATTRS, [a, b], [y]).seconds - T4.prices.node
+
+    assert product(64 * 40) == pytest.approx(product(64 * 21), rel=1e-6)
+    assert product(64 * 41) == pytest.approx(2 * product(64 * 40), rel=1e-6)
+
+
+def test_views_are_free_where_the_target_says_so() -> None:
+    x = tensor(8, 64)
+    assert CostModel(T4).cost("Split", NO_ATTRS, [x], [tensor(4, 64)] * 2) == Cost()
+
+
+def test_every_open_size_of_the_inputs_counts_as_something() -> None:
+    graph = parse("x: float32[n, seq, 8]\ny = Relu(x)\nreturn y")
+    assert counted_at(graph) == {"n": 1, "seq": UNKNOWN}
+
+
+def test_sizes_may_be_stated() -> None:
+    graph = parse("x: float32[n, seq, 8]\ny = Relu(x)\nreturn y")
+    costs = [graph_cost(graph, infer(graph), PORTABLE, {"seq": n}).total.seconds for n in (1, UNKNOWN, 9999)]
+    assert costs == sorted(costs)
+    assert costs[1] == graph_cost(graph, infer(graph), PORTABLE).total.seconds
+
+
+@pytest.mark.parametrize(
+    ("perm", "shape", "slow"),
+    [
+        ((0, 2, 1, 3), (1, 512, 256, 1), False),
+        ((0, 2, 1, 3), (1, 172, 309, 2), False),
+        ((0, 3, 2, 1), (1, 64, 56, 56), True),
+    ],
+)
+def test_transposes_that_move_one_axis_are_quick(perm: tuple[int, ...], shape: tuple[int, ...], slow: bool) -> None:
+    x = Fact(TensorType("float32", shape))
+    y = Fact(TensorType("float32", tuple(shape[p] for p in perm)))
+    moved = MODEL.cost("Transpose", Attrs(perm=perm), [x], [y]).seconds
+    copied = MODEL.cost("Relu", Attrs(), [x], [y]).seconds
+    assert (moved > 5 * copied) is slow

@@ -1,0 +1,85 @@
+"""What a runtime fuses by itself is found, in any order of operands, and only where all of it is there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import INPUT, Value
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.egraph.egraph_snapshot import ENode
+from graphopt.rewrite.extract.choose import appraise
+from graphopt.rewrite.extract.cost import CostModel
+from graphopt.rewrite.extract.fusions import fusions
+from graphopt.target import FUSIONS, ORT, PORTABLE
+from tests.rewrite.hand_made import e
+
+X = Fact(TensorType("float32", (4, 64)))
+
+
+def number(x: float) -> Fact:
+    return Fact(TensorType("float32", ()), True, Constant.of(np.array(x, np.float32)))
+
+
+def gelu(half: float = 0.5) -> tuple[dict[int, list[ENode]], dict[int, Fact]]:
+    classes = {
+        0: [e(0, INPUT)],
+        4: [e(4, "Div", 0, 1)],
+        5: [e(5, "Erf", 4)],
+        6: [e(6, "Add", 2, 5)],
+        7: [e(7, "Mul", 6, 0)],
+        8: [e(8, "Mul", 7, 3)],
+    }
+    facts = dict.fromkeys(classes, X) | {1: number(2**0.5), 2: number(1.0), 3: number(half)}
+    return classes, facts
+
+
+def test_a_group_is_found_with_all_that_it_is() -> None:
+    classes, facts = gelu()
+    (found,) = fusions(FUSIONS, classes, facts, 17)[8]
+    assert found.node.op == "com.microsoft::Gelu"
+    assert found.node.children == (0,)
+    assert [c for c, _ in found.parts] == [8, 7, 6, 5, 4]
+
+
+def test_another_constant_is_another_function() -> None:
+    assert fusions(FUSIONS, *gelu(half=0.25), 17) == {}
+
+
+def test_attributes_that_are_not_mentioned_have_their_defaults() -> None:
+    classes = {0: [e(0, INPUT)], 1: [e(1, "HardSigmoid", 0, alpha=1 / 6)], 2: [e(2, "Mul", 0, 1)]}
+    facts = dict.fromkeys(classes, X)
+    assert fusions(ORT.fusions, classes, facts, 17)[2][0].node.op == "HardSwish"
+    classes[1] = [e(1, "HardSigmoid", 0, alpha=0.25)]
+    assert fusions(ORT.fusions, classes, facts, 17) == {}
+
+
+def test_guards_hold() -> None:
+    classes = {0: [e(0, INPUT)], 2: [e(2, "MatMul", 0, 1)], 4: [e(4, "Add", 2, 3)]}
+    weights, bias = (Fact(TensorType("float32", shape), True) for shape in ((64, 8), (8,)))
+    facts = dict.fromkeys(classes, X) | {1: weights, 3: bias}
+    assert fusions(FUSIONS, classes, facts, 17)[4][0].node.op == "Gemm"
+    assert fusions(FUSIONS, classes, facts | {3: Fact(bias.type)}, 17) == {}
+
+
+def test_no_fusions_no_parsing() -> None:
+    assert fusions("", *gelu(), 17) == {}
+
+
+def test_a_group_costs_what_the_runtime_makes_of_it() -> None:
+    from graphopt.ir.graph import Graph
+
+    def built(output: str) -> tuple[Graph, dict[Value, Fact]]:
+        graph = Graph()
+        x = graph.add_input("x", X.type)
+        sigmoid = graph.add("Sigmoid", (x,)).outputs[0]
+        swish = graph.add("Mul", (x, sigmoid)).outputs[0]
+        graph.add_output("y", swish)
+        if output == "both":
+            graph.add_output("z", sigmoid)
+        return graph, {v: X for n in graph.nodes() for v in n.outputs}
+
+    assert appraise(*built("one"), CostModel(ORT)).by_op.keys() == {"com.microsoft::QuickGelu"}
+    assert appraise(*built("both"), CostModel(ORT)).by_op.keys() == {"Mul", "Sigmoid"}
+    assert appraise(*built("one"), CostModel(PORTABLE)).by_op.keys() == {"Mul", "Sigmoid"}

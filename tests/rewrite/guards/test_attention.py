@@ -1,0 +1,120 @@
+"""Attention, normalizations and activations are found in what exporters write, and compute the same afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt.ir import onnx_io
+from graphopt.ir.constants import Constant
+from graphopt.optimize import optimize_graph
+from graphopt.rewrite.guards import attention
+from graphopt.rewrite.guards import constant_queries as rows
+from graphopt.run.report import Report
+from graphopt.target import target
+
+ort = pytest.importorskip("onnxruntime")
+CORPUS = Path(__file__).parents[2] / "corpus"
+OPEN = {"b": 2, "n": 5}
+"""What open sizes are when a model is run."""
+
+FOUND = [
+    ("torch/sdpa", "ort", "matmul-scales multi-head-scaled"),
+    ("torch/sdpa_23", "portable", "attention-without-heads"),
+    ("torchscript/sdpa_open", "ort", "multi-head-scaled"),
+    ("torchscript/sdpa_bool", "ort", "nan-guard-product multi-head-scaled-masked"),
+    ("torch/sdpa_causal", "ort", "multi-head-causal"),
+    ("torch/attend_cached", "portable", "attention-past"),
+    ("torch/cross", "ort", "multi-head-flat"),
+    ("torch/bert_eager", "ort", "multi-head-scaled-masked sum-layer-norm"),
+    ("torchscript/bert_eager", "ort", "multi-head-scaled-masked gelu-ort"),
+    ("torch/vit", "ort", "nan-guard-mask add-zeros multi-head-scaled layer-norm-product"),
+    ("torch/gpt2_last", "ort", "picked-rows gelu-tanh-first-ort"),
+    ("torch/t5_encoder", "ort", "softmax-masks multi-head-masked rms-norm-ort"),
+    ("torch/llama", "ort", "rotary-constant attention-groups"),
+    ("torch/llama_eager", "ort", "rotary-constant-ort rms-norm-ort"),
+    ("torch/llama_open", "ort", "angles-twice unsqueeze-twice rotary-ort"),
+    ("torch/rotary", "portable", "rotary rotary-part"),
+    ("torch/lora", "portable", "merge-update-bias"),
+    ("torch/rms", "portable", "rms-norm"),
+    ("torch/half_norms", "portable", "layer-norm-cast"),
+    ("torchscript/half_norms", "ort", "rms-norm-cast-ort layer-norm-cast"),
+    ("torch/layer_norms", "portable", "layer-norm-channels layer-norm-scale"),
+    ("torch/grouped", "portable", "group-norm-apart"),
+    ("torch/activations", "ort", "gelu-bracket-ort gelu-tanh-first-ort quick-gelu"),
+    ("torch/activations_20", "portable", "gelu-tanh-first"),
+    ("tensorflow/bert", "ort", "layer-norm-keras row-mean"),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "rules"), FOUND, ids=[f"{name}-{place}" for name, place, _ in FOUND])
+def test_found_and_right(name: str, place: str, rules: str) -> None:
+    graph = onnx_io.load(CORPUS / f"{name}.onnx")
+    result, report = optimize_graph(graph, target=target(place))
+    acted = names(report)
+    assert set(rules.split()) <= acted, f"of {rules.split()}, {sorted(set(rules.split()) - acted)} did not act"
+    before, after = session((CORPUS / f"{name}.onnx").read_bytes()), session(onnx_io.to_bytes(result))
+    given = feeds(before)
+    for a, b in zip(before.run(None, given), after.run(None, given), strict=True):
+        half = a.dtype == np.float16
+        np.testing.assert_allclose(a, b, rtol=1e-2 if half else 1e-3, atol=1e-2 if half else 1e-5)
+
+
+def names(report: Report) -> set[str]:
+    return {rewrite.rule for rewrite in report.rewrites}
+
+
+def session(model: bytes) -> Any:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def feeds(model: Any) -> dict[str, Any]:
+    """Random inputs: tokens that exist, masks that leave every row something."""
+    random, made = np.random.default_rng(0), {}
+    for value in model.get_inputs():
+        shape = [n if isinstance(n, int) else OPEN.get(n, 3) for n in value.shape]
+        if "bool" in value.type or (value.name == "mask" and "int" in value.type):
+            dtype = {"tensor(bool)": bool, "tensor(int32)": np.int32}.get(value.type, np.int64)
+            made[value.name] = np.tril(np.ones(shape)).astype(dtype) if len(shape) > 2 else np.ones(shape, dtype)
+        elif "int" in value.type:
+            made[value.name] = random.integers(1, 20, shape).astype(np.int32 if "32" in value.type else np.int64)
+        else:
+            made[value.name] = random.standard_normal(shape).astype(np.float16 if "16" in value.type else np.float32)
+    return made
+
+
+def test_heads_fit() -> None:
+    assert attention.heads_fit((1, 4, 5, 8), (1, 4, 8, 7), (1, 4, 7, 6))
+    assert attention.heads_fit((1, 4, 5, 8), (1, 1, 8, 7), (1, 1, 7, 6))
+    assert not attention.heads_fit((1, 4, 5, 8), (1, 2, 8, 7), (1, 2, 7, 6))
+    assert not attention.heads_match((1, 4, 5, 8), (1, 1, 8, 7), (1, 1, 7, 6))
+
+
+def test_trailing_axes() -> None:
+    assert attention.trailing((-1,), 3) == -1
+    assert attention.trailing((2, 1), 3) == -2
+    with pytest.raises(ValueError, match="last"):
+        attention.trailing((0,), 3)
+
+
+def test_all_before() -> None:
+    assert attention.all_before((1,), 3)
+    assert not attention.all_before((-1,), 3)
+
+
+def test_rows_of_constants() -> None:
+    twice = Constant.of(np.array([[1.0, 2, 1, 2], [3, 4, 3, 4]], np.float32))
+    assert rows.period(twice) == 2
+    assert rows.period(Constant.of(np.array([1.0, 2, 3], np.float32))) == 3
+    mask = Constant.of(np.where(np.tril(np.ones((3, 3), bool)), 0, -np.inf).astype(np.float32))
+    assert rows.causal(mask)
+    assert rows.row_high(mask) == 0
+    assert rows.causal(Constant.of(np.tril(np.ones((3, 3), bool))))
+    assert not rows.causal(Constant.of(np.zeros((3, 3), np.float32)))
+    assert rows.row_high(Constant.of(np.full((2, 2), -np.inf, np.float32))) == -np.inf

@@ -1,0 +1,33 @@
+"""An einsum of two operands is a product of matrices between transposes and reshapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.rewrite.guards import einsums
+from graphopt.rewrite.guards.comparison import Unknown
+
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 2, "f": 3}
+
+
+PRODUCTS = "ab,bc->ac abc,cde->abde abc,cde->adbe abcd,abed->abce ba,cb->ca abc,bc->a ab,b->a"
+
+
+@pytest.mark.parametrize("equation", [*PRODUCTS.split(), "abc , cd -> dab"])
+def test_products(equation: str) -> None:
+    random = np.random.default_rng(0)
+    left, right = equation.replace(" ", "").split("->")[0].split(",")
+    x, y = (random.random([SIZES[c] for c in part]) for part in (left, right))
+    rows = x.transpose(einsums.einsum_left(equation)).reshape(einsums.einsum_rows(equation, x.shape))
+    columns = y.transpose(einsums.einsum_right(equation)).reshape(einsums.einsum_columns(equation, y.shape))
+    made = (rows @ columns).reshape(einsums.einsum_made(equation, x.shape, y.shape))
+    np.testing.assert_allclose(made.transpose(einsums.einsum_out(equation)), np.einsum(equation, x, y))
+
+
+@pytest.mark.parametrize(
+    "equation", ["ab,cd->abcd", "aab,bc->ac", "ab,bc->c", "...a,ab->...b", "ab,bc", "ab->ba", "ab,bc,cd->ad"]
+)
+def test_what_is_none(equation: str) -> None:
+    with pytest.raises(Unknown):
+        einsums.einsum_left(equation)

@@ -1,0 +1,361 @@
+import re
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphopt
+from graphopt.errors import ReadError, UsageError, VerificationError
+from graphopt.ir import onnx_io
+from graphopt.ir.text import parse
+from graphopt.verify.verification import OFF, Verification, _ask, verify, verify_as_asked
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are compared as users compare them, and not in the process of the tests (``conftest.py``)."""
+    monkeypatch.setattr(import_module("graphopt.verify.verification"), "_ask", _ask)
+
+
+def write(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[int | str]]],
+    outputs: dict[str, int],
+    weights: dict[str, np.ndarray] | None = None,
+    opset: int = 17,
+    shapes: bool = True,
+) -> Path:
+    """A model file."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()],
+        [helper.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
+        [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+F = TensorProto.FLOAT
+N = helper.make_node
+
+
+def unary(path: Path, *ops: str, shape: list[int | str] | None = None, dtype: int = F, out: int | None = None) -> Path:
+    """A chain of ops of one input."""
+    names = ["x", *(f"v{i}" for i in range(len(ops) - 1)), "y"]
+    nodes = [N(op, [a], [b]) for op, a, b in zip(ops, names, names[1:], strict=False)]
+    return write(path, nodes, {"x": (dtype, shape or [2, 3])}, {"y": dtype if out is None else out})
+
+
+def test_equal_models_are_verified(in_a_process: None, tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", "Relu")
+    found = verify(a, unary(tmp_path / "b.onnx", "Relu"), draws=2)
+    assert (found.status, found.engine, found.draws, found.error) == ("verified", "ONNX Runtime", 2, 0)
+
+
+def test_a_wrong_result_is_an_error_that_names_the_output(in_a_process: None, tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    with pytest.raises(
+        VerificationError, match=r"output 'y' of the result differs from that of the original by .* times the tolerance"
+    ):
+        verify(a, unary(tmp_path / "b.onnx", "Sigmoid"))
+
+
+def test_a_result_of_another_type_is_an_error(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    node = N("Unsqueeze", ["x", "axes"], ["y"])
+    b = write(tmp_path / "b.onnx", [node], {"x": (F, [2, 3])}, {"y": F}, {"axes": np.array([0])})
+    with pytest.raises(VerificationError, match=r"its type: float32\[1, 2, 3\] instead of float32\[2, 3\]"):
+        verify(a, b)
+
+
+def test_a_result_that_does_not_load_is_an_error(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    with pytest.raises(VerificationError, match="runs the original but not the result"):
+        verify(a, unary(tmp_path / "b.onnx", "ATen"))
+
+
+def test_an_original_that_nothing_runs_is_unverified(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "ATen")
+    found = verify(a, a)
+    assert found.status == "unverified"
+    assert "the original does not run" in found.reason
+    with pytest.raises(VerificationError, match="could not be verified"):
+        verify(a, a, required=True)
+
+
+def test_an_original_that_is_never_finite_is_inconclusive(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", "Neg", "Exp", "Neg", "Log")
+    found = verify(a, unary(tmp_path / "b.onnx", "Relu"))
+    assert found.status == "inconclusive"
+    assert "output 'y' of the original was not finite in " in found.reason
+
+
+def test_results_of_nan_are_compared_where_they_are_nan_and_where_not(tmp_path: Path) -> None:
+    def model(name: str, *weights: float) -> Path:
+        nodes, held = [N("Mul", ["x", "w"], ["y"])], {"w": np.array(weights, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [50, 4])}, {"y": F}, held)
+
+    a = model("a.onnx", np.nan, 1, 2, np.inf)
+    assert verify(a, model("b.onnx", np.nan, 1, 2, np.inf), required=True).status == "verified"  # the same ops
+    assert verify(a, model("c.onnx", 3, 1, 2, np.inf)).status == "inconclusive"
+    for wrong in ((np.nan, 1, 3, np.inf), (3, 1, np.nan, np.inf)):
+        with pytest.raises(VerificationError, match="output 'y' of the result differs"):
+            verify(a, model("d.onnx", *wrong))
+
+
+def test_positive_inputs_are_found_where_they_are_needed(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Log")
+    assert verify(a, a).status == "verified"
+
+
+def test_rounding_is_no_mismatch(tmp_path: Path) -> None:
+    """Floor of a large multiple flips where the last bit of its input does."""
+
+    def model(name: str, nodes: list[onnx.NodeProto]) -> Path:
+        weights = {"a": np.array(3e6, "f4"), "b": np.array(1 / 3, "f4"), "ab": np.array(3e6 / 3, "f4")}
+        return write(tmp_path / name, [*nodes, N("Floor", ["v"], ["y"])], {"x": (F, [1000])}, {"y": F}, weights)
+
+    a = model("a.onnx", [N("Mul", ["x", "a"], ["u"]), N("Mul", ["u", "b"], ["v"])])
+    b = model("b.onnx", [N("Mul", ["x", "ab"], ["v"])])
+    assert verify(a, b).status == "verified"
+
+
+def test_doubles_that_were_singles_are_compared_as_singles(tmp_path: Path) -> None:
+    def model(name: str, nodes: list[onnx.NodeProto]) -> Path:
+        weights = {"a": np.array(3e6, "f4"), "b": np.array(1 / 3, "f4"), "ab": np.array(1.0000001e6, "f4")}
+        cast = [N("Cast", ["x"], ["f"], to=F), *nodes, N("Cast", ["v"], ["y"], to=TensorProto.DOUBLE)]
+        return write(tmp_path / name, cast, {"x": (TensorProto.INT64, [1000])}, {"y": TensorProto.DOUBLE}, weights)
+
+    a = model("a.onnx", [N("Mul", ["f", "a"], ["u"]), N("Mul", ["u", "b"], ["v"])])
+    b = model("b.onnx", [N("Mul", ["f", "ab"], ["v"])])
+    assert verify(a, b).status == "verified"
+
+
+def test_open_sizes_are_tried_until_the_model_runs(tmp_path: Path) -> None:
+    nodes = [N("Reshape", ["x", "s"], ["y"])]  # the last size must be a multiple of 48
+    weights = {"s": np.array([0, -1, 48])}
+    a = write(tmp_path / "a.onnx", nodes, {"x": (F, ["n", "m"])}, {"y": F}, weights)
+    assert verify(a, a, draws=2).status == "verified"
+
+
+def test_index_inputs_stay_inside_their_table(tmp_path: Path) -> None:
+    nodes = [N("Unsqueeze", ["i", "axes"], ["j"]), N("Gather", ["table", "j"], ["y"])]
+    weights = {"table": np.eye(3, dtype="f4"), "axes": np.array([0])}
+    a = write(tmp_path / "a.onnx", nodes, {"i": (TensorProto.INT64, [50])}, {"y": F}, weights)
+    assert verify(a, a, draws=3).status == "verified"
+
+
+def test_given_inputs_are_used(in_a_process: None, tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Abs", shape=["n", 3])
+    b = unary(tmp_path / "b.onnx", "Relu", shape=["n", 3])
+    assert verify(a, b, inputs={"x": "0..5"}).status == "verified"
+    assert verify(a, b, inputs={"x": np.ones((7, 3), "f4")}).status == "verified"
+    np.save(tmp_path / "x.npy", -np.ones((7, 3), "f4"))
+    with pytest.raises(VerificationError):
+        verify(a, b, inputs={"x": tmp_path / "x.npy"})
+    with pytest.raises(UsageError, match="there is no input 'z'; there is x"):
+        verify(a, b, inputs={"z": (0, 1)})
+    with pytest.raises(ReadError, match="cannot read"):
+        verify(a, b, inputs={"x": str(tmp_path / "missing.npy")})
+
+
+def test_random_models_are_inconclusive(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "RandomUniformLike", shape=[100])
+    found = verify(a, unary(tmp_path / "b.onnx", "RandomNormalLike", shape=[100]))
+    assert found.status == "inconclusive"
+    assert "another in the original each time" in found.reason
+
+
+def test_time_is_limited(in_a_process: None, tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    found = verify(a, a, seconds=0.05)
+    assert (found.status, found.reason) == ("unverified", "the original was still running after 0.05 s")
+
+
+@pytest.mark.parametrize(
+    ("phase", "how", "status", "reason"),
+    [
+        ("original", "os._exit(3)", "unverified", "the process that ran the original ended (exit 3)"),
+        ("original", "os.kill(os.getpid(), 9)", "unverified", "the process was killed, probably for want of memory"),
+        ("result", "sys.exit('no more')", "wrong", "the process that ran the result ended (no more)"),
+    ],
+)
+def test_a_process_that_ends_is_put_down_to_the_model_at_work(
+    in_a_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, how: str, status: str, reason: str
+) -> None:
+    program = f"import os, sys, pathlib; {{path!r}}; pathlib.Path({{folder!r}}, 'phase').write_text('{phase}'); {how}"
+    monkeypatch.setattr(import_module("graphopt.verify.verification"), "_PROGRAM", program)
+    a = unary(tmp_path / "a.onnx", "Relu")
+    if status == "wrong":
+        with pytest.raises(VerificationError, match=re.escape(reason)):
+            verify(a, a)
+    else:
+        found = verify(a, a)
+        assert (found.status, found.reason) == (status, reason)
+
+
+def test_what_was_asked() -> None:
+    assert verify_as_asked("a", "b", "off") is OFF
+    with pytest.raises(UsageError):
+        verify_as_asked("a", "b", "maybe")
+
+
+def test_saturated_outputs_are_avoided_or_owned_up_to(tmp_path: Path) -> None:
+    weights = {"far": np.array(-30, "f4"), "never": np.array(-1e4, "f4")}
+
+    def model(name: str, constant: str, *more: str) -> Path:
+        """A sigmoid that is 0 for ordinary inputs."""
+        nodes = [N("Add", ["x", constant], ["a"]), *(N(op, ["a"], ["b"]) for op in more)]
+        nodes.append(N("Sigmoid", ["b" if more else "a"], ["y"]))
+        return write(tmp_path / name, nodes, {"x": (F, [100, 100])}, {"y": F}, weights)
+
+    with pytest.raises(VerificationError):
+        verify(model("a.onnx", "far"), model("b.onnx", "far", "Floor"))
+    a = model("c.onnx", "never")
+    assert verify(a, a).status == "verified"  # the same ops of the same inputs
+    found = verify(a, model("d.onnx", "never", "Floor"))
+    assert (found.status, found.error) == ("inconclusive", 0)
+    assert "output 'y' of the original does not depend on random inputs" in found.reason
+    with pytest.raises(VerificationError, match=r"could not be verified: output 'y' .* does not depend"):
+        verify(a, tmp_path / "d.onnx", required=True)
+
+
+def test_inputs_that_the_result_should_not_need_are_named(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu")
+    b = write(tmp_path / "b.onnx", [N("Add", ["x", "z"], ["y"])], {"x": (F, [2, 3]), "z": (F, [2, 3])}, {"y": F})
+    with pytest.raises(VerificationError, match="the result has inputs that the original has not: z"):
+        verify(a, b)
+
+
+def test_open_sizes_are_drawn_twice_and_told(tmp_path: Path) -> None:
+    a = unary(tmp_path / "a.onnx", "Relu", shape=["n", 3])
+    found = verify(a, a)
+    assert found.draws == len({tuple(s.items()) for s in found.sizes}) == 2
+    assert [list(s) for s in found.sizes] == [["n"], ["n"]]
+
+
+def test_sizes_at_which_outputs_depend_on_inputs_are_sought(tmp_path: Path) -> None:
+    """The model multiplies by zero unless its input has 16 elements or more."""
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("Greater", ["s", "few"], ["c"]),
+        N("Cast", ["c"], ["f"], to=F),
+        N("Mul", ["x", "f"], ["z"]),
+        N("Add", ["z", "ramp"], ["y"]),
+    ]
+    weights = {"few": np.array([15]), "ramp": np.arange(300, dtype="f4").reshape(300, 1)}
+    a = write(tmp_path / "a.onnx", nodes, {"x": (F, ["n"])}, {"y": F}, weights)
+    found = verify(a, a)
+    assert (found.reason, found.sizes[0]) == ("", {"n": 16})
+
+
+def test_a_few_percent_are_too_much_behind_quantization_too(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for name, factor in (("a", "1.0"), ("b", "1.03")):
+        text = f"""x: float32[64]
+            q = QuantizeLinear(x, 0.05, uint8[]{{128}})
+            d = DequantizeLinear(q, 0.05, uint8[]{{128}})
+            y = Mul(Exp(d), {factor})
+            return y"""
+        onnx_io.save(parse(text), tmp_path / f"{name}.onnx")
+    with pytest.raises(VerificationError, match="times the tolerance"):
+        verify_as_asked(tmp_path / "a.onnx", tmp_path / "b.onnx", 1, None)
+
+
+def test_an_opset_that_a_runtime_has_no_kernels_for_is_no_wrong_result(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    nodes, weights = [N("Gemm", ["x", "w", "b"], ["y"])], {"w": np.ones((3, 3), "f4"), "b": np.ones(3, "f4")}
+    model = write(tmp_path / "a.onnx", nodes, {"x": (F, [2, 3])}, {"y": F}, weights)
+    with pytest.raises(UsageError, match=r"has no kernels for what the result is in opset 3 .* a later --opset"):
+        graphopt.optimize(model, output=tmp_path / "b.onnx", opset=3)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"]
+
+
+# what is not plainly right is not called so: each of these rules is wrong on purpose
+
+
+def rewritten(text: str, rule: str, tmp_path: Path, **options: object) -> Verification:
+    """What verification finds of a model after a rule that is wrong."""
+    rules, model = tmp_path / "wrong.rules", tmp_path / "in.onnx"
+    rules.write_text(f"# wrong on purpose [H1] exact always\n{rule}\n")
+    onnx_io.save(parse(text), model)
+    _, report = graphopt.optimize(
+        model, output=tmp_path / "out.onnx", rules=rules, only="wrong", return_report=True, **options
+    )
+    assert report.by_rule().get("wrong")
+    return report.verification
+
+
+CHAOS = "x: float32[4, 16]\n y = Sin(Mul(x, 1000000000.0))\n return y"
+
+
+def test_the_error_that_is_told_is_the_largest_excused_or_not(tmp_path: Path) -> None:
+    found = rewritten(CHAOS, "wrong: Sin(x) => Cos(x)", tmp_path)
+    assert found.status == "inconclusive"
+    assert found.error > 1000
+    assert dict(found.outputs)["y"] == found.error
+    assert "times the tolerance, and that of the original by " in found.reason
+    (tmp_path / "out.onnx").unlink()
+    with pytest.raises(VerificationError, match="could not be verified"):
+        rewritten(CHAOS, "wrong: Sin(x) => Cos(x)", tmp_path, verify="require")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+INTEGERS = {
+    "clip": (
+        "x: int64[4, 16]\n y = Clip(x, int64[]{0}, int64[]{100})\n return y",
+        "wrong: Clip(x, 0, 100) => Identity(x)",
+    ),
+    "abs": ("x: int64[4, 16]\n y = Abs(x)\n return y", "wrong: Abs(x) => Identity(x)"),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_that_may_be_any_are_large_and_negative_too(name: str, tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match=r"the result is wrong: .* of 64 elements"):
+        rewritten(*INTEGERS[name], tmp_path)
+
+
+def test_weights_are_drawn_anew_where_the_models_own_make_one_number_of_all(tmp_path: Path) -> None:
+    def model(name: str, *ops: str) -> Path:
+        names = ["v0", *(f"u{i}" for i in range(len(ops)))]
+        nodes = [N("MatMul", ["x", "w"], ["v0"])]
+        nodes += [N(op, [a], [b]) for op, a, b in zip(ops, names, names[1:], strict=False)]
+        nodes.append(N("Softmax", [names[len(ops)]], ["y"]))
+        weights = {"w": np.full((8, 100), 0.02, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [4, 8])}, {"y": F}, weights)
+
+    found = verify(model("a.onnx"), model("b.onnx", "Identity"))
+    assert (found.status, found.redrawn, found.error) == ("verified", 1, 0)
+    wrong = verify(model("a.onnx"), model("c.onnx", "Relu"))  # with the models' own weights it makes no difference
+    assert (wrong.status, wrong.error) == ("inconclusive", 0)
+
+
+def test_weights_are_moved_where_inputs_are_whole_numbers(tmp_path: Path) -> None:
+    """An index held as a float is exact, and what rounding does shows in the table that it looks up."""
+    table = np.random.default_rng(0).standard_normal(64).astype("f4")
+
+    def model(name: str, op: str) -> Path:
+        nodes = [
+            N("Cast", ["x"], ["i"], to=TensorProto.INT64),
+            N("Gather", ["t", "i"], ["v"]),
+            N("Mul", ["v", "k"], ["w"]),
+            N(op, ["w"], ["y"]),
+        ]
+        weights = {"t": table, "k": np.array(1e9, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [64])}, {"y": F}, weights)
+
+    a = model("a.onnx", "Sin")
+    assert verify(a, a).error == 0
+    found = verify(a, model("b.onnx", "Cos"))
+    assert found.status == "inconclusive"
+    assert "its weights move by one ulp" in found.reason or "optimizes it" in found.reason
