@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from graphopt.kernels.host import lanes
+from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops.script import read
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def measure(threads: int = 1) -> Ceilings:
     near, far = NEAR // 8, FAR // 8 // tasks  # elements of float32, read and written
     return Ceilings(
         peak(threads),
-        FAR / _copies(tasks, far).time(1, SERIES, threads=threads).best,
-        NEAR * threads / _copies(threads, near).time(100, SERIES, threads=threads).best,
+        FAR / time_nest(_copies(tasks, far), 1, SERIES, threads=threads).best,
+        NEAR * threads / time_nest(_copies(threads, near), 100, SERIES, threads=threads).best,
         threads,
     )
 
@@ -63,7 +64,7 @@ def peak(threads: int = 1) -> float:
     """Multiplications and additions of float32 in a second, by the best of short series: within milliseconds."""
     tasks = 4 * threads
     sums = 2 * tasks * STEPS * CHAINS * lanes("float32")
-    return sums / _multiply_adds(tasks).time(1, SERIES, threads=threads).best
+    return sums / time_nest(_multiply_adds(tasks), 1, SERIES, threads=threads).best
 
 
 def _multiply_adds(tasks: int) -> Nest:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import BlockSite
+from graphopt.lowering.intrinsics.tensor_intrin import outputs_of
 from graphopt.lowering.loops.expressions import Expr, Load, Var, substitute, walk
 from graphopt.lowering.loops.nest import (
     Block,
@@ -120,10 +121,6 @@ def _read(expr: Expr, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -
 
 def _invoked(stmt: Invoke, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Iterator[Access]:
     """The elements of an intrinsic's regions; what it writes, it may read as well."""
-    from graphopt.lowering.intrinsics.tensor_intrin import (
-        outputs_of,  # intrinsics are made of nests, which schedules rewrite
-    )
-
     outputs = outputs_of(stmt)
     for k, arg in enumerate(stmt.args):
         if isinstance(arg, Expr):
@@ -159,19 +156,6 @@ def without_unused(nest: Nest, candidates: Iterable[Buffer]) -> Nest:
     """The nest without those of the buffers that live only while it runs and that nothing uses any more."""
     gone = set(candidates) - {a.buffer for a in accesses_in(nest.body)}
     return replace(nest, allocs=tuple(b for b in nest.allocs if b not in gone))
-
-
-def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
-    """The statement in which loops and axes go by other variables."""
-
-    def declared(s: Stmt) -> Stmt | None:
-        if isinstance(s, For) and s.var in names:
-            return replace(s, var=names[s.var])
-        if isinstance(s, Block) and any(a.var in names for a in s.axes):
-            return replace(s, axes=tuple(replace(a, var=names.get(a.var, a.var)) for a in s.axes))
-        return None
-
-    return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), declared)
 
 
 def reindexed(stmt: Stmt, old: Buffer, new: Buffer, where: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:

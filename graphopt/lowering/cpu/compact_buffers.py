@@ -14,7 +14,7 @@ from itertools import takewhile
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around, find_loop, replaced
 from graphopt.lowering.analysis.dataflow import Access, accesses_in, reindexed
-from graphopt.lowering.analysis.regions import box, refreshed, within
+from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within
 from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.nest import (
@@ -32,7 +32,6 @@ from graphopt.lowering.loops.nest import (
     inner,
     mutate,
 )
-from graphopt.lowering.schedule.cache import lives_within
 
 
 def compacted(nest: Nest) -> Nest:

@@ -15,7 +15,6 @@ from functools import lru_cache
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import BLOCKS, panel
-from graphopt.lowering.analysis.dataflow import with_names
 from graphopt.lowering.intrinsics import bfloat as bfloats
 from graphopt.lowering.intrinsics import integer as integers
 from graphopt.lowering.intrinsics import tile as tiles
@@ -37,6 +36,7 @@ from graphopt.lowering.loops.nest import (
     rename_buffers,
     statements,
     substitute_in,
+    with_names,
 )
 from graphopt.lowering.loops.script import read
 

@@ -49,10 +49,8 @@ class Timing:
         return f"{self.median * 1e6:.2f} us (best {self.best * 1e6:.2f} us{rate})"
 
 
-def nest_time(
-    nest: Nest, number: int = 10, repeat: int = 3, *, sizes: Mapping[str, int] | None = None, threads: int = 1
-) -> Timing:
-    """What a run of the nest takes: ``repeat`` series of ``number`` runs, after one that is not counted.
+def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> Timing:
+    """Timing of a nest: ``repeat`` series of ``number`` runs, after one that is not counted.
 
     It is compiled as it is scheduled. ``sizes`` are what its sizes are, by name. Floats that it reads are random
     numbers, integers 0. Raises UsageError where a size is missing or is no size, and CompilationError where it does
@@ -60,10 +58,12 @@ def nest_time(
     """
     if number < 1 or repeat < 1:
         raise UsageError(f"{number} runs in {repeat} series are no measurement: both are to be 1 or more")
-    given, known = dict(sizes or {}), dict[Var, Size]()
+    given, known = sizes, dict[Var, Size]()
     for var in nest.sizes:
         if var.name not in given:
-            raise UsageError(f"{nest.name} has the size {var.name}: say what it is, as in time({var.name}=64)")
+            raise UsageError(
+                f"{nest.name} has the size {var.name}: say what it is, as in time_nest(nest, {var.name}=64)"
+            )
         size = known[var] = given.pop(var.name)
         if not isinstance(size, int) or size < 0:
             raise UsageError(f"{var.name} is a size of {nest.name}, a number from 0 on, and not {size!r}")

@@ -23,13 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from graphopt.display import Displayed
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Number, Var, rewrite, walk
-
-if TYPE_CHECKING:
-    from graphopt.lowering.link.timing import Timing
 
 Scope: TypeAlias = Literal["global", "shared", "local"]
 """Where a buffer lives: memory, what one block of CUDA threads shares, or registers."""
@@ -204,12 +201,6 @@ class Nest(Displayed):
             s.buffer for s in statements(self.body) if isinstance(s, Store)
         }
         return tuple(b for b in self.buffers if b in written)
-
-    def time(self, number: int = 10, repeat: int = 3, *, threads: int = 1, **sizes: int) -> Timing:
-        """What one run takes: ``graphopt.lowering.link.timing.nest_time``, with the nest's sizes by name."""
-        from graphopt.lowering.link.timing import nest_time
-
-        return nest_time(self, number, repeat, sizes=sizes, threads=threads)
 
 
 def seq(*stmts: Stmt) -> Stmt:
@@ -391,3 +382,16 @@ def described(block: Block) -> Block:
     """The block with the regions that its statements read and write, element by element."""
     reads, writes = accesses(block)
     return replace(block, reads=reads, writes=writes)
+
+
+def with_names(stmt: Stmt, names: Mapping[Var, Var]) -> Stmt:
+    """The statement in which loops and axes go by other variables."""
+
+    def declared(s: Stmt) -> Stmt | None:
+        if isinstance(s, For) and s.var in names:
+            return replace(s, var=names[s.var])
+        if isinstance(s, Block) and any(a.var in names for a in s.axes):
+            return replace(s, axes=tuple(replace(a, var=names.get(a.var, a.var)) for a in s.axes))
+        return None
+
+    return mutate(map_expressions(stmt, lambda e: names.get(e) if isinstance(e, Var) else None), declared)

@@ -23,7 +23,6 @@ from graphopt.lowering.analysis.block_refs import (
     replaced,
 )
 from graphopt.lowering.analysis.dataflow import (
-    Unit,
     accesses_in,
     buffers_read,
     buffers_written,
@@ -32,7 +31,7 @@ from graphopt.lowering.analysis.dataflow import (
     scope,
     units,
 )
-from graphopt.lowering.analysis.regions import box, contains, read_box, refreshed, within, written_box
+from graphopt.lowering.analysis.regions import box, lives_within, refreshed, within, written_box
 from graphopt.lowering.index.arithmetic import prove, simplify
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, conjunction
 from graphopt.lowering.loops.loop_nests import Loop, wrapped
@@ -372,31 +371,3 @@ def _with_copy(
 
 def _in_slot(slot: Expr, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return (slot, *indices)
-
-
-def lives_within(nest: Nest, buffer: Buffer, loop: For, around: dict[Var, Expr]) -> None:
-    """Raises ScheduleError where a buffer carries something from one step of a loop to another, or out of it."""
-    everywhere = [a for a in accesses_in(nest.body) if a.buffer == buffer]
-    inside = [a for a in accesses_in(loop.body) if a.buffer == buffer]
-    if len(everywhere) != len(inside):
-        raise ScheduleError(f"{buffer.name} is used outside of {loop.var.name}")
-    if not inside:
-        raise ScheduleError(f"{buffer.name} is not used in {loop.var.name}")
-    users = [u for u in units(loop.body) if buffer in buffers_read(u.stmt) | buffers_written(u.stmt)]
-    first = users[0]
-    starts = isinstance(first.stmt, Block) and (first.stmt.init is not None or buffer not in buffers_read(first.stmt))
-    read = read_box([loop.body], buffer, around)
-    written = written_box([_only(loop.body, first)], buffer, around)
-    if read is None:
-        return
-    if not starts or written is None or not contains(written, read, around):
-        raise ScheduleError(f"a step of {loop.var.name} may read what an earlier one left in {buffer.name}")
-
-
-def _only(stmt: Stmt, unit: Unit) -> Stmt:
-    """The loops within a statement around a unit, and it."""
-    made = unit.stmt
-    for around in reversed(unit.above):
-        if isinstance(around, For):
-            made = replace(around, body=made)
-    return made
