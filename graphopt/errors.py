@@ -5,7 +5,7 @@ A message is one line: what is wrong, where (file, node, line and column), what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -155,3 +155,28 @@ def names_its_model(function: Callable[P, T]) -> Callable[P, T]:
             return function(*arguments, **options)
 
     return named
+
+
+# -- names that there are not
+
+FEW = 8
+"""So many names, and no more, are told where none is like the one that is wanted."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the names most like this one, or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, sorted(known), 3)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def nearest_or_some(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?``, or ``; there are ...`` with the first of the names there are, and their number."""
+    there = list(known)
+    if hint := nearest(name, there):
+        return hint
+    some = ", ".join(there[:FEW]) or "none"
+    if len(there) > FEW:
+        return f"; there are {len(there)}: {some}, ..."
+    return f"; there {'are' if len(there) > 1 else 'is'} {some}"

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
 
-from graphopt.errors import UsageError
-from graphopt.suggestions import nearest_or_some
+from graphopt.errors import UsageError, nearest_or_some
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.errors import InvalidModelError, LimitError, UsageError, naming
+from graphopt.errors import InvalidModelError, LimitError, UsageError, naming, nearest, nearest_or_some
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.program.pipeline import linked_for
@@ -44,3 +44,12 @@ def test_names_are_said_once_and_of_files_only(kind: type[Exception]) -> None:
         raise kind("a.onnx: empty")
     with pytest.raises(UsageError, match=r"^no$"), naming("a.onnx"):
         raise UsageError("no")
+
+
+def test_the_nearest_are_told_else_some_and_how_many() -> None:
+    assert nearest("Rellu", ["Relu", "Selu", "Conv"]) == "; did you mean Relu or Selu?"
+    assert nearest("xyz", ["Relu"]) == ""
+    assert nearest_or_some("Rellu", ["Relu", "Conv"]) == "; did you mean Relu?"
+    for known, said in ([], "there is none"), (["a"], "there is a"), (["b", "a"], "there are b, a"):
+        assert nearest_or_some("xyz", known) == f"; {said}"
+    assert nearest_or_some("xyz", map(str, range(300))) == "; there are 300: 0, 1, 2, 3, 4, 5, 6, 7, ..."

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.target import PORTABLE
 from tests.pages import follow, in_process
-from tests.test_layers import PARTS
+from tests.test_layers import LEVELS, arrows
 
 DOCS = Path(__file__).resolve().parents[1]
 CHARACTER = 7.2
@@ -44,18 +45,11 @@ text {{ font: 12px system-ui, sans-serif; fill: #222; text-anchor: middle; }}
 
 def modules() -> str:
     """The parts of the package in layers: each imports only what stands below it."""
-    level = dict[str, int]()
-
-    def height(part: str) -> int:
-        if part not in level:
-            level[part] = 1 + max((height(below) for below in PARTS[part] if below != part), default=-1)
-        return level[part]
-
     rows = dict[int, list[str]]()
-    for part in PARTS:
-        rows.setdefault(height(part), []).append(part)
+    for part, level in LEVELS.items():
+        rows.setdefault(level, []).append(part)
     place, y, width = dict[str, tuple[float, float]](), 34.0, 960.0
-    for row in sorted(rows, reverse=True):
+    for row in sorted(rows, reverse=True):  # the ground is drawn at the bottom
         for line in _lines_of(rows[row], width - 40):
             total = sum(_wide(part) + 14 for part in line) - 14
             x = (width - total) / 2
@@ -65,7 +59,7 @@ def modules() -> str:
             y += 40
         y += 18
     shapes = []
-    for part in PARTS:
+    for part in LEVELS:
         for below in _directly(part):
             (x0, y0), (x1, y1) = place[part], place[below]
             middle = (y0 + y1) / 2
@@ -94,17 +88,20 @@ def _lines_of(parts: list[str], width: float) -> Iterator[list[str]]:
 
 def _directly(part: str) -> list[str]:
     """What a part imports and does not reach through another part that it imports."""
-    below = PARTS[part] - {part}
+    below = _below()[part]
     return sorted(b for b in below if not any(b in _reached(other) for other in below - {b}))
 
 
-def _reached(part: str) -> set[str]:
-    found, waiting = set[str](), [part]
-    while waiting:
-        for below in PARTS[waiting.pop()] - found:
-            found.add(below)
-            waiting.append(below)
-    return found - {part}
+@cache
+def _reached(part: str) -> frozenset[str]:
+    below = _below()[part]
+    return below.union(*map(_reached, below))
+
+
+@cache
+def _below() -> Mapping[str, frozenset[str]]:
+    """What each part imports."""
+    return {part: frozenset(b for a, b in arrows() if a == part) for part in LEVELS}
 
 
 # -- an e-graph

@@ -21,6 +21,7 @@ from graphopt.errors import (
     InvalidModelError,
     MissingDependencyError,
     UsageError,
+    nearest_or_some,
 )
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
@@ -29,7 +30,6 @@ from graphopt.ir.types import Size, TensorType, is_anonymous, symbol, symbols
 from graphopt.progress import Event, Listener
 from graphopt.run.derivation import Preparation
 from graphopt.runtime.profile import Row, best_rows
-from graphopt.suggestions import nearest_or_some
 from graphopt.verify.inputs import Given, check_inputs, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, Runner, open_in_onnxruntime, open_in_openvino
 

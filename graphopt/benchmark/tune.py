@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from graphopt.benchmark.bench import accepted_feeds, random_feeds, turns
 from graphopt.compile import CompiledModel, compile
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir import onnx_io
 from graphopt.lowering.link.linker import Linked, Work
 from graphopt.runtime.sizes import evaluate
-from graphopt.suggestions import nearest_or_some
 from graphopt.target import CPU
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named

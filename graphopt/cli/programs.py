@@ -28,8 +28,7 @@ from graphopt.cli.options import (
     TunedBy,
     written,
 )
-from graphopt.errors import UsageError
-from graphopt.suggestions import nearest
+from graphopt.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing

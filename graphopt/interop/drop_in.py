@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.errors import UsageError, VerificationError
+from graphopt.errors import UsageError, VerificationError, nearest_or_some
 from graphopt.interop.compat_options import (
     checked_inputs,
     names_of,
@@ -20,7 +20,6 @@ from graphopt.interop.compat_options import (
     skipped,
     step,
 )
-from graphopt.suggestions import nearest_or_some
 
 if TYPE_CHECKING:
     from graphopt.ir.constants import Array

@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt.errors import ReadError, RuleError
+from graphopt.errors import ReadError, RuleError, nearest
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.reading.parsed import parsed
 from graphopt.rewrite.reading.wellformed import FAMILIES
 from graphopt.rewrite.rule.rule import Rule, Soundness, Stage, calls, soundness
-from graphopt.suggestions import nearest
 from graphopt.target import Target
 
 if TYPE_CHECKING:

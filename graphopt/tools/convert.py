@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from graphopt.errors import GraphoptError, UsageError, VerificationError
+from graphopt.errors import GraphoptError, UsageError, VerificationError, nearest
 from graphopt.ir import onnx_io, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Array, Constant
@@ -34,7 +34,6 @@ from graphopt.rewrite.ruleset import standard
 from graphopt.rewrite.simplify import simplify
 from graphopt.run.steps import Steps
 from graphopt.run.write_result import deliver
-from graphopt.suggestions import nearest
 from graphopt.target import ops as names
 from graphopt.verify.inputs import DISTRIBUTIONS, check_inputs, draw, given, ranges, sizes
 from graphopt.verify.runtimes import EngineError, Feeds, open_model

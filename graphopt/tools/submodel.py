@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphopt.errors import UsageError, names_its_model
+from graphopt.errors import UsageError, names_its_model, nearest
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import bodies_of, calls
 from graphopt.ir.graph import INPUT, Attrs, Graph, Value
 from graphopt.ir.types import OpaqueType, TensorType
-from graphopt.suggestions import nearest
 
 
 @names_its_model

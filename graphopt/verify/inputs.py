@@ -15,12 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.errors import LimitError, UsageError
+from graphopt.errors import LimitError, UsageError, nearest_or_some
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
-from graphopt.suggestions import nearest_or_some
 from graphopt.verify.arrays import SUFFIX, read_array
 
 Given: TypeAlias = "Array | tuple[float, float] | str | Path"

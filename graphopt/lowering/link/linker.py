@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from graphopt.errors import LimitError, UsageError
+from graphopt.errors import LimitError, UsageError, nearest_or_some
 from graphopt.ir import infer_shapes
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
@@ -37,7 +37,6 @@ from graphopt.lowering.operators.indices import equally_many
 from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Library, Place, Port, Ref, Step
-from graphopt.suggestions import nearest_or_some
 
 
 @dataclass(frozen=True, slots=True)

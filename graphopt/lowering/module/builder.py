@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphopt.errors import InvalidModelError, UsageError
+from graphopt.errors import InvalidModelError, UsageError, nearest_or_some
 from graphopt.ir import ops
 from graphopt.ir.bounds import fact_of, fact_of_type
 from graphopt.ir.constants import Array, Constant
@@ -31,7 +31,6 @@ from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.lowering.module.module import DOMAIN, MAIN, External, Module
 from graphopt.lowering.operators.node import tensor_of
 from graphopt.lowering.operators.operation import DTYPES, NotLowered, Sizes
-from graphopt.suggestions import nearest_or_some
 
 Operand: TypeAlias = "Value | Array | float | int | bool | None"
 """What a call may take: a value of the graph, an array or a number that becomes a constant, or nothing."""

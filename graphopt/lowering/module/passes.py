@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.functions import calls
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.visitor import Mutator, Visitor
@@ -24,7 +24,6 @@ from graphopt.lowering.fuse.groups import joins
 from graphopt.lowering.link.options import Options, alone, as_they_are, as_written, whole
 from graphopt.lowering.lower.reference import name_of
 from graphopt.lowering.module.subgraph import change_part
-from graphopt.suggestions import nearest_or_some
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[Node], bool]"
 """Nodes of a graph: one name, several names, or what is asked of each node."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, nearest
 from graphopt.ir import onnx_io
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Graph, Node, Value
@@ -22,7 +22,6 @@ from graphopt.rewrite.match.matcher import Match, Matcher
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
 from graphopt.rewrite.rule.rule import Apply, Expr, Field, Lit, Ref, Rule, Series, subexpressions
-from graphopt.suggestions import nearest
 
 _JOINS = frozenset(("not", "and", "or", "==", "!=", "<", "<=", ">", ">=", "in"))
 

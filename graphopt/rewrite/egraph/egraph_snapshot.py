@@ -17,6 +17,7 @@ from typing import NamedTuple
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Value
 from graphopt.rewrite.egraph.provenance import Provenance
+from graphopt.rewrite.match.statistics import RuleStatistics
 
 PROJECTION = "<output>"
 """The op of an e-node that is one output (attribute ``index``) of the class that is its only child."""
@@ -41,19 +42,6 @@ class ENode:
         """Which output of its child this is, if it is a projection."""
         index = self.attrs["index"] if self.op == PROJECTION else None
         return index if isinstance(index, int) else None
-
-
-@dataclass(slots=True)
-class RuleStatistics:
-    """What became of one rule's matches."""
-
-    tried: int = 0
-    """Matches whose guards were evaluated."""
-    fired: int = 0
-    """Matches that made two classes one, or gave a class a new e-node."""
-    refused: dict[str, int] = field(default_factory=dict)
-    """How many matches were refused, by reason."""
-    seconds: float = 0.0
 
 
 class Round(NamedTuple):

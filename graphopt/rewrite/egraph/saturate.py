@@ -19,13 +19,14 @@ from graphopt.ir.infer import infer
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph.egglog import Row
-from graphopt.rewrite.egraph.egraph_snapshot import ENode, Round, RuleStatistics, Saturated
+from graphopt.rewrite.egraph.egraph_snapshot import ENode, Round, Saturated
 from graphopt.rewrite.egraph.matching import Found, Matching
 from graphopt.rewrite.egraph.provenance import Application, Applied, Spelling, term_of
 from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, joined, own_names, shared
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.match.build import Refused, family, replacements
 from graphopt.rewrite.match.matcher import is_on_all
+from graphopt.rewrite.match.statistics import RuleStatistics
 from graphopt.rewrite.rule.rule import Expr, Field, Ref, Rule, subexpressions
 
 OFTEN = 1000

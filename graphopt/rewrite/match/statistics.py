@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from time import monotonic
 
-from graphopt.rewrite.egraph.egraph_snapshot import RuleStatistics
 from graphopt.rewrite.match.matcher import Match
 from graphopt.rewrite.rule.rule import Rule
+
+
+@dataclass(slots=True)
+class RuleStatistics:
+    """What became of one rule's matches."""
+
+    tried: int = 0
+    """Matches whose guards were evaluated."""
+    fired: int = 0
+    """Matches that made two classes one, or gave a class a new e-node."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """How many matches were refused, by reason."""
+    seconds: float = 0.0
 
 
 class Statistics:

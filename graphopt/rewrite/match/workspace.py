@@ -18,6 +18,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import NOTHING, Fact, meet
 from graphopt.ir.graph import CONSTANT, INPUT, NO_ATTRS, NOWHERE, Attrs, Graph, Node, Origin, Value
 from graphopt.ir.types import Size, TensorType, Type, Unranked, is_anonymous
+from graphopt.rewrite.match.evaluation import evaluated
 
 HUB = 64
 """Where more nodes than this read what was edited, those further down are not looked at again."""
@@ -56,9 +57,7 @@ class Workspace:
         known = fact.constant or self.graph.constant_of(value)
         if known is not None or not fact.is_const:
             return known
-        from graphopt.rewrite.passes.fold import evaluated
-
-        return evaluated(self, value)
+        return evaluated(self.graph, self.fact, self.opset, value)
 
     def uses(self, value: Value) -> int | None:
         """How often the value is read, graph outputs included."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Value
 from graphopt.ir.types import Size, TensorType, Type, substitute, symbols
-from graphopt.suggestions import nearest_or_some
 
 
 def freeze_defaults(graph: Graph) -> Graph:

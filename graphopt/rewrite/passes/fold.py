@@ -7,38 +7,27 @@ rest as far as a budget of bytes allows. One repeated element stays one element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from graphopt.errors import GraphoptError
-from graphopt.ir import ops
-from graphopt.ir.constants import BITS, SMALL, Constant
-from graphopt.ir.evaluate import evaluate
+from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+from graphopt.rewrite.match.evaluation import (
+    SMALL_BYTES,
+    compute,
+    is_foldable,
+    is_one_element,
+    is_splat_result,
+    output_bytes,
+    result_bytes,
+)
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
 
-SMALL_BYTES = 8 << 10
-"""Results up to this size are computed whatever they replace."""
 WORK_LIMIT = 64 << 20
 """The most bytes that one computed constant may take while rewriting goes on."""
 GROWTH = 10 << 20
 """By how many bytes a model may grow, or a tenth of what it stores where that is more."""
-KEPT = ops.KEPT | {"SequenceEmpty", "SequenceConstruct"}
-"""Ops that are never folded."""
-DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress"})
-"""Ops whose result's size depends on elements but is never much larger than their input."""
-SLOW = ops.KINDS["pool"] | frozenset(
-    {"Conv", "ConvTranspose", "ConvInteger", "DeformConv", "LSTM", "GRU", "RNN", "Einsum"}
-)
-"""Ops whose reference implementation is slow: they are computed only where the result is small."""
-SLOW_BYTES = 1 << 20
-DEEPEST = 16
-"""Down to which depth a value is computed to answer a guard."""
-SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
-"""Ops that give one repeated element again when their first input is that."""
 
 
 def fold_known(space: Workspace, node: Node) -> bool:
@@ -74,7 +63,7 @@ def fold(space: Workspace, node: Node) -> bool:
     inputs = [space.graph.constant_of(v) for v in node.inputs]
     if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
         return False
-    size = _size(node, [space.fact(v) for v in node.outputs], inputs)
+    size = output_bytes(node, [space.fact(v) for v in node.outputs], inputs)
     if size is None or size > max(SMALL_BYTES, min(WORK_LIMIT, _freed(space.graph, node))):
         return False
     results = compute(node, inputs, space.opset)
@@ -87,68 +76,6 @@ def fold(space: Workspace, node: Node) -> bool:
     return space.edits != before
 
 
-def is_foldable(node: Node) -> bool:
-    """Whether the node may be computed ahead once its inputs are known."""
-    if node.op in (INPUT, CONSTANT) or node.op in KEPT or node.bodies or not ops.is_pure(node.op):
-        return False
-    return ops.schema(node.op) is not None
-
-
-def _size(node: Node, facts: Sequence[Fact], inputs: Sequence[Constant | None]) -> int | None:
-    return result_bytes(node, facts, _ones(inputs), sum(c.nbytes for c in inputs if c is not None))
-
-
-def result_bytes(node: Node, facts: Sequence[Fact], ones: Sequence[bool | None], read: int) -> int | None:
-    """The bytes that a file needs for the node's outputs, before they are computed; None where that is not known.
-
-    ``ones`` says of each input whether it is one element repeated, ``read`` how many bytes they have together.
-    """
-    total = 0
-    for fact in facts:
-        size = fact.size
-        if not isinstance(size, int) or fact.dtype is None:
-            return 8 * read if node.op in DATA_DEPENDENT and read <= SMALL_BYTES else None
-        if size > SMALL and _splat_result(node, ones):
-            size = 1
-        total += (size * BITS.get(fact.dtype, 64) + 7) // 8
-    return None if node.op in SLOW and total > SLOW_BYTES else total
-
-
-def _splat_result(node: Node, ones: Sequence[bool | None]) -> bool:
-    """Whether the result is one element repeated, seen from which inputs are (None: absent)."""
-    if node.n_outputs != 1:
-        return False
-    if node.op == "ConstantOfShape":
-        return True
-    if node.op in SPLAT_MOVES:
-        return bool(ones[0])
-    given = [one for one in ones if one is not None]
-    return node.op in ops.KINDS["elementwise"] and bool(given) and all(given)
-
-
-def _ones(inputs: Sequence[Constant | None]) -> list[bool | None]:
-    return [None if c is None else _one_element(c) for c in inputs]
-
-
-def _one_element(constant: Constant) -> bool:
-    return constant.splat is not None or constant.size == 1
-
-
-def compute(node: Node, inputs: Sequence[Constant | None], opset: int) -> tuple[Constant, ...] | None:
-    """The node's outputs, or None where it cannot be computed (an op without reference, a division by zero)."""
-    try:
-        return tuple(map(_spelled_out, evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)))
-    except GraphoptError:
-        return None
-
-
-def _spelled_out(constant: Constant) -> Constant:
-    """The constant; where it is small, with its elements one by one even if they are all the same."""
-    if constant.splat is None or constant.size > SMALL:
-        return constant
-    return Constant.of(np.array(constant.array), constant.dtype)
-
-
 def _freed(graph: Graph, node: Node) -> int:
     """The bytes of the constants that nobody else reads."""
     total = 0
@@ -157,34 +84,6 @@ def _freed(graph: Graph, node: Node) -> int:
         if value is not None and constant is not None and graph.readers(value.node) == [node.id]:
             total += 0 if graph.is_output(value) else constant.nbytes
     return total
-
-
-def evaluated(space: Workspace, value: Value) -> Constant | None:
-    """The elements of a small value that is computed from constants alone, where they can be had quickly."""
-    return _evaluated(space, value, DEEPEST, {})
-
-
-def _evaluated(space: Workspace, value: Value, depth: int, known: dict[Value, Constant | None]) -> Constant | None:
-    """``evaluated``, down to a depth; ``known`` are those that were asked for already."""
-    if value not in known:
-        known[value] = _computed(space, value, depth, known)
-    return known[value]
-
-
-def _computed(space: Workspace, value: Value, depth: int, known: dict[Value, Constant | None]) -> Constant | None:
-    fact = space.fact(value)
-    if fact.constant is not None or not fact.is_const or depth == 0:
-        return fact.constant or space.graph.constant_of(value)
-    node = space.graph.node(value.node)
-    if not is_foldable(node):
-        return space.graph.constant_of(value)
-    facts = [space.fact(v) for v in node.outputs]
-    inputs = [None if v is None else _evaluated(space, v, depth - 1, known) for v in node.inputs]
-    if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
-        return None
-    size = _size(node, facts, inputs)
-    results = compute(node, inputs, space.opset) if size is not None and size <= SMALL_BYTES else None
-    return None if results is None else results[value.port]
 
 
 def fold_within(graph: Graph, limit: int | None = None) -> Graph:
@@ -249,7 +148,7 @@ def _static(space: Workspace, largest: int) -> dict[int, int]:
         constants = [space.graph.constant_of(v) for v in values]
         for value, constant in zip(values, constants, strict=True):
             if constant is not None:
-                ones[value] = _one_element(constant)
+                ones[value] = is_one_element(constant)
         known = all(c is not None or v.node in found for v, c in zip(values, constants, strict=True))
         if not known or not is_foldable(node):
             continue
@@ -258,7 +157,7 @@ def _static(space: Workspace, largest: int) -> dict[int, int]:
         size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
         if size is not None and size <= largest:
             found[node.id] = size
-            ones.update(dict.fromkeys(node.outputs, _splat_result(node, inputs)))
+            ones.update(dict.fromkeys(node.outputs, is_splat_result(node, inputs)))
     return found
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, nearest
 from graphopt.rewrite.guards.expressions import SETS
 from graphopt.rewrite.guards.functions import FUNCTIONS
 from graphopt.rewrite.reading.wellformed import check, named_inputs, placed
@@ -48,7 +48,6 @@ from graphopt.rewrite.rule.rule import (
     negative,
 )
 from graphopt.rewrite.rule.rule import Field as FieldOf
-from graphopt.suggestions import nearest
 
 Number: TypeAlias = int | float | bool
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from graphopt.errors import RuleError
+from graphopt.errors import RuleError, nearest
 from graphopt.ir import ops
 from graphopt.rewrite.guards.expressions import FACTS, LAZY, SETS
 from graphopt.rewrite.guards.functions import FUNCTIONS, arity
@@ -30,7 +30,6 @@ from graphopt.rewrite.rule.rule import (
     subexpressions,
     variables,
 )
-from graphopt.suggestions import nearest
 
 FAMILIES = {
     "A": 23, "B": 16, "C": 15, "D": 11, "E": 12, "F": 14, "G": 7, "H": 16, "I": 7, "J": 18, "K": 13, "L": 11, "M": 15,

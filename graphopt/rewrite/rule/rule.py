@@ -20,8 +20,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from graphopt.display import Displayed
-from graphopt.errors import UsageError
-from graphopt.suggestions import nearest_or_some
+from graphopt.errors import UsageError, nearest_or_some
 
 
 class Soundness(Enum):

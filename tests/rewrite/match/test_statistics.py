@@ -1,7 +1,6 @@
 from graphopt.ir.text import parse
-from graphopt.rewrite.egraph.egraph_snapshot import RuleStatistics
 from graphopt.rewrite.match.matcher import matches
-from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.match.statistics import RuleStatistics, Statistics
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.ruleset import standard
 

@@ -1,0 +1,123 @@
+"""Constant evaluation: what a node computes from constants, as far as its result is small or worth its bytes.
+
+Sizes are inferred before anything is computed. One repeated element stays one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.constants import BITS, SMALL, Constant
+from graphopt.ir.evaluate import evaluate
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
+
+SMALL_BYTES = 8 << 10
+"""Results up to this size are computed whatever they replace."""
+KEPT = ops.KEPT | {"SequenceEmpty", "SequenceConstruct"}
+"""Ops that are never folded."""
+DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress"})
+"""Ops whose result's size depends on elements but is never much larger than their input."""
+SLOW = ops.KINDS["pool"] | frozenset(
+    {"Conv", "ConvTranspose", "ConvInteger", "DeformConv", "LSTM", "GRU", "RNN", "Einsum"}
+)
+"""Ops whose reference implementation is slow: they are computed only where the result is small."""
+SLOW_BYTES = 1 << 20
+DEEPEST = 16
+"""Down to which depth a value is computed to answer a guard."""
+SPLAT_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Slice", "Tile", "Cast"})
+"""Ops that give one repeated element again when their first input is that."""
+
+
+def is_foldable(node: Node) -> bool:
+    """Whether the node may be computed ahead once its inputs are known."""
+    if node.op in (INPUT, CONSTANT) or node.op in KEPT or node.bodies or not ops.is_pure(node.op):
+        return False
+    return ops.schema(node.op) is not None
+
+
+def output_bytes(node: Node, facts: Sequence[Fact], inputs: Sequence[Constant | None]) -> int | None:
+    """The bytes that a file needs for what a node computes from these inputs; None where that is not known."""
+    return result_bytes(node, facts, _ones(inputs), sum(c.nbytes for c in inputs if c is not None))
+
+
+def result_bytes(node: Node, facts: Sequence[Fact], ones: Sequence[bool | None], read: int) -> int | None:
+    """The bytes that a file needs for the node's outputs, before they are computed; None where that is not known.
+
+    ``ones`` says of each input whether it is one element repeated, ``read`` how many bytes they have together.
+    """
+    total = 0
+    for fact in facts:
+        size = fact.size
+        if not isinstance(size, int) or fact.dtype is None:
+            return 8 * read if node.op in DATA_DEPENDENT and read <= SMALL_BYTES else None
+        if size > SMALL and is_splat_result(node, ones):
+            size = 1
+        total += (size * BITS.get(fact.dtype, 64) + 7) // 8
+    return None if node.op in SLOW and total > SLOW_BYTES else total
+
+
+def is_splat_result(node: Node, ones: Sequence[bool | None]) -> bool:
+    """Whether the result is one element repeated, seen from which inputs are (None: absent)."""
+    if node.n_outputs != 1:
+        return False
+    if node.op == "ConstantOfShape":
+        return True
+    if node.op in SPLAT_MOVES:
+        return bool(ones[0])
+    given = [one for one in ones if one is not None]
+    return node.op in ops.KINDS["elementwise"] and bool(given) and all(given)
+
+
+def _ones(inputs: Sequence[Constant | None]) -> list[bool | None]:
+    return [None if c is None else is_one_element(c) for c in inputs]
+
+
+def is_one_element(constant: Constant) -> bool:
+    """Whether a constant is one element, repeated or not."""
+    return constant.splat is not None or constant.size == 1
+
+
+def compute(node: Node, inputs: Sequence[Constant | None], opset: int) -> tuple[Constant, ...] | None:
+    """The node's outputs, or None where it cannot be computed (an op without reference, a division by zero)."""
+    try:
+        return tuple(map(_spelled_out, evaluate(node.op, node.attrs, inputs, node.n_outputs, opset)))
+    except GraphoptError:
+        return None
+
+
+def _spelled_out(constant: Constant) -> Constant:
+    """The constant; where it is small, with its elements one by one even if they are all the same."""
+    if constant.splat is None or constant.size > SMALL:
+        return constant
+    return Constant.of(np.array(constant.array), constant.dtype)
+
+
+def evaluated(graph: Graph, fact: Callable[[Value], Fact], opset: int, value: Value) -> Constant | None:
+    """The elements of a small value that is computed from constants alone, where they can be had quickly."""
+    known: dict[Value, Constant | None] = {}
+
+    def elements(value: Value, depth: int) -> Constant | None:
+        if value not in known:
+            known[value] = computed(value, depth)
+        return known[value]
+
+    def computed(value: Value, depth: int) -> Constant | None:
+        of_value = fact(value)
+        if of_value.constant is not None or not of_value.is_const or depth == 0:
+            return of_value.constant or graph.constant_of(value)
+        node = graph.node(value.node)
+        if not is_foldable(node):
+            return graph.constant_of(value)
+        inputs = [None if v is None else elements(v, depth - 1) for v in node.inputs]
+        if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
+            return None
+        size = output_bytes(node, [fact(v) for v in node.outputs], inputs)
+        results = compute(node, inputs, opset) if size is not None and size <= SMALL_BYTES else None
+        return None if results is None else results[value.port]
+
+    return elements(value, DEEPEST)
