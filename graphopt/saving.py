@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,16 +25,24 @@ from graphopt.errors import ReadError
 
 if sys.platform == "win32":
 
-    def flock(handle: int) -> None:
+    def flock(handle: int, wait: bool = False) -> None:
         """Nothing can be locked, and so nothing is taken for left behind."""
         raise OSError("files cannot be locked here")
+
+    def unlock(handle: int) -> None:
+        """Nothing is locked."""
 
 else:
     import fcntl
 
-    def flock(handle: int) -> None:
-        """Lock a file or folder for this process. Raises OSError where another one has it locked."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def flock(handle: int, wait: bool = False) -> None:
+        """Lock a file or folder for this process. Raises OSError where another one has it locked, unless that is to be
+        waited for."""
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+    def unlock(handle: int) -> None:
+        """Give a lock back, also where a process that was forked meanwhile has the handle, too."""
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 _RANDOM = 8
@@ -42,6 +50,7 @@ _RANDOM = 8
 _DIGEST = 16
 """Hexadecimal digits of a name by content."""
 _FOLDER = ".graphopt."
+_HEXADECIMAL = rf"[0-9a-f]{{{2 * _RANDOM}}}"
 
 
 @contextmanager
@@ -58,7 +67,7 @@ def whole(file: Path) -> Iterator[IO[bytes]]:
 def beside(file: Path, durable: bool = True, private: bool = False) -> Iterator[IO[bytes]]:
     """The same, with OSError as it comes. Not ``durable``: a crash of the system may lose it, which is for caches that
     check what they read. ``private``: for its user alone."""
-    with _opened(file, private) as (opened, name):
+    with _opened(file, file.name, private) as (opened, name):
         yield opened
         opened.flush()
         if durable:
@@ -71,14 +80,16 @@ def beside(file: Path, durable: bool = True, private: bool = False) -> Iterator[
 def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
     """Write files, each of the pieces given for it; the last one is that which names the others.
 
-    All go to disk under other names first and then take their places, in order. Raises ReadError where that fails.
+    All go to disk under other names first, after that of the last one, and then take their places, in order. Raises
+    ReadError where that fails.
     """
     path = None
+    *_, last = files
     try:
         with ExitStack() as stack:
             names: dict[Path, Path] = {}
             for path, pieces in files.items():
-                opened, names[path] = stack.enter_context(_opened(path))
+                opened, names[path] = stack.enter_context(_opened(path, last.name))
                 opened.writelines(pieces)
                 opened.flush()
                 os.fsync(opened.fileno())
@@ -87,6 +98,36 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
                 sync(path.parent)  # each is there for good before the next one relies on it
     except OSError as error:
         raise ReadError(f"{path}: cannot write there ({error.strerror})") from None
+
+
+def write_folder(
+    folder: Path, files: Mapping[str, Iterable[bytes | memoryview]], is_part: Callable[[str], bool]
+) -> None:
+    """Write files into a folder, which is made where it is missing; the last one names the others, which have names by
+    content.
+
+    What else ``is_part`` of such files goes afterwards: nothing names it any more, or a run was killed before anything
+    did. Whoever writes into the same folder waits. Raises ReadError where that fails.
+    """
+    is_new = not folder.exists()
+    try:
+        with _turn(folder) as is_alone:
+            try:
+                write_files({folder / name: pieces for name, pieces in files.items()})
+            except ReadError:
+                if is_new and is_alone:
+                    with suppress(OSError):
+                        folder.rmdir()
+                raise
+            if is_new:
+                with suppress(PermissionError):  # who may write into a folder may not always read it
+                    sync(folder.parent)
+            for name in os.listdir(folder) if is_alone else ():
+                if name not in files and is_part(name):
+                    with suppress(OSError):  # all is written; the next save tries again
+                        (folder / name).unlink()
+    except OSError as error:
+        raise ReadError(f"{folder}: cannot write there ({error.strerror})") from None
 
 
 def take_places(files: Mapping[Path, Path]) -> None:
@@ -112,6 +153,11 @@ def is_named_by_content(file: str, name: str, suffix: str) -> bool:
     return re.fullmatch(re.escape(name) + rf"\.[0-9a-f]{{{_DIGEST}}}" + re.escape(suffix), file) is not None
 
 
+def is_left_beside(file: str, name: str) -> bool:
+    """Whether a file name is one that a file of another name has while it is written: a killed run left it."""
+    return re.fullmatch(re.escape(f".{name}-") + _HEXADECIMAL, file) is not None
+
+
 @contextmanager
 def folder_beside(folder: Path) -> Iterator[Path]:
     """An empty folder within another, gone at the end; so are those that killed runs have left there."""
@@ -132,13 +178,34 @@ def folder_beside(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _opened(file: Path, private: bool = False) -> Iterator[tuple[IO[bytes], Path]]:
-    """A new file beside another, locked, and its name; gone at the end, if it still has that name."""
-    for old in _found(file.parent, re.escape(f".{file.name}-")):
+def _turn(folder: Path) -> Iterator[bool]:
+    """A folder, which is made where it is missing, and in which nobody else is at work; whether that is known."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            is_alone = False
+            with suppress(OSError):
+                flock(handle, wait=True)
+                is_alone = True
+            if os.fstat(handle).st_nlink > 0:  # else the one who had it has removed it
+                yield is_alone
+                return
+        finally:
+            with suppress(OSError):
+                unlock(handle)
+            os.close(handle)
+
+
+@contextmanager
+def _opened(file: Path, owner: str, private: bool = False) -> Iterator[tuple[IO[bytes], Path]]:
+    """A new file beside another, locked, and its name, after that of the file that it is committed with; gone at the
+    end, if it still has that name."""
+    for old in _found(file.parent, re.escape(f".{owner}-")):
         _drop_if_left(old)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     while True:
-        name = file.with_name(f".{file.name}-{secrets.token_hex(_RANDOM)}")
+        name = file.with_name(f".{owner}-{secrets.token_hex(_RANDOM)}")
         handle = os.open(name, flags, 0o600 if private else 0o666)  # else the permissions that the user's files have
         if _locked(handle):
             break
@@ -160,9 +227,7 @@ def _locked(handle: int) -> bool:
 def _found(folder: Path, start: str) -> list[Path]:
     """What has a random name in a folder."""
     with suppress(OSError):
-        return [
-            folder / name for name in os.listdir(folder) if re.fullmatch(rf"{start}[0-9a-f]{{{2 * _RANDOM}}}", name)
-        ]
+        return [folder / name for name in os.listdir(folder) if re.fullmatch(start + _HEXADECIMAL, name)]
     return []
 
 

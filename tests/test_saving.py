@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,32 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt import saving
 from graphopt.errors import ReadError
 from graphopt.ir import onnx_io
-from graphopt.saving import beside, folder_beside, is_named_by_content, name_by_content, take_places, write_files
-
-KILLED = """
-import os, sys
-from graphopt import saving
-from tests.test_saving import write
-
-left = int(sys.argv[2])
-
-def counted(function):
-    def call(*arguments, **options):
-        global left
-        for moment in (0, 1):
-            left -= 1
-            if left < 0:
-                os._exit(9)
-            if moment == 0:
-                result = function(*arguments, **options)
-        return result
-    return call
-
-for name in ("replace", "fsync", "unlink"):
-    setattr(saving.os, name, counted(getattr(os, name)))
-write(sys.argv[1], 2.0)
-print("done")
-"""
+from graphopt.saving import (
+    beside,
+    folder_beside,
+    is_left_beside,
+    is_named_by_content,
+    name_by_content,
+    take_places,
+    write_files,
+    write_folder,
+)
+from tests.killed import killed
 
 
 def write(path: str, value: float) -> None:
@@ -61,19 +46,16 @@ def read(path: Path) -> tuple[str, float]:
 def test_a_model_and_its_data_are_of_one_save_wherever_it_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     seen = []
-    for moment in range(40):
-        write(str(path), 1.0)
-        run = subprocess.run([sys.executable, "-c", KILLED, path, str(moment)], capture_output=True, text=True)
-        assert run.returncode in (0, 9), run.stderr
-        seen.append(read(path))
-        if run.stdout:
-            break
-    assert run.stdout
+    done = False
+    with killed("from tests.test_saving import write", f"write({str(path)!r}, 2.0)") as is_done:
+        while not done:
+            write(str(path), 1.0)
+            # what the killed one before left is gone, though it wrote something else
+            assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+            done = is_done(len(seen))
+            seen.append(read(path))
     assert set(seen) == {("MatMul", 1.0), ("Add", 2.0)}
     assert seen == sorted(seen, reverse=True)  # from the rename of the model on it is the new one
-    write(str(path), 2.0)
-    files = sorted(p.name for p in tmp_path.iterdir())
-    assert [f for f in files if f.startswith(".")] == []  # what the killed ones left is gone
 
 
 def test_the_data_of_a_model_that_is_replaced_goes(tmp_path: Path) -> None:
@@ -155,3 +137,82 @@ def test_nothing_changes_where_writing_fails(tmp_path: Path) -> None:
         write_files({tmp_path / "data": [b"new"], tmp_path / "none" / "model": [b"4"]})
     assert (tmp_path / "data").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["data"]
+
+
+def test_names_of_what_is_being_written() -> None:
+    assert is_left_beside(".out-0123456789abcdef", "out")
+    for other in ("out", ".out-notes", ".other-0123456789abcdef", ".out-0123456789abcdef0"):
+        assert not is_left_beside(other, "out")
+
+
+def is_part(file: str) -> bool:
+    """Whether a folder's file is one that the next save may remove."""
+    return is_named_by_content(file, "data", ".bin")
+
+
+def test_a_folder_has_the_files_of_the_last_save_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "above" / "folder"
+    for content in (b"1", b"2"):
+        name = name_by_content("data", [content], ".bin")
+        write_folder(folder, {name: [content], "manifest": [name.encode()]}, is_part)
+        (folder / "notes").write_text("the user's")
+        (folder / "data.0123456789abcdef.bin").write_text("of a run that was killed before its manifest was there")
+    write_folder(folder, {name: [content], "manifest": [name.encode()]}, is_part)
+    assert sorted(os.listdir(folder)) == sorted([name, "manifest", "notes"])
+
+
+def test_who_writes_into_a_folder_waits_for_others(tmp_path: Path) -> None:
+    (tmp_path / "data.0123456789abcdef.bin").write_text("of one that is at work")
+    with saving._turn(tmp_path):
+        thread = threading.Thread(target=write_folder, args=(tmp_path, {"manifest": [b"new"]}, is_part))
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert os.listdir(tmp_path) == ["data.0123456789abcdef.bin"]
+    thread.join()
+    assert os.listdir(tmp_path) == ["manifest"]
+
+
+def test_a_folder_that_another_one_removes_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with saving._turn(folder):
+        thread = threading.Thread(target=write_folder, args=(folder, {"manifest": [b"new"]}, is_part))
+        thread.start()
+        thread.join(0.1)
+        folder.rmdir()
+    thread.join()
+    assert os.listdir(folder) == ["manifest"]
+
+
+def test_a_process_that_is_forked_meanwhile_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with saving._turn(tmp_path):
+        process = os.fork()
+        if process == 0:
+            signal.pause()
+    try:
+        thread = threading.Thread(target=write_folder, args=(tmp_path, {"manifest": [b"new"]}, is_part), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def test_where_nothing_can_be_locked_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, wait: bool = False) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(saving, "flock", refuse)
+    (tmp_path / "data.0123456789abcdef.bin").touch()
+    write_folder(tmp_path, {"manifest": [b"new"]}, is_part)
+    assert sorted(os.listdir(tmp_path)) == ["data.0123456789abcdef.bin", "manifest"]
+
+
+def test_a_folder_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "folder", tmp_path / "new"):
+        with pytest.raises(ReadError, match="cannot write there"):
+            write_folder(folder, {"none/manifest": [b"new"]}, is_part)
+    assert os.listdir(tmp_path) == ["file"]
