@@ -7,7 +7,6 @@ they were written, such as NaN for an infinity, a candidate may, too.
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +21,7 @@ from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.loops.sizes import product, size_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
+from graphopt.saving import folder_beside
 from graphopt.tuning import machine_lock as turns
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
@@ -108,8 +108,8 @@ def _fill(workload: Workload, folder: Path, limit: float) -> None:
     with turns.building():
         limit *= PATIENCE
         written, default = (built(Order(workload, way=way), limit) for way in ("written", "default"))
-        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-            place, beside = Path(made) / "made", Path(made) / "beside"
+        with folder_beside(folder.parent) as made:
+            place, beside = made / "made", made / "beside"
             place.mkdir()
             beside.mkdir()
             found = Oracle(workload, place, _computed(workload, place, written, limit))

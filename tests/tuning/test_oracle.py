@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphopt.kernels import cache
 from graphopt.lowering.loops.script import read
 from graphopt.tuning import oracle as module
 from graphopt.tuning.operands import NORMAL, SPECIAL, WHOLE
@@ -20,7 +21,11 @@ LIMIT = 60
 
 
 def test_it_is_what_numpy_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    left = cache.folder("oracles") / ".graphopt.0123456789abcdef"  # by a run that was killed
+    left.mkdir()
     found = oracle(product(), LIMIT)
+    assert list(left.parent.iterdir()) == [found.folder]
     assert set(found.cases) == {NORMAL, WHOLE, SPECIAL}
     for case in found.cases:
         a, b = (np.load(input_file(found.folder, case, place)) for place in (0, 1))
