@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from graphopt.errors import UsageError
@@ -25,14 +25,15 @@ def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> N
         taken.append((path, f"which {option} writes"))
 
 
-def check_folder(option: str, path: Path, known: str) -> None:
-    """Raise UsageError where a folder to write is none, or holds what this would mix with: files, but not ``known``."""
+def check_folder(option: str, path: Path, known: str, is_part: Callable[[str], bool] = lambda name: False) -> None:
+    """Raise UsageError where a folder to write is none, or holds what this would mix with: files, but not ``known``,
+    and not only such as ``is_part`` of what a run that was killed began there."""
     try:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{option} {path}: a file is there; name a folder")
         if not path.parent.is_dir():
             raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
-        if path.is_dir() and not (path / known).is_file() and any(path.iterdir()):
+        if path.is_dir() and not (path / known).is_file() and not all(is_part(f.name) for f in path.iterdir()):
             raise UsageError(f"{option} {path}: the folder holds something else; name a new one, or an empty one")
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {path}: not a name for a folder ({error})") from None

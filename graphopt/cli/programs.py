@@ -197,7 +197,7 @@ def compile_model(
     """
     from graphopt.cli import files, progress
     from graphopt.rewrite.extract.cost import counted_at
-    from graphopt.runtime.saved import MANIFEST
+    from graphopt.runtime.saved import MANIFEST, is_part
     from graphopt.web.layered import check as check_pages
     from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_program
@@ -212,7 +212,7 @@ def compile_model(
         settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict)
         write_kernels(model, output, settings, capability, quiet)
         return
-    files.check_folder("-o", output, MANIFEST)
+    files.check_folder("-o", output, MANIFEST, is_part)
     if report is not None:
         files.check_written({"--report": report}, [model])
         check_pages()

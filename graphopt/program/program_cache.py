@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -31,6 +29,7 @@ from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
+from graphopt.saving import folder_beside
 
 LARGEST = 1 << 30
 """Bytes of constants that a program has at most to be kept."""
@@ -130,14 +129,15 @@ def is_extended() -> bool:
 
 def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
+    if not (place.folder / _REPORT).exists():
+        return None
     try:
         told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
-        if told["constants"] != digests.of_file(place.folder / saved.CONSTANTS_FILE):
+        name, digest_of_constants = told["constants"]
+        if digest_of_constants != digests.of_file(place.folder / name):
             raise ReadError("its constants are damaged")
         program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
         report = CompileReport((), int(told["kernels"]), int(told["calls"]))
-    except FileNotFoundError:
-        return None
     except (ReadError, OSError, ValueError, LookupError, TypeError):
         cache.drop(place.folder)
         return None
@@ -156,17 +156,17 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
     above = place.folder.parent
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
         cache.prune(above, MOST - size)
-        made = Path(tempfile.mkdtemp(prefix=".", dir=above))
-        try:
+        with folder_beside(above) as folder:
+            made = folder / "program"
             saved.save(program, made)
-            told["constants"] = digests.of_file(made / saved.CONSTANTS_FILE)
+            constants = saved.constants_file(made).name
+            digest_of_constants = digests.of_file(made / constants)
+            told["constants"] = constants, digest_of_constants
             (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
             if not (place.folder / _REPORT).exists():
                 cache.drop(place.folder)
             os.rename(made, place.folder)  # fails where another process was quicker
-            digests.remember(place.folder / saved.CONSTANTS_FILE, told["constants"])
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+        digests.remember(place.folder / constants, digest_of_constants)
 
 
 def _is_foreign(dtype: str) -> bool:

@@ -1,8 +1,10 @@
 """Programs on disk: a folder that runs wherever numpy is installed, on a processor that can what this one can, or on a
 device like the one that it was saved from.
 
-``manifest.json`` holds buffers and steps, ``code.bin`` the object code of the driver and the kernels, ``constants.bin``
-the constants, each aligned, which are memory-mapped. Object code is code: a folder is to be trusted as a program is.
+``manifest.json`` holds buffers and steps, and names the two other files: ``code.<digest>.bin``, the object code of the
+driver and the kernels, and ``constants.<digest>.bin``, the constants, each aligned, which are memory-mapped. Those are
+named by what is in them, so that a save replaces none of another program's: the rename of its manifest commits it.
+Object code is code: a folder is to be trusted as a program is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -27,7 +28,6 @@ from graphopt.runtime.arena import up
 from graphopt.runtime.device import Device
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import OBJECTS, STORAGE
-from graphopt.runtime.output import beside
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import (
     Array,
@@ -45,9 +45,13 @@ from graphopt.runtime.steps import (
     Ref,
     walk,
 )
+from graphopt.saving import is_left_beside, is_named_by_content, name_by_content, write_folder
 
-FORMAT = 3
-MANIFEST, OBJECTS_FILE, CONSTANTS_FILE = "manifest.json", "code.bin", "constants.bin"
+FORMAT = 4
+MANIFEST = "manifest.json"
+_CODE, _CONSTANTS, _SUFFIX = "code", "constants", ".bin"
+_FIXED = 3
+"""The format that is read, too: the same, but for the files, which had names without digests."""
 
 Loaded = TypeVar("Loaded")
 
@@ -61,10 +65,11 @@ _NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Conditi
 def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> None:
     """Write a program into a folder, which is made where it is missing; what it had of another program is replaced.
 
-    Raises ``CompilationError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be
-    written; what the folder had is there as it was.
+    At every moment the folder has the one program or the other, whole, whatever becomes of this process. Raises
+    ``CompilationError`` for a program with steps that only Python can do, ``ReadError`` where it cannot be written;
+    what the folder had is there as it was.
     """
-    code, place = program.code, Path(folder)
+    code = program.code
     hosts = list(dict.fromkeys(s.label or s.function for s in walk(code.steps) if isinstance(s, Host)))
     if hosts:
         raise CompilationError(
@@ -75,8 +80,13 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
         raise CompilationError("the program cannot be saved, for some of its constants are Python objects")
     distinct = list(dict.fromkeys((code.driver, *code.objects)))
     device = program.device.architecture if isinstance(program, DeviceProgram) else ""
+    constants: list[bytes | memoryview] = []
+    for _, array in sorted(code.constants.items()):
+        constants += array.reshape(-1).view(np.uint8).data, bytes(up(array.nbytes) - array.nbytes)
+    files = {name_by_content(n, p, _SUFFIX): p for n, p in ((_CODE, distinct), (_CONSTANTS, constants))}
     text = {
         "format": FORMAT,
+        "files": dict(zip((_CODE, _CONSTANTS), files, strict=True)),
         "driver": table.digest(),
         "cpu": [] if device else sorted(_processor()),
         "device": device,
@@ -90,28 +100,20 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
         "code": sha256(b"".join(distinct)).hexdigest(),
         "constants": {str(n): list(array.shape) for n, array in sorted(code.constants.items())},
     }
-    is_new = not place.exists()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        names = MANIFEST, OBJECTS_FILE, CONSTANTS_FILE  # the manifest takes its place last: with it all is complete
-        with (
-            beside(place / names[0]) as manifest,
-            beside(place / names[1]) as objects,
-            beside(place / names[2]) as file,
-        ):
-            for _, array in sorted(code.constants.items()):
-                file.write(array.reshape(-1).view(np.uint8).data)
-                file.write(bytes(up(array.nbytes) - array.nbytes))
-            objects.write(b"".join(distinct))
-            manifest.write(json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode())
-            for opened in (file, objects, manifest):
-                opened.flush()
-            (place / MANIFEST).unlink(missing_ok=True)  # no moment has files of two programs
-    except OSError as error:
-        if is_new:
-            with suppress(OSError):
-                place.rmdir()
-        raise ReadError(f"{place} cannot be written: {error.strerror}") from None
+    manifest = json.dumps({"digest": _digest(text), **text}, separators=(",", ":")).encode()
+    write_folder(Path(folder), {**files, MANIFEST: [manifest]}, is_part)
+
+
+def is_part(file: str) -> bool:
+    """Whether a file of that name belongs to a program, or is what a killed save of one left behind."""
+    if file in (MANIFEST, _CODE + _SUFFIX, _CONSTANTS + _SUFFIX) or is_left_beside(file, MANIFEST):
+        return True
+    return any(is_named_by_content(file, name, _SUFFIX) for name in (_CODE, _CONSTANTS))
+
+
+def constants_file(folder: Path) -> Path:
+    """The file with the constants of a folder's program. Raises ``ReadError`` where it has none."""
+    return _files(folder, _manifest(folder / MANIFEST))[1]
 
 
 def load(
@@ -142,13 +144,26 @@ def saved_for(folder: str | os.PathLike[str]) -> str:
 
 def _opened(place: Path, device: str, made: Callable[[Code], Loaded]) -> Loaded:
     text = _manifest(place / MANIFEST)
-    if text["device"] != device:
-        wants, has = (f"a GPU ({d})" if d else "a processor" for d in (text["device"], device))
-        raise ReadError(f"{place} was compiled for {wants}, and is to run on {has}: compile the model for this one")
-    try:
-        return made(_code(place, text))
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise ReadError(f"{place} is damaged, or of another version of graphopt: save the program again") from None
+    while True:
+        if text["device"] != device:
+            wants, has = (f"a GPU ({d})" if d else "a processor" for d in (text["device"], device))
+            raise ReadError(f"{place} was compiled for {wants}, and is to run on {has}: compile the model for this one")
+        try:
+            return made(_code(place, text))
+        except ReadError:
+            now = _manifest(place / MANIFEST)
+            if now == text:
+                raise
+            text = now  # another program was saved there meanwhile, and what this one had is gone
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise ReadError(f"{place} is damaged, or of another version of graphopt: save the program again") from None
+
+
+def _files(place: Path, text: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Those with the code and the constants of a program."""
+    if text["format"] == _FIXED:
+        return place / (_CODE + _SUFFIX), place / (_CONSTANTS + _SUFFIX)
+    return place / text["files"][_CODE], place / text["files"][_CONSTANTS]
 
 
 def _code(place: Path, text: Mapping[str, Any]) -> Code:
@@ -161,14 +176,15 @@ def _code(place: Path, text: Mapping[str, Any]) -> Code:
             f"{place} was compiled for a processor with {', '.join(lacks[:_FEW])}{more}, which this one does not have: "
             "compile the model for this one"
         )
-    code = _bytes(place / OBJECTS_FILE)
+    objects_file, values_file = _files(place, text)
+    code = _bytes(objects_file)
     if sha256(code).hexdigest() != text["code"]:
-        raise ReadError(f"{place / OBJECTS_FILE} is damaged: save the program again")
+        raise ReadError(f"{objects_file} is damaged: save the program again")
     ends = np.cumsum([0, *text["sizes"]]).tolist()
     distinct = [code[a:b] for a, b in pairwise(ends)]
     driver, *objects = [distinct[n] for n in text["objects"]]
     buffers = _made(text["buffers"])
-    constants = _constants(place / CONSTANTS_FILE, text["constants"], buffers)
+    constants = _constants(values_file, text["constants"], buffers)
     ports = _made(text["inputs"]), _made(text["outputs"])
     steps, conditions = _made(text["steps"]), _made(text["conditions"])
     return Code(*ports, buffers, steps, tuple(objects), driver, constants, conditions)
@@ -196,7 +212,7 @@ def _manifest(file: Path) -> dict[str, Any]:
     if text["format"] > FORMAT:
         raise ReadError(f"{file} was written by a later version of graphopt (format {text['format']}): update graphopt")
     digest = text.pop("digest", None)
-    if text["format"] != FORMAT or digest != _digest(text):
+    if not _FIXED <= text["format"] <= FORMAT or digest != _digest(text):
         raise damaged
     if text.get("driver") != table.digest() or not isinstance(text.get("device"), str):
         raise ReadError(f"{file} was written by another version of graphopt: save the program again")

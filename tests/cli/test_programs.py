@@ -147,6 +147,9 @@ def test_compile(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "bytes" in capsys.readouterr().out
     np.testing.assert_allclose(load(tmp_path / "p")({"x": X})["y"], np.maximum(X @ W + 1, 0), rtol=1e-5)
     assert run(["compile", model, "-o", str(tmp_path / "p")]) == 0  # over the same program
+    (tmp_path / "p" / "manifest.json").rename(tmp_path / "p" / ".manifest.json-0123456789abcdef")  # as kills leave it
+    assert run(["compile", model, "-o", str(tmp_path / "p")]) == 0
+    assert len(list((tmp_path / "p").iterdir())) == 3
     for place, said in (
         (model, "a file is there"),
         (str(tmp_path), "the folder holds something else"),

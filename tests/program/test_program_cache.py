@@ -112,26 +112,37 @@ def test_the_graph_of_another_file_is_not_shown(folder: Path, model: Path) -> No
     np.testing.assert_allclose(made(X)["y"], WANT)
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "code.bin", "constants.bin", "report.json"])
-def test_a_damaged_program_is_made_anew(folder: Path, model: Path, file: str) -> None:
-    graphopt.compile(model)
-    (place,) = folder.iterdir()
-    whole = (place / file).read_bytes()
-    (place / file).write_bytes(whole[:-1])
-    assert not is_warm(graphopt.compile(model))
-    assert (place / file).read_bytes() == whole
-    assert is_warm(graphopt.compile(model))
+FILES = ["manifest.json", "code.*.bin", "constants.*.bin", "report.json"]
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "code.bin", "constants.bin", "report.json"])
-def test_a_bit_that_flipped_is_found(folder: Path, model: Path, file: str) -> None:
+@pytest.mark.parametrize("pattern", FILES)
+def test_a_damaged_program_is_made_anew(folder: Path, model: Path, pattern: str) -> None:
     graphopt.compile(model)
-    (place,) = folder.iterdir()
-    whole = (place / file).read_bytes()
-    for at in (0, len(whole) // 2, len(whole) // 2 + 1):
-        (place / file).write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    (file,) = folder.glob(f"*/{pattern}")
+    whole = file.read_bytes()
+    for damage in (lambda: file.write_bytes(whole[:-1]), file.unlink):
+        damage()
         assert not is_warm(graphopt.compile(model))
-        assert (place / file).read_bytes() == whole
+        assert file.read_bytes() == whole
+        assert is_warm(graphopt.compile(model))
+
+
+@pytest.mark.parametrize("pattern", FILES)
+def test_a_bit_that_flipped_is_found(folder: Path, model: Path, pattern: str) -> None:
+    graphopt.compile(model)
+    (file,) = folder.glob(f"*/{pattern}")
+    whole = file.read_bytes()
+    for at in (0, len(whole) // 2, len(whole) // 2 + 1):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert not is_warm(graphopt.compile(model))
+        assert file.read_bytes() == whole
+
+
+def test_what_killed_runs_left_is_removed(folder: Path, model: Path) -> None:
+    stored.place_of(model, Settings())  # makes the folder
+    (folder / ".graphopt.0123456789abcdef" / "program").mkdir(parents=True)
+    graphopt.compile(model)
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_what_is_no_program_gives_way_to_one(folder: Path, model: Path, tmp_path: Path) -> None:
