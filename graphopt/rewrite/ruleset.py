@@ -141,13 +141,19 @@ def standard_folder() -> Path:
 
 @cache
 def standard() -> Ruleset:
-    """The standard rules and native passes, files in order of name."""
+    """The standard rules and native passes, files in order of name. Raises ReadError where there are no rules."""
     from graphopt.rewrite.passes import PASSES
 
-    files = sorted(standard_folder().glob("*.rules"))
-    return Ruleset(tuple(r for f in files for r in _standard(f)), PASSES)
+    folder = standard_folder()
+    rules = tuple(rule for file in sorted(folder.glob("*.rules")) for rule in _standard(file))
+    if not rules:
+        raise ReadError(
+            f"{folder}: the standard rules (*.rules) are not there; install graphopt again "
+            f"(pip install --force-reinstall --no-deps graphopt), or take a whole checkout"
+        )
+    return Ruleset(rules, PASSES)
 
 
 def _standard(file: Path) -> list[Rule]:
-    text, name = file.read_text(encoding="utf-8"), f"rules/{file.name}"
+    text, name = read_text(file), f"rules/{file.name}"
     return parsed(text, name, lambda: parse_rules(text, name, strict=True))

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+import graphopt.rewrite.ruleset
 from graphopt.errors import ReadError, RuleError, UsageError
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.reading.parse import parse_rules
@@ -95,3 +96,18 @@ def test_the_standard_rules() -> None:
     assert standard() is rules
     without = rules.select(without=[PASSES[0].name])
     assert PASSES[0] not in without.passes
+
+
+@pytest.mark.parametrize("files", [{}, {"families.toml": ""}, {"empty.rules": ""}])
+def test_a_tree_without_the_standard_rules_is_refused(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is optimized with no rules in silence: the message says what is missing, where, and what to do."""
+    folder = tmp_path / "rules"
+    if files:
+        folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.setattr(graphopt.rewrite.ruleset, "_PACKAGE", tmp_path / "graphopt")
+    with pytest.raises(ReadError, match=rf"^{folder}: the standard rules .* are not there; install graphopt again .*$"):
+        standard.__wrapped__()
