@@ -15,7 +15,9 @@ import pytest
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With several workers: the tests of a file share what they compile, so that one worker runs all of them, in order.
-    Pages of the documentation have nothing in common, and go to whichever is free."""
+    Pages of the documentation have nothing in common, and go to whichever is free. ``--dist`` asks for another way."""
+    if config.getoption("dist") != "load":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from graphopt.proof.evidence import KINDS, Evidence, evidence_of, kept, read, written
-from graphopt.rewrite.rule.rule import Soundness
+from graphopt.proof.prove import find_evidence
+from graphopt.rewrite.rule.rule import Rule, Soundness
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.rewrite.ruleset import standard
 
@@ -44,3 +47,14 @@ def test_over_the_reals_is_not_bit_by_bit() -> None:
     assert not Evidence("reals").supports(Soundness.EXACT)
     assert Evidence("reals").supports(Soundness.REALS)
     assert Evidence("ieee").supports(Soundness.REALS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", standard().rules, ids=lambda rule: rule.name)
+def test_the_evidence_is_found_again(rule: Rule) -> None:
+    """From nothing: neither what is kept nor what earlier checks found is taken."""
+    pytest.importorskip("z3")
+    found = find_evidence(rule)
+    assert found.evidence == evidence_of(rule), (
+        f"{found.counterexample or found.why}: run `graphopt rules prove --update`"
+    )

@@ -2,9 +2,10 @@
 
 Run as a script it makes every mutant of every rule, checks it, and writes what came of it to ``mutation.json``:
 
-    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [FILE_OR_NAME...]
+    python -m tests.rewrite.mutation [--jobs 2] [--write] [--again] [--data FILE] [--least 0.95] [FILE_OR_NAME...]
 
 Rules that have not changed since are not judged again; ``--again`` looks longer at the mutants that survived.
+``--data`` is another file to keep that in, and with ``--least`` it is an error if a smaller share is killed.
 
 A mutant is *killed* where it does not read, never fires, or where its sides differ. One that survives is *equivalent*
 where it is as true as the rule: it is proved, what was changed is a matter of worth and not of truth, no graph could be
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -51,6 +53,7 @@ from graphopt.rewrite.rule.rule import (
     subexpressions,
 )
 from graphopt.rewrite.rule.rule_digest import content
+from graphopt.saving import beside
 
 DATA = Path(__file__).with_name("mutation.json")
 MOST = 7
@@ -356,9 +359,9 @@ def judge_survivors(entry: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, A
     return name, made
 
 
-def stored() -> dict[str, dict[str, Any]]:
+def stored(file: Path = DATA) -> dict[str, dict[str, Any]]:
     """What came of the mutants of each rule when it was last judged."""
-    found: dict[str, dict[str, Any]] = json.loads(DATA.read_text(encoding="utf-8")) if DATA.is_file() else {}
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return found
 
 
@@ -390,20 +393,32 @@ def figures(data: dict[str, dict[str, Any]]) -> str:
 
 def main(arguments: list[str]) -> None:
     """Judge the mutants of the rules that are named, or of all; those of rules that are as they were stay judged."""
-    jobs = int(arguments[arguments.index("--jobs") + 1]) if "--jobs" in arguments else 1
-    named = [a for i, a in enumerate(arguments) if not a.startswith("--") and arguments[i - 1 : i] != ["--jobs"]]
-    data = current(stored())
-    names = [rule.name for rule in chosen(named) if named or rule.name not in data]
+    parser = ArgumentParser(prog="python -m tests.rewrite.mutation")
+    parser.add_argument("what", nargs="*", metavar="FILE_OR_NAME")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--least", type=float, default=0.0)
+    options = parser.parse_args(arguments)
+    data = current(stored(options.data))
+    names = [rule.name for rule in chosen(options.what) if options.what or rule.name not in data]
     again = [(name, entry) for name, entry in data.items() if entry["survived"]]
-    with get_context("spawn").Pool(jobs) as pool:
-        judged = pool.imap_unordered(judge_survivors, again) if "--again" in arguments else None
+    with get_context("spawn").Pool(options.jobs) as pool:
+        judged = pool.imap_unordered(judge_survivors, again) if options.again else None
         for name, entry in judged or pool.imap_unordered(judge_rule, names):
             data[name] = entry
             for change, why in entry["survived"].items():
                 print(f"{name}: {change}: survived: {why}", flush=True)
-            if "--write" in arguments:
-                DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+            if options.write:
+                text = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+                with beside(options.data, durable=False) as file:
+                    file.write(text.encode())
     print(figures(data))
+    if share_killed(data) < options.least:
+        sys.exit(
+            f"{100 * share_killed(data):.1f} % of the mutants are killed, and {100 * options.least:g} % have to be"
+        )
 
 
 if __name__ == "__main__":
