@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -366,3 +367,21 @@ def test_bytes_do_not_depend_on_hash_seeds_and_threads() -> None:
     assert all(process.returncode == 0 for process in runs)
     assert len(printed[0].split()) == 4
     assert printed[0] == printed[1]
+
+
+def test_a_step_of_the_users_own_runs_in_place_of_another_and_after_it() -> None:
+    graph, seen = parse("x: float32[4]\ny = Relu(Relu(x))\nreturn y"), list[str]()
+
+    def kept(step: Callable[[Graph], Graph], graph: Graph) -> Graph:
+        seen.append("tidy")
+        return graph
+
+    def noted(step: Callable[[Graph], Graph], graph: Graph) -> Graph:
+        found = step(graph)
+        seen.append("fold")
+        return found
+
+    graphopt.optimize(graph, steps={"tidy": kept, "fold": noted}, verify="off")
+    assert seen[:3] == ["tidy", "fold", "tidy"]
+    with pytest.raises(UsageError, match="there is no step 'folding'; did you mean fold"):
+        graphopt.optimize(graph, steps={"folding": kept})

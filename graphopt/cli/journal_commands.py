@@ -105,7 +105,7 @@ def bisect(
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
     from graphopt.cli import progress
-    from graphopt.optimize import ruleset
+    from graphopt.rewrite.ruleset import ruleset
     from graphopt.target import target as named
     from graphopt.tools import explanation
 

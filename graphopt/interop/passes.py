@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError
 from graphopt.optimize import optimize_graph
-from graphopt.optimize import ruleset as ruleset_of
 from graphopt.rewrite.rule.rule import Rule, Soundness, soundness
 from graphopt.rewrite.ruleset import Ruleset
+from graphopt.rewrite.ruleset import ruleset as ruleset_of
 from graphopt.target import Target
 from graphopt.target import target as target_named
 

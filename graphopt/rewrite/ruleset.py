@@ -154,6 +154,19 @@ def standard() -> Ruleset:
     return Ruleset(rules, PASSES)
 
 
+def ruleset(rules: Ruleset | str | Path | Sequence[str | Path] | None) -> Ruleset:
+    """The rules that are meant: the standard set, the standard set and some files, or the set itself."""
+    if isinstance(rules, Ruleset):
+        return rules
+    files = [rules] if isinstance(rules, str | Path) else rules or ()
+    return standard() + Ruleset.from_files(files) if files else standard()
+
+
+def names_of(names: str | Sequence[str]) -> Sequence[str]:
+    """The names, where one alone may stand for a list of one."""
+    return [names] if isinstance(names, str) else names
+
+
 def _standard(file: Path) -> list[Rule]:
     text, name = read_text(file), f"rules/{file.name}"
     return parsed(text, name, lambda: parse_rules(text, name, strict=True))

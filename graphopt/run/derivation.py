@@ -67,6 +67,12 @@ class Derivation:
     policy: str = ""
     without: tuple[int, ...] = ()
 
+    def of(self, model: Any, graph: Graph) -> Derivation:
+        """The derivation with the name and digest of the model's file, or the name of the graph where it has none."""
+        if isinstance(model, str | Path):
+            return replace(self, model=Path(model).name, digest=digest_of(model))
+        return replace(self, model=graph.name, digest="")
+
     @property
     def rewrites(self) -> list[Entry]:
         """The entries that a user would call rewrites, in order."""

@@ -1,12 +1,13 @@
-"""The steps of a pipeline: each is timed, told to whoever listens, and kept for the report."""
+"""The steps of a pipeline: each is timed, told to whoever listens, kept for the report, and may be a user's own."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.progress import Event, Listener
 from graphopt.run.report import Step
@@ -14,22 +15,71 @@ from graphopt.run.report import Step
 P = ParamSpec("P")
 T = TypeVar("T")
 
+OwnStep: TypeAlias = Callable[[Callable[[Any], Any], Any], Any]
+"""A user's own step: a function of the step whose place it takes and of what that step is given.
+
+It gives what the step would give: ``lambda step, graph: mine(step(graph))`` does something after it,
+``lambda step, graph: step(mine(graph))`` before it, and one that never calls ``step`` replaces it.
+"""
+
+OPTIMIZE = (
+    "read",
+    "prepare",
+    "tidy",
+    "explore",
+    "choose",
+    "look up times",
+    "derive",
+    "replicate",
+    "fold",
+    "measure",
+    "write",
+    "verify",
+)
+"""The steps of ``graphopt optimize``, in the order in which they first come."""
+
 
 class Steps:
-    """Runs the steps of one pipeline: ``graph = step("tidy", simplify, graph, rules)``."""
+    """Runs the steps of one pipeline: ``graph = step("tidy", simplify, graph, rules)``.
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    ``names`` are those of the steps that the pipeline has, and ``own`` has steps that take the place of some of them.
+    UsageError where a name is none of these.
+    """
+
+    def __init__(
+        self,
+        listener: Listener | None = None,
+        names: Sequence[str] = (),
+        own: Mapping[str, OwnStep] | None = None,
+    ) -> None:
         self.listen: Listener = listener or (lambda event: None)
+        self.own = {step_named(name, names): step for name, step in (own or {}).items()}
         self.done: list[Step] = []
 
     def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
         """What the function gives. Several steps of one name are one row of the report, with their times added."""
         self.listen(Event(name))
         start = time.perf_counter()
-        result = function(*arguments, **options)
+        if name in self.own:
+            result = self._by_user(name, function, *arguments, **options)
+        else:
+            result = function(*arguments, **options)
         seconds = time.perf_counter() - start
         self.listen(Event(name, seconds=seconds))
         self._keep(Step(name, seconds, sum(count_ops(result).values()) if isinstance(result, Graph) else None))
+        return result
+
+    def _by_user(self, name: str, function: Callable[..., T], value: object, *arguments: Any, **options: Any) -> T:
+        """What the user's own step gives. UsageError where that is nothing."""
+        given: list[T] = []
+
+        def step(value: Any) -> T:
+            given.append(function(value, *arguments, **options))
+            return given[-1]
+
+        result: T = self.own[name](step, value)
+        if result is None and None not in given:
+            raise UsageError(f"your own step {name!r} gave None, and what the step gives is expected")
         return result
 
     def _keep(self, step: Step) -> None:
@@ -38,6 +88,21 @@ class Steps:
                 self.done[index] = Step(step.name, old.seconds + step.seconds, step.ops)
                 return
         self.done.append(step)
+
+
+def step_named(name: str, names: Sequence[str]) -> str:
+    """The step of this name, however its words are joined: ``PlanMemory``, ``plan-memory`` and ``plan memory`` are one.
+
+    UsageError where there is none.
+    """
+    found = {_plain(n): n for n in names}.get(_plain(name))
+    if found is None:
+        raise UsageError(f"there is no step {name!r}{nearest_or_some(name, names)}")
+    return found
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def count_ops(graph: Graph) -> dict[str, int]:

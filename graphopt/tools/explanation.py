@@ -12,14 +12,14 @@ from graphopt.errors import InvalidModelError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.ir.infer import infer
-from graphopt.optimize import optimize_graph, ruleset
+from graphopt.optimize import optimize_graph
 from graphopt.progress import Event, Listener
 from graphopt.rewrite.checking.explain_match import find_node, unknown_node
 from graphopt.rewrite.match.describe import name_of
 from graphopt.rewrite.match.journal import SIGNATURE, Entry
 from graphopt.rewrite.match.matcher import root_ops, why_not
 from graphopt.rewrite.rule.rule import Rule, soundness
-from graphopt.rewrite.ruleset import Ruleset
+from graphopt.rewrite.ruleset import Ruleset, ruleset
 from graphopt.rewrite.simplify import simplify
 from graphopt.run.derivation import (
     Derivation,

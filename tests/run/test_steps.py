@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from graphopt.errors import UsageError
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.text import parse
 from graphopt.ir.types import TensorType
@@ -40,6 +45,26 @@ def test_steps_of_one_name_are_one_row() -> None:
     steps("tidy", lambda: second)
     assert [(s.name, s.ops) for s in steps.done] == [("tidy", 1), ("explore", None)]
     assert steps.done[0].seconds >= before
+
+
+def test_a_step_of_the_users_own_takes_the_place_of_another() -> None:
+    def twice(step: Callable[[int], int], value: int) -> int:
+        return 2 * step(value + 1)
+
+    steps = Steps(None, ("add", "PlanMemory"), {"add": twice, "plan-memory": lambda step, value: 7})
+    assert steps("add", int.__add__, 3, 10) == 28
+    assert steps("PlanMemory", len, []) == 7
+    assert steps("other", len, []) == 0
+    assert [s.name for s in steps.done] == ["add", "PlanMemory", "other"]
+
+
+def test_a_step_that_does_not_exist_or_gives_nothing_is_an_error_of_one_line() -> None:
+    with pytest.raises(UsageError, match=r"^there is no step 'tidying'; did you mean tidy\?$"):
+        Steps(None, ("tidy", "fold"), {"tidying": lambda step, value: value})
+    steps = Steps(None, ("tidy", "write"), {"tidy": lambda step, value: None, "write": lambda step, value: step(value)})
+    with pytest.raises(UsageError, match="your own step 'tidy' gave None"):
+        steps("tidy", len, [])
+    assert steps("write", [].extend, []) is None  # type: ignore[func-returns-value]
 
 
 def test_ops_are_counted_with_those_of_bodies() -> None:

@@ -1,0 +1,284 @@
+"""One optimization: its settings, the regions of a graph that are explored, and what is kept for the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.infer import infer
+from graphopt.progress import Event
+from graphopt.rewrite.derivations.derive import derive as apply_chosen
+from graphopt.rewrite.derivations.repeats import Repeats, find_repeats
+from graphopt.rewrite.derivations.replicate_to_copies import transfer
+from graphopt.rewrite.egraph.egraph_snapshot import Saturated
+from graphopt.rewrite.egraph.saturate import Budget
+from graphopt.rewrite.extract.choose import Extraction, allowance, stored_bytes
+from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
+from graphopt.rewrite.extract.terms import calls
+from graphopt.rewrite.match.families import families
+from graphopt.rewrite.match.journal import Journal
+from graphopt.rewrite.match.multi_version_graph import Alternatives
+from graphopt.rewrite.match.statistics import Statistics
+from graphopt.rewrite.match.workspace import Workspace, captured_facts
+from graphopt.rewrite.rule.rule import Soundness
+from graphopt.rewrite.ruleset import Ruleset
+from graphopt.run.derivation import Derivation, Preparation
+from graphopt.run.report import Exploration, Report, Rewrite
+from graphopt.run.rule_uses import rule_uses
+from graphopt.run.steps import Steps, count_ops
+from graphopt.target import Target
+
+Timed: TypeAlias = Callable[[Target, Sequence[str], Sequence[str]], Target]
+"""From a target, the calls (``rewrite.workload``) among which to choose, and those that its prices chose: the target
+with prices that know what of all these was timed; the very same where nothing was."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Part of a graph that is explored as a whole: the graph, the body of a node, or a block that the graph repeats."""
+
+    space: Workspace
+    """What the rewrites that were chosen are applied to."""
+    journal: Journal
+    lost: list[str]
+    """In words, the rewrites that were chosen and could not be applied."""
+
+    @property
+    def graph(self) -> Graph:
+        """The region's graph."""
+        return self.space.graph
+
+    @property
+    def facts(self) -> dict[Value, Fact]:
+        """What is known of its values."""
+        return dict(self.space.facts)
+
+    def become(self, graph: Graph) -> None:
+        """Take over a graph; that which the region's own was edited into is there already."""
+        if graph is not self.space.graph:
+            self.space.graph, self.space.facts = graph, infer(graph)
+            self.space.edits += 1
+
+
+class Optimization:
+    """One optimization: its settings, and what is collected on the way for the report."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        rules: Ruleset,
+        target: Target,
+        policy: Soundness,
+        budget: Budget,
+        step: Steps,
+        timed: Timed | None = None,
+    ) -> None:
+        self.rules, self.policy, self.budget, self.step, self.timed = rules, policy, budget, step, timed
+        self.given = self.target = target
+        """The target, and with the prices that choices went by."""
+        self.growth = allowance(stored_bytes(graph), target)
+        self.limit = stored_bytes(graph) + self.growth
+        """Bytes of constants that the result may store."""
+        self.journal = Journal(_price(CostModel(target, stated_sizes(graph))))
+        self.journal.families = {r.name: r.family for r in rules.rules} | {p.name: p.family for p in rules.passes}
+        self.by_name = {r.name: r for r in rules.rules}
+        self.explorations: list[Exploration] = []
+        self.lost: list[str] = []
+        self.explored = graph
+        """The graph of this round, once all its regions were explored."""
+        self.as_expected = True
+        """Whether all that was chosen in this round costs what the search took it for."""
+        self.statistics = Statistics()
+
+    # -- regions
+
+    def regions(self, graph: Graph) -> Iterator[Region]:
+        """The regions of a graph, bodies of its nodes first: each is to be changed before the next is asked for. The
+        graph itself is not changed; ``explored`` is what became of it."""
+        self.as_expected = True
+        mark = self.journal.open()
+        space = Workspace(graph.copy(), infer(graph, is_model=True))
+        yield from self._within(space)
+        self.journal.close(mark, space.edits > 0)
+        self.explored = space.graph if space.edits else graph
+
+    def _within(self, space: Workspace) -> Iterator[Region]:
+        """The regions of a workspace, which takes over what they become."""
+        yield from self._bodies(space)
+        if not len(space.graph):
+            return
+        repeats = find_repeats(space.graph, space.facts)
+        if repeats is not None:
+            short = repeats.shortened()
+            block = Region(Workspace(short, infer(short)), Journal(), [])
+            block.journal.open()
+            yield block
+            if self._copied(block, repeats, space):
+                return
+        yield Region(space, self.journal, self.lost)
+
+    def _bodies(self, space: Workspace) -> Iterator[Region]:
+        """The regions of the bodies of the graph's nodes, given what is known of the values that they capture."""
+        for node in [node for node in space.graph.order() if node.bodies]:
+            for name, body in node.bodies.items():
+                inner = Workspace(body.copy(), infer(body, captured_facts(node, body, space.facts)), is_body=True)
+                mark = self.journal.open(node.id, name)
+                yield from self._within(inner)
+                self.journal.close(mark, inner.edits > 0)
+                if inner.edits:
+                    attrs = space.graph.node(node.id).attrs
+                    space.update(node.id, attrs=attrs.with_(**{name: inner.graph}))
+
+    def _copied(self, block: Region, repeats: Repeats, space: Workspace) -> bool:
+        """Do to every copy what was chosen for a block that the graph repeats; whether that made the graph cheaper."""
+        whole, mark = Workspace(space.graph.copy(), space.facts), len(self.journal)
+        entries, side = block.journal.entries, Alternatives(whole)
+        misfits = self.step("replicate", transfer, entries, repeats, self.by_name, side, self.journal)
+        if misfits and self._seconds(whole.graph) > self._seconds(space.graph):
+            del self.journal.entries[mark:]
+            return False
+        self.lost += block.lost
+        space.graph, space.facts, space.edits = whole.graph, whole.facts, space.edits + whole.edits
+        return True
+
+    def _seconds(self, graph: Graph) -> float:
+        """What the graph costs, as modelled."""
+        return graph_cost(graph, infer(graph), self.target).total.seconds
+
+    # -- choosing
+
+    def model(self, graph: Graph) -> CostModel:
+        """The prices of the target for a graph of these sizes."""
+        return CostModel(self.given, stated_sizes(graph))
+
+    def timed_model(self, saturated: Saturated, found: Extraction, graph: Graph) -> CostModel | None:
+        """The prices by what was timed of the terms among which was chosen; None where nothing was."""
+        if self.timed is None:
+            return None
+        model = self.model(graph)
+        chosen = calls(saturated, model, {c: (node,) for c, node in found.choice.items()})
+        every = calls(saturated, model, saturated.classes)
+        self.target = self.timed(self.given, every, chosen)
+        return None if self.target is self.given else CostModel(self.target, stated_sizes(graph))
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """Where tidying notes what it does."""
+        return {"journal": self.journal, "statistics": self.statistics}
+
+    def note_folding(self, before: Graph, after: Graph) -> Graph:
+        """The graph after folding, which is noted where it changed anything."""
+        if after is not before:
+            self.journal.fold(self.limit)
+        return after
+
+    def keep(self, saturated: Saturated, found: Extraction, graph: Graph) -> None:
+        """Note a choice for the report, and the bytes that it takes of those that may be added."""
+        self.step.listen(Event("choose", cost=found.cost.total.seconds))
+        self.growth -= max(0, found.nbytes - stored_bytes(graph))
+        self.as_expected &= found.as_expected
+        self.explorations.append(
+            Exploration(
+                saturated.nodes,
+                len(saturated.classes),
+                saturated.iterations,
+                saturated.stop,
+                saturated.reproducible and found.reproducible,
+                saturated.rounds,
+                tuple(saturated.put_off.items()),
+            )
+        )
+        self.statistics.add(saturated.statistics)
+
+    def derive(self, found: Extraction, saturated: Saturated, region: Region) -> Graph:
+        """The chosen graph, which the rewrites that lead to it make of the region's."""
+        lost = apply_chosen(saturated, found.choice, self.by_name, Alternatives(region.space), region.journal)
+        region.lost.extend(lost)
+        return region.graph
+
+    # -- telling
+
+    def is_worth_another_round(self, before: Graph, after: Graph) -> bool:
+        """Whether the round chose by prices that proved wrong, or made places for rules with several roots, which
+        apply to what was there to begin with."""
+        if before is after or any(e.stop != "saturated" for e in self.explorations):
+            return False
+        if not self.as_expected:
+            return True
+        found = families(self.rules.explore, after)
+        return bool(found) and not found <= families(self.rules.explore, before)
+
+    def derivation(self, preparation: Preparation) -> Derivation:
+        """What was done, and what it takes to do it again."""
+        entries = tuple(self.journal)
+        applied = {e.rule for e in entries}
+        rules = tuple(r for r in self.rules.rules if r.name in applied)
+        passes = tuple(p.name for p in self.rules.passes)
+        return Derivation(entries, rules, passes, preparation, target=self.target.name, policy=self.policy.value)
+
+    def report(self, before: Graph, after: Graph, preparation: Preparation) -> Report:
+        """What the run did."""
+        cost_before = graph_cost(before, infer(before), self.target).total.seconds
+        cost_after = graph_cost(after, infer(after), self.target).total.seconds if after is not before else cost_before
+        return Report(
+            model=before.name,
+            target=self.target.name,
+            policy=self.policy.value,
+            steps=tuple(self.step.done),
+            ops_before=count_ops(before),
+            ops_after=count_ops(after),
+            cost_before=cost_before,
+            cost_after=cost_after,
+            counted_at=counted_at(before),
+            exploration=_together(self.explorations),
+            explorations=tuple(self.explorations),
+            rewrites=tuple(
+                Rewrite(e.rule, e.family, e.site, e.before, e.after, e.id, e.nodes, e.gain, e.needs)
+                for e in self.journal.rewrites
+            ),
+            rules=rule_uses(self.rules, self.statistics, self.journal),
+            derivation=self.derivation(preparation),
+            graphs=(before, after),
+            warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
+        )
+
+    def _idle_rules(self) -> Iterator[str]:
+        """Of the rules that do not come with graphopt: those that changed nothing, and why."""
+        acted = {e.rule for e in self.journal}
+        for rule in self.rules.rules:
+            if rule.name not in acted and not rule.source.startswith("rules/"):
+                times = self.statistics.of(rule.name).fired
+                why = f"applies {times} times, but never makes the graph cheaper" if times else "applies nowhere"
+                yield f"the rule {rule.name} {why}"
+
+
+def _price(model: CostModel) -> Callable[[Workspace, Node], float]:
+    """What a node of a workspace costs by itself, in modelled seconds."""
+
+    def price(space: Workspace, node: Node) -> float:
+        inputs = [None if v is None else space.fact(v) for v in node.inputs]
+        return model.cost(node.op, node.attrs, inputs, [space.fact(v) for v in node.outputs]).seconds
+
+    return price
+
+
+def _together(explorations: Sequence[Exploration]) -> Exploration | None:
+    """The main graph's exploration (the last), with the sizes of the bodies' added."""
+    if not explorations:
+        return None
+    stops = [e.stop for e in explorations if e.stop != "saturated"]
+    put_off: Counter[str] = Counter()
+    for e in explorations:
+        put_off.update(dict(e.put_off))
+    return Exploration(
+        sum(e.nodes for e in explorations),
+        sum(e.classes for e in explorations),
+        max(e.iterations for e in explorations),
+        stops[0] if stops else "saturated",
+        all(e.reproducible for e in explorations),
+        put_off=tuple(sorted(put_off.items())),
+    )
