@@ -91,3 +91,18 @@ def nobodys_ops() -> Iterator[None]:
     for known, was in zip((added._added, table._added), before, strict=True):
         known.clear()
         known.update(was)
+
+
+@pytest.fixture(scope="session")
+def linker() -> None:
+    """What makes machine code for GPUs; it needs none, but a library of the toolkit, which numba-cuda alone does not
+    bring. Tests of it are skipped where that is not installed."""
+    from graphopt.errors import CompilationError, MissingDependencyError
+    from graphopt.kernels.cuda.machine import machine_code
+
+    try:
+        machine_code("", (9, 0))
+    except MissingDependencyError as missing:
+        pytest.skip(str(missing))
+    except CompilationError:
+        pass

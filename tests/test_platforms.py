@@ -146,8 +146,8 @@ def test_a_program_for_a_gpu_is_saved_for_such_a_one(tmp_path: Path) -> None:
         load_on(other, tmp_path / "host")
 
 
+@pytest.mark.usefixtures("linker")
 def test_gpus_are_given_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cuda.bindings.nvjitlink")
     pytest.importorskip("numba.cuda")
     monkeypatch.setattr(platforms, "gpu", lambda: SimpleNamespace(capability=(8, 6)))
     with platforms.Gpu().compiling(0) as compiling:

@@ -11,6 +11,7 @@ from graphopt.tools.device_code import capability_of, device_code, lines, write
 from tests.test_platforms import perceptron
 
 pytest.importorskip("numba_cuda", reason="kernels for GPUs need numba-cuda: pip install 'graphopt[cuda13]'")
+pytestmark = pytest.mark.usefixtures("linker")
 
 
 def test_kernels_are_compiled_where_there_is_no_gpu(tmp_path: Path) -> None:

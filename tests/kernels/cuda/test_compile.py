@@ -95,6 +95,7 @@ def test_what_does_not_compile_is_kept_and_told(own_cache: Path) -> None:
         ptx(Kernel("def kernel(:", ()))
 
 
+@pytest.mark.usefixtures("linker")
 def test_machine_code_says_what_it_takes(own_cache: Path) -> None:
     code = machine_code(ptx(KERNEL), (9, 0))
     assert code.code.startswith(b"\x7fELF")
@@ -103,6 +104,7 @@ def test_machine_code_says_what_it_takes(own_cache: Path) -> None:
     assert machine_code(ptx(KERNEL), (9, 0)) == code
 
 
+@pytest.mark.usefixtures("linker")
 def test_machine_code_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = compile_ptx([KERNEL, Kernel(SOURCE.replace("2.0", "3.0"), KERNEL.params), KERNEL], jobs=0)
     made = assemble(texts, (9, 0), jobs=2)
@@ -113,6 +115,7 @@ def test_machine_code_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) 
         assemble(texts, (8, 9))
 
 
+@pytest.mark.usefixtures("linker")
 def test_memory_of_a_threads_own_is_reported(own_cache: Path) -> None:
     source = SOURCE.replace("float32(2.0)", "R[n]").replace(
         "    S[thread", "    R = local(40, float32)\n    S[thread", 1
@@ -122,6 +125,7 @@ def test_memory_of_a_threads_own_is_reported(own_cache: Path) -> None:
     assert machine_code(ptx(kernel), (9, 0)).local == 160
 
 
+@pytest.mark.usefixtures("linker")
 def test_ptx_that_is_none_is_an_error() -> None:
     with pytest.raises(CompilationError, match="PTX does not become code for sm_90: "):
         machine_code("nothing of the kind", (9, 0))

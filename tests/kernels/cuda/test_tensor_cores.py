@@ -200,6 +200,7 @@ def test_ptx_has_the_instructions(name: str) -> None:
 
 
 @compiled
+@pytest.mark.usefixtures("linker")
 def test_machine_code_has_no_spills() -> None:
     for capability in ((8, 0), (9, 0)):
         code = machine_code(ptx(PRODUCTS["f16 by matrices"][0], capability), capability)
