@@ -112,8 +112,10 @@ def _verified(found: Verification) -> str:
     draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
     sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in found.sizes)
     at = f" ({escape(sizes)})" if sizes else ""
-    weights = f", and one with {found.redrawn} weights drawn anew," if found.redrawn else ""
-    how = f"on {draws}{at}{weights} in {escape(found.engine)}"
+    large = " and one of large numbers" if found.enlarged else ""
+    values = "one value" if found.inside == 1 else f"{found.inside} values"
+    inside = f", by {values} inside too," if found.inside else ""
+    how = f"on {draws}{at}{large}{inside} in {escape(found.engine)}"
     size = f", {found.difference}" if found.difference else ""
     colour = "green" if found.is_verified else "yellow"
     doubt = f": {escape(found.reason)}" if found.reason else ""

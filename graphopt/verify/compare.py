@@ -20,9 +20,10 @@ from graphopt.ir.graph import Graph, Node
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import TensorType, symbol, symbols
-from graphopt.verify.inputs import DISTRIBUTIONS, check_inputs, draw, ranges, sizes
+from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
+from graphopt.verify.inside import Pair, excerpt, pairs, reached, without_inputs
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
-from graphopt.verify.weights import is_whole, moved, nudged, redrawn, without_inputs
+from graphopt.verify.weights import is_whole, moved, nudged
 
 FEW = 3
 """How many kinds of random floats are tried on a model that refuses the first: some must be positive, or below 1."""
@@ -46,6 +47,9 @@ sums in another order do further on is more than that."""
 
 CHEAP = 1.0
 """A draw within so many seconds is followed by one of other sizes, where a model leaves sizes open."""
+
+PART = 0.01
+"""By what part of their own changes values inside two models may differ that stand for an output."""
 
 STILL = 4
 """How many sizes more are tried on a model whose outputs do not depend on its inputs."""
@@ -131,19 +135,23 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     enter("comparison")
     errors, doubts = _judged(request, engine, before, samples, found)
     silent = _silent(before, after, samples)
-    redrawn = 0
+    inside: set[Pair] = set()
+    enlarged = False
     if silent and not doubts and not any(e > 1 for e in errors):
-        redrawn, agreed = _with_weights_redrawn(before, after, silent, engine, request)
-        for name, e in agreed.items():
+        for name, (told, is_large) in _inside(before, after, silent, engine, request, samples[0]).items():
             del silent[name]
-            errors[before.output_names.index(name)] = max(errors[before.output_names.index(name)], e)
+            index = before.output_names.index(name)
+            errors[index] = max(errors[index], *told.values())
+            inside |= {(v, w) for v, w in told if not before.is_output(v)}
+            enlarged |= is_large
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
     return {
         "status": "inconclusive" if doubts else "verified",
         "reason": "; ".join(dict.fromkeys(doubts)),
         "engine": engine,
         "draws": len(samples),
-        "redrawn": redrawn,
+        "inside": len(inside),
+        "enlarged": enlarged,
         "error": _size(max(errors, default=0.0)),
         "sizes": [sample.sizes for sample in samples if sample.sizes],
         "outputs": list(zip(before.output_names, map(_size, errors), strict=True)),
@@ -217,36 +225,63 @@ def _silent(before: Graph, after: Graph, samples: list[_Sample]) -> dict[str, st
     return found
 
 
-def _with_weights_redrawn(
-    before: Graph, after: Graph, silent: Mapping[str, str], engine: str, request: Mapping[str, Any]
-) -> tuple[int, dict[str, float]]:
-    """How many weights were drawn anew, alike in both models, and of those outputs the errors that tell more then.
+def _inside(
+    before: Graph, after: Graph, silent: Mapping[str, str], engine: str, request: Mapping[str, Any], sample: _Sample
+) -> dict[str, tuple[dict[Pair, float], bool]]:
+    """Of outputs that say little, the values inside both models by which they are known to be equal, with the errors of
+    these, and whether that took large inputs: the first are those that the outputs were compared on."""
+    values = zip(before.output_names, before.outputs, after.outputs, strict=True)
+    roots = {name: (v, w) for name, v, w in values if name in silent and v is not None and w is not None}
+    known = pairs(before, after, roots.values())
+    compared = list(known.made_of)
+    told = _told(before, request["inputs"])
+    large = [draw(before, sample.sizes, ranges(before), told, seed, LARGE) for seed in (0, 1)]
+    found: dict[str, tuple[dict[Pair, float], bool]] = {}
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        try:
+            runs = [
+                _open_excerpt(excerpt(graph, [pair[i] for pair in compared]), Path(folder) / f"{i}.onnx", engine)
+                for i, graph in enumerate((before, after))
+            ]
+            reads, still = reached(before), set(compared)
+            for is_large in (False, True):
+                feeds, others = large if is_large else (sample.feeds, sample.others)
+                outputs, changed, got = runs[0](feeds), runs[0](others), runs[1](feeds)
+                errors = dict(zip(compared, map(_error, outputs, got), strict=True))
+                telling = {pair for pair in compared if errors[pair] <= 1 and pair[0].node not in reads}
+                for pair, output, other, result in zip(compared, outputs, changed, got, strict=True):
+                    if errors[pair] > 1 or pair not in still:
+                        still.discard(pair)
+                    elif not _silence(output, other, is_large):
+                        still.remove(pair)
+                        telling |= {pair} if _is_small_beside(output, other, result) else set()
+                for name, root in roots.items():
+                    if name not in found and (by := known.told(root, telling.__contains__)) is not None:
+                        found[name] = {pair: errors[pair] for pair in by}, is_large
+                if len(found) == len(silent):
+                    break
+        except (EngineError, GraphoptError, MemoryError):
+            pass
+    return found
 
-    Where the models differ then, that says nothing: the result may hold a weight in another form as well.
-    """
+
+def _is_small_beside(output: Any, changed: Any, got: Any) -> bool:
+    """Whether two models differ by little beside what other inputs change: what reads the value may make it more."""
+    if not is_inexact(output) or output.shape != changed.shape:
+        return True
+    with np.errstate(invalid="ignore"):
+        most = [np.nanmax(deviation(output, other), initial=0.0) for other in (got, changed)]
+    return bool(most[0] <= PART * most[1])
+
+
+def _open_excerpt(graph: Graph, path: Path, engine: str) -> Runner:
+    """A runner for a graph that is no file yet."""
     from graphopt.ir.onnx_io import save
 
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
-        try:
-            drawn = redrawn(before, after, np.random.default_rng(0))
-            if drawn is None:
-                return 0, {}
-            asked = {**request, "draws": 1, "inputs": dict(request["inputs"])}
-            for key, graph in zip(("original", "result"), drawn.graphs, strict=True):
-                asked[key] = str(Path(name) / f"{key}.onnx")
-                save(graph, asked[key])
-            for number, (weight, array) in enumerate(drawn.weights.items()):
-                asked["inputs"][weight] = str(Path(name) / f"{number}.npy")
-                np.save(asked["inputs"][weight], array)
-            _, samples, found = _runs(*drawn.graphs, asked, lambda phase: None, engine)
-        except (EngineError, GraphoptError, RefusalError, UnverifiedError, MemoryError):
-            return 0, {}
-    agreed: dict[str, float] = {}
-    for index, output in enumerate(before.output_names):
-        errors = [_error(sample.outputs[index], got[index]) for sample, got in zip(samples, found, strict=True)]
-        if output in silent and max(errors) <= 1 and not all(sample.silent[index] for sample in samples):
-            agreed[output] = max(errors)
-    return (len(drawn.weights) if agreed else 0), agreed
+    save(graph, path)
+    run, _ = open_model(path, engine)
+    names = {graph.names[value] for value in graph.inputs}
+    return lambda feeds: run({name: value for name, value in feeds.items() if name in names})
 
 
 # -- inputs that the original accepts
@@ -254,9 +289,11 @@ def _with_weights_redrawn(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Inputs, the original's outputs on them, the sizes drawn, and for each output why it says little, if it does."""
+    """Inputs, others of the same sizes, the original's outputs on the first, the sizes drawn, and for each output why
+    it says little, if it does."""
 
     feeds: dict[str, Any]
+    others: dict[str, Any]
     outputs: list[Any]
     sizes: dict[str, int]
     silent: tuple[str, ...]
@@ -357,32 +394,46 @@ def _sample(chosen: dict[str, int], elements: Elements, run: Runner, first: int,
             continue
         if all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
             raise EngineError("the outputs are empty")
-        sample = _Sample(feeds, outputs, chosen, _silences(feeds, outputs, others, run, constant))
+        earlier = best.outputs if best is not None and all(map(_is_finite, best.outputs)) else None
+        silent = _silences(feeds, outputs, others, run, constant, earlier)
+        sample = _Sample(feeds, others, outputs, chosen, silent)
         if best is None or sample.merit > best.merit:
             best = sample
-        if not any(best.silent):
+        if best.merit == (True, len(best.outputs)):
             break
     assert best is not None  # an engine that refuses the first draw has ended this
     return best
 
 
-def _silences(feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner, constant: set[int]) -> tuple[str, ...]:
+def _silences(
+    feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner, constant: set[int], earlier: list[Any] | None
+) -> tuple[str, ...]:
     """For each output why it says little of what the model computes; unless refuted, it does.
 
-    Whole numbers, truth values and strings need not change where there are floats.
+    Where the outputs are those that there were on ``earlier`` inputs, the model is not run on others.
     """
+    if earlier is not None and any(found := _silences_beside(outputs, earlier, constant)):
+        return found
     changed: list[Any] | None = None
-    if any(map(_is_finite, outputs)) and not _is_equal(list(feeds.values()), list(others.values())):
+    if not all(map(_is_lost, outputs)) and not _is_equal(list(feeds.values()), list(others.values())):
         try:
             changed = run(others)
         except EngineError:
             changed = None
+    return _silences_beside(outputs, changed, constant)
+
+
+def _silences_beside(outputs: list[Any], changed: list[Any] | None, constant: set[int]) -> tuple[str, ...]:
+    """The same, given the outputs on other inputs.
+
+    Whole numbers, truth values and strings need not change where there are floats.
+    """
     floats = {i for i, output in enumerate(outputs) if isinstance(output, np.ndarray) and is_inexact(output)}
     found = []
     for index, output in enumerate(outputs):
         if index in constant:
             found.append("")
-        elif not _is_finite(output):
+        elif _is_lost(output) or (changed is None and not _is_finite(output)):
             found.append("is not finite on random inputs")
         elif changed is None or (floats and index not in floats):
             found.append("")
@@ -393,15 +444,22 @@ def _silences(feeds: Feeds, outputs: list[Any], others: Feeds, run: Runner, cons
     return tuple(found)
 
 
-def _silence(output: Any, changed: Any) -> str:
-    """Why an output says little, by what it is for other inputs: a difference in what stays the same is none to see."""
+def _silence(output: Any, changed: Any, is_large: bool = False) -> str:
+    """Why an output says little, by what it is for other inputs: a difference in what stays the same is none to see.
+
+    With ``is_large`` a number that is there for the other inputs too counts as the same: of large numbers functions
+    make a few.
+    """
     if not isinstance(output, np.ndarray) or not isinstance(changed, np.ndarray) or output.shape != changed.shape:
         return "does not depend on random inputs" if _is_equal(output, changed) else ""
     if not is_inexact(output):
         return "does not depend on random inputs" if np.array_equal(output, changed) else ""
-    moving = int((deviation(output, changed) > 1).sum())
+    differing = deviation(output, changed) > 1
+    moving = int((differing & ~np.isin(output, changed)).sum() if is_large else differing.sum())
     if 4 * moving >= min(output.size, VARIETY):
         return ""
+    if not _is_finite(output):
+        return "is not finite on random inputs"
     return "hardly depends on random inputs" if moving else "does not depend on random inputs"
 
 
@@ -432,6 +490,13 @@ def _settled(before: Graph, after: Graph, told: Mapping[str, Any]) -> dict[str, 
                 if size == symbol(free) and isinstance(number, int):
                     fixed[free] = number
     return fixed
+
+
+def _is_lost(output: Any) -> bool:
+    """Whether no element of an output is finite."""
+    if not isinstance(output, np.ndarray) or not is_inexact(output):
+        return False
+    return not np.isfinite(output if output.dtype.kind in "fc" else output.astype(np.float32)).any()
 
 
 def _is_finite(output: Any) -> bool:

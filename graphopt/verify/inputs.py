@@ -7,7 +7,7 @@ to the ops that give it a meaning; sizes are tried from a list until the model r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -319,8 +319,25 @@ def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
 
 # -- elements
 
-DISTRIBUTIONS = 7
-"""How many kinds of random floats there are."""
+_FLOATS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
+    lambda rng, shape: np.asarray(rng.standard_normal(shape)),
+    lambda rng, shape: np.asarray(rng.random(shape)),
+    lambda rng, shape: np.asarray(10 * rng.standard_normal(shape)),
+    lambda rng, shape: np.asarray(1 + rng.random(shape)),
+    lambda rng, shape: np.asarray(0.01 * rng.standard_normal(shape)),
+    lambda _, shape: np.ones(shape),
+    lambda rng, shape: np.asarray(255 * rng.standard_normal(shape)),
+    lambda rng, shape: np.asarray(1e12 * rng.standard_normal(shape)),
+)
+
+LARGE = len(_FLOATS) - 1
+"""The kind of random floats that outweigh whatever a model adds to what it makes of them."""
+
+DISTRIBUTIONS = LARGE
+"""How many other kinds of random floats there are."""
+
+ZEROS = 32
+"""One in so many of the first kind of random floats is 0, to the right and the left of which functions differ."""
 
 
 def draw(
@@ -429,16 +446,11 @@ def _tensor(dtype: str, shape: tuple[int, ...], range: Range, rng: np.random.Gen
     if not is_float:
         low, high = _INTEGERS.get(dtype, (0, 1 if kind % 2 else 3))
         return np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(numpy_dtype)
-    floats = (
-        rng.standard_normal(shape),
-        rng.random(shape),
-        10 * rng.standard_normal(shape),
-        1 + rng.random(shape),
-        0.01 * rng.standard_normal(shape),
-        np.ones(shape),
-        255 * rng.standard_normal(shape),
-    )[kind % DISTRIBUTIONS]
-    return np.asarray(np.clip(floats, range.low, range.high)).astype(numpy_dtype)
+    floats = _FLOATS[kind](rng, shape)
+    if kind == 0 and floats.size >= ZEROS:
+        floats.reshape(-1)[rng.integers(floats.size, size=floats.size // ZEROS)] = 0
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip(floats, range.low, range.high)).astype(numpy_dtype)
 
 
 _MAGNITUDES = (4, 300, 70_000)

@@ -325,7 +325,7 @@ def test_integers_that_may_be_any_are_large_and_negative_too(name: str, tmp_path
         rewritten(*INTEGERS[name], tmp_path)
 
 
-def test_weights_are_drawn_anew_where_the_models_own_make_one_number_of_all(tmp_path: Path) -> None:
+def test_what_an_output_is_made_of_is_compared_where_the_output_says_little(tmp_path: Path) -> None:
     def model(name: str, *ops: str) -> Path:
         names = ["v0", *(f"u{i}" for i in range(len(ops)))]
         nodes = [N("MatMul", ["x", "w"], ["v0"])]
@@ -335,9 +335,36 @@ def test_weights_are_drawn_anew_where_the_models_own_make_one_number_of_all(tmp_
         return write(tmp_path / name, nodes, {"x": (F, [4, 8])}, {"y": F}, weights)
 
     found = verify(model("a.onnx"), model("b.onnx", "Identity"))
-    assert (found.status, found.redrawn, found.error) == ("verified", 1, 0)
-    wrong = verify(model("a.onnx"), model("c.onnx", "Relu"))  # with the models' own weights it makes no difference
+    assert (found.status, found.inside, found.error) == ("verified", 1, 0)
+    wrong = verify(model("a.onnx"), model("c.onnx", "Relu"))  # at the output it makes no difference
     assert (wrong.status, wrong.error) == ("inconclusive", 0)
+
+
+def test_large_inputs_are_tried_where_ordinary_ones_make_no_difference(tmp_path: Path) -> None:
+    def model(name: str, op: str, add: str) -> Path:
+        nodes = [N(op, ["x"], ["a"]), N("Mul", ["a", "small"], ["b"]), N(add, ["b", "one"], ["y"])]
+        weights = {"small": np.array(1e-9, "f4"), "one": np.array(1, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [100])}, {"y": F}, weights)
+
+    a = model("a.onnx", "Relu", "Add")
+    found = verify(a, model("b.onnx", "Relu", "Sum"))
+    assert (found.status, found.inside, found.enlarged) == ("verified", 0, True)
+    wrong = verify(a, model("c.onnx", "Abs", "Sum"))
+    assert (wrong.status, wrong.error) == ("inconclusive", 0)
+
+
+def test_an_output_that_is_partly_finite_is_compared_where_it_is(tmp_path: Path) -> None:
+    def model(name: str, op: str) -> Path:
+        nodes = [N(op, ["x", "c"], ["a"]), N("Where", ["m", "a", "least"], ["y"])]
+        weights = {"m": np.arange(100) % 2 == 0, "least": np.array(-np.inf, "f4"), "c": np.array(2, "f4")}
+        return write(tmp_path / name, nodes, {"x": (F, [100])}, {"y": F}, weights)
+
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        verify(model("a.onnx", "Mul"), model("b.onnx", "PRelu"))
+    double = [N("Add", ["x", "x"], ["a"]), N("Where", ["m", "a", "least"], ["y"])]
+    weights = {"m": np.arange(100) % 2 == 0, "least": np.array(-np.inf, "f4")}
+    right = write(tmp_path / "c.onnx", double, {"x": (F, [100])}, {"y": F}, weights)
+    assert verify(tmp_path / "a.onnx", right).status == "verified"
 
 
 def test_weights_are_moved_where_inputs_are_whole_numbers(tmp_path: Path) -> None:
