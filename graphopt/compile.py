@@ -89,7 +89,7 @@ def compile(
     nests are scheduled as ``graphopt tune`` found best on this machine with so many threads: where it did (``"auto"``),
     all of them (``"require"``), or none (``"off"``); ``database`` is where it kept that, if not the user's own.
     """
-    place = target_named(target, makes_models=False) if isinstance(target, str) else target
+    place = target_named(target, makes_models=False)
     if isinstance(pipeline, str):
         from graphopt.program.pipelines import pipeline_named
 
@@ -117,7 +117,7 @@ def compile(
         tuned_of(tuned),
         None if database is None else Path(database),
     )
-    is_kept = cache is not False and pipeline is None and not schedules and place.device == "cpu"
+    is_kept = cache is not False and pipeline is None and not schedules and place.device.is_host
     where = stored.place_of(model, settings, of_graphs=cache is True) if is_kept else None
     return CompiledModel(model, settings, where)
 

@@ -125,7 +125,7 @@ def optimize(
 
     Raises the exceptions of ``graphopt.errors``; nothing is written then.
     """
-    target = target_named(target, makes_models=True) if isinstance(target, str) else target
+    target = target_named(target, makes_models=True)
     if not target.makes_models:
         raise UsageError(f"the target {target.name} makes programs, no ONNX models: use graphopt.compile")
     policy, prices, rules = soundness(policy), priced(target, costs), ruleset(rules)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Code
-from graphopt.target import ProductPrices, Target
+from graphopt.target import Device, ProductPrices, Target
 
 if TYPE_CHECKING:
     from graphopt.kernels.cuda.cupy_device import CudaDevice
@@ -191,9 +191,9 @@ def card_of(prices: Mapping[str, ProductPrices], policy: str) -> Card:
 def equipped(target: Target, dispatch: Dispatch = "auto") -> Target:
     """The target with the prices of those functions alone that compute products here: what the e-graph goes by is what
     schedules go by."""
-    if target.device == "cpu":
+    if not target.device.has_blocks:
         return target
-    has_convolutions = has_cudnn() if target.device == "cuda" else dispatch == "library"
+    has_convolutions = has_cudnn() if target.device.has_machine_code else dispatch == "library"
     there = {n: p for n, p in target.prices.products.items() if n != "convolution" or has_convolutions}
     if dispatch != "auto":
         there = {n: p for n, p in there.items() if (n == OWN) == (dispatch == "own")}
@@ -221,10 +221,11 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program 
     return saved.load_on(SimulatedDevice(), folder, numpy_dtypes())
 
 
-def platform_of(device: Literal["cpu", "cuda", "simulated"]) -> Platform:
+def platform_of(device: Device) -> Platform:
     """The platform of a target's device."""
-    found: Mapping[str, Platform] = {"cpu": Host(), "cuda": Gpu(), "simulated": Simulation()}
-    return found[device]
+    if device.is_host:
+        return Host()
+    return Gpu() if device.has_machine_code else Simulation()
 
 
 def code_of(linked: Linked, kernels: Sequence[bytes], driver: bytes = b"") -> Code:

@@ -1,20 +1,47 @@
 """What a target is: the ops that it takes, the rules that are for it, and what its work costs, as plain data.
 
-A target is a frozen value that anyone can write. Its prices are a roofline (how fast products, how
-fast memory, what a call costs) with exceptions by op; its ``Layout``, where it has one, says which
-ops compute in a blocked layout of their own and what entering and leaving that layout costs; its
-``fusions`` name the groups of ops that its runtime makes into one by itself, so that a rewrite which
-does no more than that is not rewarded. Nothing here computes: ``rewrite.cost`` reads these numbers.
+A target is a frozen value, and a file that anyone can write: ``graphopt/targets`` has those that come with graphopt.
+Its prices are a roofline (how fast products, how fast memory, what a call costs) of five numbers, with exceptions by
+op; its ``Layout``, where it has one, says which ops compute in a blocked layout of their own and what entering and
+leaving that layout costs; its ``fusions`` name the groups of ops that its runtime makes into one by itself, so that a
+rewrite which does no more than that is not rewarded. Nothing here computes: ``rewrite.extract.cost`` reads these
+numbers.
+
+Files are TOML from anybody: keys, types and ranges are checked, and nothing in them is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
 from math import inf
-from typing import Literal
+from pathlib import Path
+from typing import Any, Final
 
-from graphopt.errors import UsageError, nearest_or_some
+from graphopt.errors import ReadError, UsageError, nearest, nearest_or_some
+
+
+@dataclass(frozen=True)
+class Device:
+    """What programs run on, by what it can do. Nobody asks for its name but to print it."""
+
+    name: str
+    is_host: bool = False
+    """Programs run in this process, on the caller's own arrays, by machine code that can be kept."""
+    has_blocks: bool = False
+    """Loops are bound to blocks of threads, and functions of libraries compute products beside our own."""
+    has_machine_code: bool = True
+    """Kernels become machine code, which can be written, and timed; else Python stands in for the device."""
+
+
+HOST: Final = Device("cpu", is_host=True)
+GPU: Final = Device("cuda", has_blocks=True)
+SIMULATION: Final = Device("simulated", has_blocks=True, has_machine_code=False)
+DEVICES: Final[Mapping[str, Device]] = {d.name: d for d in (HOST, GPU, SIMULATION)}
+"""What programs can run on, by the name that files have for it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,7 @@ class ProductPrices:
 
 @dataclass(frozen=True)
 class Prices:
-    """What work costs. All times are seconds, for one thread."""
+    """What work costs. All times are seconds, for one thread. The first four fields are a whole roofline."""
 
     node: float
     """To call an op, whatever it does."""
@@ -46,32 +73,33 @@ class Prices:
     """Bytes a second that an op reads and writes: within the caches, and beyond them."""
     cache: float
     """How many bytes of an op's operands count as within the caches."""
-    lanes: int
+    lanes: int = 1
     """Columns of a product, and output channels of a convolution, that are computed at a time: as many are computed as
     fill them up."""
-    efficiency: Mapping[str, float]
-    """By kind of product, the part of ``flops`` that it reaches: see ``rewrite.cost.KINDS_OF_PRODUCT``."""
-    elements: Mapping[str, float]
+    efficiency: Mapping[str, float] = field(default_factory=dict)
+    """By kind of product, the part of ``flops`` that it reaches, if not all: ``rewrite.extract.cost.KINDS_OF_PRODUCT``
+    has the kinds."""
+    elements: Mapping[str, float] = field(default_factory=dict)
     """By op: seconds for each element, where arithmetic and not memory is what takes long."""
-    movement: Mapping[str, float]
+    movement: Mapping[str, float] = field(default_factory=dict)
     """By op that only moves data: how many times dearer its bytes are than those of a plain copy."""
-    span: float
+    span: float = 0.0
     """For each contiguous run of elements that a broadcasting op works on at a time."""
-    matrix: float
+    matrix: float = 0.0
     """For each matrix of a product of many."""
-    store: float
+    store: float = 0.0
     """To store an element of a product of matrices takes as long as so many multiplications."""
-    weights: float
+    weights: float = inf
     """Bytes a second at which constants come from memory: other layers have driven them out of the caches."""
-    strided: Mapping[str, float]
+    strided: Mapping[str, float] = field(default_factory=dict)
     """By op (reductions under ``Reduce``): seconds for each element where the axis is not the last."""
-    run: float
+    run: float = 0.0
     """For each run of neighbouring elements that an op which moves data copies at a time."""
-    edge: float
+    edge: float = 0.0
     """Columns' worth of work that a product costs beyond its columns."""
-    scattered: float
+    scattered: float = 0.0
     """Seconds for each element of a Transpose that does more than move one axis, or rows."""
-    powers: Mapping[float, float]
+    powers: Mapping[float, float] = field(default_factory=dict)
     """Seconds for each element of a Pow whose exponent is one of these."""
     stored_byte: float = 1e-13
     """For each byte of constants that an op reads: decides between equals in favour of the smaller file."""
@@ -98,6 +126,19 @@ class Prices:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Other prices, for devices that can do as much as ``least`` says, until a later variant asks for more.
+
+    ``least`` is a GPU's compute capability (``(8, 0)``), or how many elements of float32 the processor's vectors hold
+    (``(16,)``).
+    """
+
+    least: tuple[int, ...]
+    prices: Prices = field(hash=False)
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Layout:
     """A blocked layout of images (``[N, C/block, H, W, block]``) that a runtime uses inside, by a policy of its own.
 
@@ -121,24 +162,6 @@ class Layout:
     """Ops that a convolution applies to what it writes, where nobody else reads that: seconds an element."""
 
 
-LACKING_SINCE: Mapping[str, int] = {
-    "Bernoulli": 22,
-    "CausalConvWithState": 27,
-    "GlobalLpPool": 22,
-    "ImageDecoder": 21,
-    "MaxRoiPool": 22,
-    "Multinomial": 22,
-    "RandomNormal": 22,
-    "RandomNormalLike": 22,
-    "RandomUniform": 22,
-    "RandomUniformLike": 22,
-    "RoiAlign": 22,
-    "Swish": 25,
-}
-"""Ops of ONNX that ONNX Runtime 1.32 on CPU has no kernel for from an opset on, which stated them anew: no rule may
-make one in such a model. ``python -m tests.bench.kernels`` asks the installed runtime, and prints this table."""
-
-
 @dataclass(frozen=True)
 class Target:
     """A runtime, as far as rewriting cares.
@@ -155,19 +178,26 @@ class Target:
     tags: frozenset[str] = frozenset()
     layout: Layout | None = field(default=None, hash=False)
     fusions: str = ""
-    lacking_since: Mapping[str, int] = field(default_factory=lambda: LACKING_SINCE, hash=False, repr=False)
-    """By op: the opset from which on there is no kernel for it."""
+    lacking_since: Mapping[str, int] = field(default_factory=dict, hash=False, repr=False)
+    """By op: the opset from which on there is no kernel for it, because that opset states it anew."""
     within: frozenset[str] = frozenset()
     """Ops that run within the loops of what they read or are read by: what they take alone says nothing."""
     runtime: str = ""
     """The engine (``engines``) in which its prices can be measured, where there is one."""
-    device: Literal["cpu", "cuda", "simulated"] = "cpu"
+    device: Device = HOST
     """What programs for it run on."""
     measured: Mapping[str, float] | None = field(default=None, hash=False, repr=False)
     """Seconds that calls took, by ``rewrite.workload``; what is not among them is priced by ``prices``."""
     paces: Mapping[str, float] = field(default_factory=dict, hash=False, repr=False)
     """By call, by op, and under no name for all others: how many times as long as ``prices`` say those take that are
     not among them."""
+    opsets: tuple[int, int] | None = None
+    """The first and the last opset that it reads, where that is known."""
+    variants: tuple[Variant, ...] = field(default=(), hash=False, repr=False)
+    """Other prices, by what the device that is there can do; the least first."""
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Where each number comes from, by the field of ``Prices`` (``flops``), or that and the op (``elements.Pow``); the
+    list of ops under ``ops``."""
 
     @property
     def makes_models(self) -> bool:
@@ -182,323 +212,17 @@ class Target:
         allowed = self.ops.get(domain, frozenset())
         return allowed is None or name in allowed
 
+    def reads(self, opset: int) -> bool:
+        """Whether it reads models of the opset, as far as that is known."""
+        return self.opsets is None or self.opsets[0] <= opset <= self.opsets[1]
+
 
 def ops(names: str) -> frozenset[str]:
     """The set of the ops named in a text, with spaces between."""
     return frozenset(names.split())
 
 
-def per_op(prices: Mapping[float, str], unit: float = 1e-9) -> dict[str, float]:
-    """A table by op, from one by price: ``{0.3: "Tanh Sigmoid"}`` in nanoseconds."""
-    return {op: price * unit for price, names in prices.items() for op in names.split()}
-
-
-# The numbers below are those of ONNX Runtime 1.31 on one thread of an AVX-512 core that does 117 GFLOP/s: for each op
-# a model of that op alone, on images of 64 channels of 28 x 28 and 112 x 112, run thirty times under the runtime's own
-# profiler; the least time counts, divided by the elements.
-ELEMENTS = per_op({
-    0.10: "DequantizeLinear QuantizeLinear",
-    0.14: "LeakyRelu HardSigmoid BatchNormalization com.microsoft::QLinearAdd com.microsoft::QLinearMul "
-          "com.microsoft::QLinearLeakyRelu com.microsoft::QLinearSigmoid com.microsoft::QLinearConcat",
-    0.25: "DynamicQuantizeLinear com.microsoft::QLinearSoftmax com.microsoft::QLinearWhere "
-          "com.microsoft::QLinearAveragePool com.microsoft::QLinearGlobalAveragePool",
-    0.21: "Div Reciprocal Exp Round Softsign Mod",
-    0.28: "Tanh HardSwish Sigmoid Floor Ceil RMSNormalization SimplifiedLayerNormalization RotaryEmbedding "
-          "com.microsoft::RotaryEmbedding",
-    0.35: "Sqrt Where InstanceNormalization",
-    0.40: "PRelu Softmax LogSoftmax ThresholdedRelu",
-    0.47: "LayerNormalization com.microsoft::FastGelu MeanVarianceNormalization",
-    0.52: "Erf com.microsoft::QuickGelu",
-    0.62: "Gelu com.microsoft::Gelu Resize Upsample Swish",
-    0.78: "com.microsoft::BiasGelu GroupNormalization",
-    0.55: "ArgMax ArgMin",
-    0.90: "Sign OneHot NonZero ScatterND ScatterElements GatherElements GatherND LpNormalization",
-    1.00: "TopK",
-    1.15: "com.microsoft::SkipSimplifiedLayerNormalization",
-    1.70: "Log",
-    1.90: "Elu Selu Celu Sin Cos DepthToSpace",
-    2.00: "com.microsoft::EmbedLayerNormalization",
-    4.30: "Pow",
-    4.90: "com.microsoft::SkipLayerNormalization",
-    11.0: "Softplus Mish Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh",
-    25.0: "LRN",
-})  # fmt: skip
-
-MOVEMENT = {"Transpose": 1.5, "SpaceToDepth": 3.0}
-
-FUSIONS = """
-# reals
-layer-norm:
-    Add(Mul(Div(Sub(x, ReduceMean(x, a, keepdims=1)) as d, Sqrt(Add(ReduceMean(Pow(d, 2.0), a, keepdims=1), e))), s), b)
-    => LayerNormalization(x, s, b)
-# reals
-gelu:             Mul(Mul(x, Add(Erf(Div(x, 1.4142135)), 1.0)), 0.5)     => com.microsoft::Gelu(x)
-# reals
-gelu-first:       Mul(Mul(x, 0.5), Add(Erf(Div(x, 1.4142135)), 1.0))     => com.microsoft::Gelu(x)
-# reals
-gelu-bracket:     Mul(x, Mul(Add(Erf(Div(x, 1.4142135)), 1.0), 0.5))     => com.microsoft::Gelu(x)
-# reals
-gelu-mul:         Mul(Mul(x, Add(Erf(Mul(x, 0.70710677)), 1.0)), 0.5)    => com.microsoft::Gelu(x)
-# reals
-gelu-mul-first:   Mul(Mul(x, 0.5), Add(Erf(Mul(x, 0.70710677)), 1.0))    => com.microsoft::Gelu(x)
-# reals
-gelu-mul-bracket: Mul(x, Mul(Add(Erf(Mul(x, 0.70710677)), 1.0), 0.5))    => com.microsoft::Gelu(x)
-# reals
-four-bits:        MatMul(x, DequantizeLinear(w, s, z?, axis=0, block_size=m) as d)
-    => com.microsoft::MatMulNBits(x, w, s, accuracy_level=4)
-    where w.is_const and w.dtype in ("int4", "uint4") and w.rank == 2 and m in (16, 32, 64, 128, 256) and d.uses == 1
-# reals
-gemm:             Add(MatMul(x, w), b)                                   => Gemm(x, w, b)
-    where w.is_const and w.rank == 2 and b.is_const and b.shape == (w.shape[1],)
-"""
-"""What runtimes commonly find in models by themselves."""
-
-PORTABLE = Target(
-    name="portable",
-    summary="standard ONNX ops at the model's own opset, priced for one core of a current CPU",
-    prices=Prices(
-        node=1.0e-6,
-        flops=117e9,
-        bandwidth=(85e9, 30e9),
-        cache=8e6,
-        lanes=16,
-        efficiency={
-            "matmul": 0.97, "dense": 0.95, "narrow": 0.85, "grouped": 0.50, "depthwise": 0.60, "recurrent": 0.47,
-        },
-        # an image with a term for each channel added stays in the layout of convolutions as a batch normalization only
-        elements={**ELEMENTS, "BatchNormalization": 0.0},
-        movement={**MOVEMENT, "BatchNormalization": 0.8},
-        span=9.6e-9,
-        matrix=0.15e-6,
-        store=64,
-        weights=22e9,
-        strided={"Reduce": 0.80e-9, "Softmax": 8.0e-9, "LogSoftmax": 8.0e-9},
-        run=6e-9,
-        edge=5.0,
-        scattered=3.8e-9,
-        powers={2.0: 0.32e-9, 3.0: 0.41e-9},
-    ),
-    tags=frozenset({"portable"}),
-    fusions=FUSIONS,
-)  # fmt: skip
-
-# Which ops stay in the blocked layout was read off the graphs that the runtime saves of a convolution, the op, and
-# another convolution; `tests/rewrite/extract/test_layout.py` does so again.
-ORT = Target(
-    name="ort",
-    summary="ONNX Runtime on CPU, one thread: its own ops, and its blocked layout of images",
-    prices=replace(
-        PORTABLE.prices,
-        node=0.5e-6,
-        elements=ELEMENTS,
-        movement=MOVEMENT,
-        # QLinearConv, QLinearMatMul and QGemm of int8 by int8 beside uint8 by int8: 7 to 14 times, as the inputs in ops
-        # on integers that tests/bench/quantized_formats.py measures
-        signed=10.0,
-        efficiency={
-            "matmul": 0.97, "dense": 0.72, "narrow": 0.60, "grouped": 0.50, "depthwise": 0.10, "recurrent": 0.47,
-            "blocked dense": 0.97, "blocked narrow": 0.85, "blocked grouped": 0.95, "blocked depthwise": 0.75,
-        },
-    ),
-    ops={
-        "": None,
-        "com.microsoft": ops(
-            "Attention BiasGelu DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul "
-            "Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits MultiHeadAttention QGemm QLinearAdd "
-            "QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearSigmoid "
-            "QLinearSoftmax QLinearWhere QuickGelu RotaryEmbedding SkipLayerNormalization "
-            "SkipSimplifiedLayerNormalization"
-        ),
-    },
-    tags=frozenset({"ort"}),
-    runtime="ONNX Runtime",
-    layout=Layout(
-        block=16,
-        multiple=4,
-        reorder=1.2,
-        keeps=ops("Relu Sigmoid Tanh HardSigmoid HardSwish Gelu com.microsoft::Gelu com.microsoft::QuickGelu"),
-        joins=ops("Add Mul Sum"),
-        pools=ops("MaxPool AveragePool GlobalMaxPool GlobalAveragePool"),
-        epilogues=per_op({0.01: "Relu Clip LeakyRelu", 0.03: "HardSigmoid HardSwish", 0.20: "Sigmoid Tanh"}),
-    ),
-    fusions=FUSIONS
-    + """
-# reals
-hard-swish:       Mul(x, HardSigmoid(x, alpha=0.16666667, beta=0.5))     => HardSwish(x)
-# reals
-quick-gelu:       Mul(x, Sigmoid(x))                                     => com.microsoft::QuickGelu(x)
-# reals
-quick-gelu-alpha: Mul(x, Sigmoid(Mul(x, a)))                             => com.microsoft::QuickGelu(x)
-    where a.is_const and a.size == 1
-# reals
-transposed-matmul: MatMul(x, Transpose(y, perm=p))                       => com.microsoft::FusedMatMul(x, y, transB=1)
-    where p in ((1, 0), (0, 2, 1), (0, 1, 3, 2))
-# reals
-matmul-transposed: MatMul(Transpose(x, perm=p), y)                       => com.microsoft::FusedMatMul(x, y, transA=1)
-    where p in ((1, 0), (0, 2, 1), (0, 1, 3, 2))
-# reals
-scaled-matmul:    Mul(MatMul(x, y), a)                                   => com.microsoft::FusedMatMul(x, y)
-    where a.is_const and a.size == 1
-# reals
-divided-matmul:   Div(MatMul(x, y), a)                                   => com.microsoft::FusedMatMul(x, y)
-    where a.is_const and a.size == 1
-# reals
-gemm-relu:        Relu(Gemm(x, w, b?))                                   => com.microsoft::FusedGemm(x, w, b)
-# reals
-gemm-bias-relu:   Relu(Add(MatMul(x, w), b))                             => com.microsoft::FusedGemm(x, w, b)
-    where x.rank == 2 and w.is_const and w.rank == 2 and b.is_const and b.shape == (w.shape[1],)
-# reals
-bias-gelu:        com.microsoft::Gelu(Add(x, b))                         => com.microsoft::BiasGelu(x, b)
-    where b.is_const and b.rank == 1
-""",
-)  # fmt: skip
-
-# Numbers of our own kernels, on one core as above. A call costs little, since programs walk their calls natively; ops
-# on elements run within the loops of what they read, so that little of their bytes is moved.
-ELEMENTWISE = ops(
-    "Abs Add Cast Ceil Clip Div Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less "
-    "LessOrEqual Max Min Mul Neg Not PRelu Pow Reciprocal Relu Round Sigmoid Sign Softplus Sqrt Sub Swish Tanh Where "
-    "BatchNormalization com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::Gelu com.microsoft::QuickGelu"
-)
-
-CPU = Target(
-    name="cpu",
-    summary="our own kernels on one core: programs that graphopt compile makes, no ONNX model",
-    prices=replace(
-        PORTABLE.prices,
-        node=0.3e-6,
-        efficiency={
-            "matmul": 0.95, "pointwise": 0.80, "dense": 0.60, "narrow": 0.60, "grouped": 0.75, "depthwise": 0.45,
-            "recurrent": 0.30, "blocked dense": 0.97, "blocked narrow": 0.60, "blocked grouped": 0.97,
-            "blocked depthwise": 0.38,
-            # measured by tests/bench/winograd.py, relative to the direct convolution in the same run; so are the
-            # elements of tiles that are transformed, below
-            "blocked winograd": 0.70,
-        },
-        elements={
-            **ELEMENTS,
-            **per_op({
-                0.01: "Div Reciprocal Round Mod HardSwish Floor Ceil Sqrt Where PRelu ThresholdedRelu LeakyRelu Sign "
-                      "HardSigmoid BatchNormalization Abs",
-                0.10: "Exp Sigmoid Tanh Erf Softsign Swish Gelu com.microsoft::Gelu com.microsoft::QuickGelu Elu Selu "
-                      "Celu com.microsoft::FastGelu com.microsoft::BiasGelu Log Softmax LogSoftmax",
-                # beside Exp in the same run of tests/bench/rows.py
-                0.07: "RMSNormalization SimplifiedLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization",
-                0.09: "LayerNormalization com.microsoft::SkipLayerNormalization",
-                0.20: "Softplus Mish Sin Cos Resize Upsample",
-                0.50: "Pow DepthToSpace GroupNormalization InstanceNormalization",
-                0.32: "graphopt::BlockedWinogradConv",
-            }),
-        },
-        movement={
-            **dict.fromkeys(ELEMENTWISE, 0.25),
-            "Transpose": 1.5, "SpaceToDepth": 3.0, "MaxPool": 4.0, "AveragePool": 4.0,
-            "graphopt::BlockedMaxPool": 1.7, "graphopt::BlockedAveragePool": 1.7,
-            "graphopt::Block": 2.0, "graphopt::Unblock": 2.5,
-        },
-        span=0.0,
-        matrix=0.1e-6,
-        strided={"Reduce": 0.05e-9, "Softmax": 1.0e-9, "LogSoftmax": 1.0e-9},
-        run=2e-9,
-        scattered=1.5e-9,
-        short_rows=2.5,
-        strided_rows=1.5,
-        open_rows=50.0,
-        columns=200.0,
-        # fitted to what tests/bench/product_ways.py measures
-        products={
-            "product": ProductPrices(call=0.25e-6, step=16.7e-12, moved=(0.2e-9, 0.6e-9)),
-            "gemm": ProductPrices(call=0.10e-6, step=17.4e-12, moved=(0.5e-9, 0.8e-9)),
-        },
-    ),
-    ops={
-        "": None,
-        "com.microsoft": ops(
-            "BiasGelu FastGelu FusedMatMul Gelu MatMulIntegerToFloat MultiHeadAttention QGemm QuickGelu "
-            "SkipLayerNormalization SkipSimplifiedLayerNormalization"
-        ),
-        "graphopt": None,
-    },
-    tags=frozenset({"cpu"}),
-    lacking_since={},
-    within=ELEMENTWISE,
-    runtime="graphopt",
-)  # fmt: skip
-"""Our own programs: with layouts of images as ops, which no ONNX model has."""
-
-T4 = Target(
-    name="t4",
-    summary="NVIDIA T4: a roofline of published numbers, to compare with the literature; nothing of it was measured",
-    prices=Prices(
-        # NVIDIA's data sheet of the T4: 8.1 TFLOP/s in single precision, 320 GB/s. A short kernel costs between 3.8 us
-        # (launches overlap) and 9.6 us (each is waited for): A. Gray, "Getting Started with CUDA Graphs", NVIDIA, 2019.
-        node=5e-6,
-        flops=8.1e12,
-        bandwidth=(320e9, 320e9),
-        cache=4e6,
-        lanes=1,
-        efficiency=dict.fromkeys(("matmul", "dense", "narrow", "grouped", "depthwise", "recurrent"), 1.0),
-        elements={"DepthToSpace": 0.0, "Pow": 0.0},
-        movement={},
-        span=0.0,
-        matrix=0.0,
-        store=0.0,
-        weights=inf,
-        strided=dict.fromkeys(("Reduce", "Softmax", "LogSoftmax"), 0.0),
-        run=0.0,
-        edge=0.0,
-        scattered=0.0,
-        powers={},
-        # 40 multiprocessors; the smallest tile that NVIDIA's guide to matrix products lists for cuBLAS is 64 x 64
-        processors=40,
-        tile=64,
-        # as TASO, and TENSAT after it, assume of splits; runtimes of strided tensors need no copy for the others either
-        free=ops("Split Reshape Flatten Squeeze Unsqueeze Identity"),
-    ),
-    ops={
-        "": None,
-        "com.microsoft": ops("BiasGelu FastGelu FusedConv FusedGemm FusedMatMul Gelu SkipLayerNormalization"),
-    },
-    tags=frozenset({"gpu", "t4"}),
-)
-"""A GPU, for rules that pay where launching a kernel is what takes long."""
-
-CUDA = Target(
-    name="cuda",
-    summary="our own kernels and cuBLAS on an NVIDIA GPU: programs that graphopt compile makes, no ONNX model",
-    prices=replace(
-        T4.prices,
-        # NVIDIA's data sheet of the H100 SXM: 67 TFLOP/s in single precision, 3.35 TB/s, 50 MB of second cache, 132
-        # multiprocessors. A launch that a CUDA graph replays costs about 2 us where the next one waits for it.
-        node=2e-6,
-        flops=67e12,
-        bandwidth=(5.5e12, 3.35e12),
-        cache=50e6,
-        processors=132,
-        free=ops("Reshape Flatten Squeeze Unsqueeze Identity"),
-        # assumed, not measured: that cuBLAS and cuDNN reach 85 % of this data sheet, our own kernels 60 % of that, and
-        # that a call costs a launch; tests/device/run.sh measures all of it on a GPU, for these to be corrected
-        products={
-            "gemm": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
-            "convolution": ProductPrices(call=2e-6, step=2 / (0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
-            "product": ProductPrices(call=2e-6, step=2 / (0.60 * 0.85 * 67e12), moved=(4 / 5.5e12, 4 / 3.35e12)),
-        },
-    ),
-    ops={"": None, "com.microsoft": CPU.ops["com.microsoft"], "graphopt": frozenset()},
-    tags=frozenset({"cuda"}),
-    lacking_since={},
-    within=ELEMENTWISE,
-    device="cuda",
-)
-"""Our own programs on a GPU."""
-
-SIMULATED = replace(
-    CUDA,
-    name="simulated",
-    summary="as cuda, on a GPU that Python simulates: to find faults without one, on small inputs",
-    device="simulated",
-)
-"""Our own programs on a GPU that is simulated."""
+# -- what no file says yet
 
 DEVICE_FUNCTIONS: Mapping[frozenset[str], tuple[str, ...]] = {
     ops("MatMul Gemm com.microsoft::FusedMatMul com.microsoft::FusedGemm"): ("gemm", "product"),
@@ -525,15 +249,546 @@ LACKING: Mapping[str, frozenset[str]] = {
 DATA = {"OneHot": 2, "Where": 1}
 """Which input of an op holds the data, where it is not the first."""
 
-TARGETS: Mapping[str, Target] = {t.name: t for t in (PORTABLE, ORT, CPU, CUDA, SIMULATED, T4)}
-"""The targets that come with graphopt, by name."""
+
+# -- reading a file
+
+FOLDER: Final = Path(__file__).parent / "targets"
+"""Where the files of the targets that come with graphopt are."""
+SUFFIX: Final = ".toml"
+MOST_BYTES: Final = 1 << 18
+"""Bytes of a file at most."""
+MOST_MISTAKES: Final = 50
+"""So many mistakes of a file are told."""
+RUNTIMES: Final = ("", "ONNX Runtime", "graphopt")
+"""Engines in which prices can be measured."""
+ALL: Final = "*"
+"""What stands for every op of a domain."""
+ONNX: Final = "ai.onnx"
+"""What files call ONNX's own domain."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_OP = re.compile(r"(?:[A-Za-z][\w.-]*::)?[A-Za-z]\w*")
+_DOMAIN = re.compile(r"[A-Za-z][\w.-]*")
+
+MUST: Final = ("node", "flops", "bandwidth", "cache")
+"""The prices that a file states, or takes from another target: five numbers, for there is a bandwidth within the caches
+and one beyond them. All others have defaults."""
+_RATES: Final = ("flops", "weights")
+_COUNTS: Final = ("lanes", "processors", "tile")
+_BY_OP: Final = {"elements": ("nanoseconds", 1e-9), "movement": ("times", 1.0)}
+"""Prices that are lists of groups of ops, by what a group has beside its ops, and what that counts."""
+_TABLES: Final = ("efficiency", "strided", "powers")
+_LARGEST: Final = 1e30
+
+Toml = dict[str, Any]
 
 
-def target(name: str, makes_models: bool | None = None) -> Target:
-    """The target of this name. UsageError, with the nearest names, where there is none; ``makes_models`` is which of
-    them are of use."""
-    found = TARGETS.get(name)
-    if found is None:
-        there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
-        raise UsageError(f"no target is called {name!r}{nearest_or_some(name, there)}")
+class _Absent:
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_ABSENT: Final = _Absent()
+
+
+class _Reading:
+    """A file of a target on its way to a value: mistakes are collected, and what is around them is read on."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.mistakes: list[str] = []
+
+    def wrong(self, key: str, expected: str, found: object = _ABSENT) -> None:
+        """Note a mistake: the key, what was expected there, and what stands there."""
+        shown = f", not {_shown(found)}" if found is not _ABSENT else ""
+        self.mistakes.append(f"{self.file}: {key}: expected {expected}{shown}")
+
+    def table(self, of: Toml, key: str, known: Collection[str] | None = None, within: str = "") -> Toml:
+        """The table of a key, with none but the known keys; empty where there is none."""
+        found, name = of.get(key, {}), f"{within}{key}"
+        if not isinstance(found, dict):
+            self.wrong(name, "a table", found)
+            return {}
+        if known is not None:
+            self.keys(found, known, f"{name}.")
+        return found
+
+    def keys(self, table: Toml, known: Collection[str], within: str = "") -> None:
+        """Note the keys of a table that mean nothing."""
+        for key in table:
+            if key not in known:
+                hint = nearest(key, known).removeprefix("; ") or f"there are {', '.join(sorted(known))}"
+                self.mistakes.append(f"{self.file}: {within}{key}: expected a known key; {hint}")
+
+    def text(self, of: Toml, key: str, within: str = "", default: str = "", most: int = 300) -> str:
+        """A line of text."""
+        found = of.get(key, default)
+        if isinstance(found, str) and len(found) <= most and found.isprintable():
+            return found
+        self.wrong(within + key, f"a line of text of {most} characters at most", found)
+        return default
+
+    def number(self, found: object, key: str, least: float = 0.0, above: bool = False, infinite: bool = False) -> float:
+        """A number of at least so much, or above that."""
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            if infinite and found == inf:
+                return inf
+            fits = found > least or (found == least and not above)
+            if fits and found <= _LARGEST:  # no number that is none fits
+                return float(found)
+        self.wrong(key, f"a number {'above' if above else 'of at least'} {least:g}", found)
+        return max(least, 1.0)
+
+    def count(self, found: object, key: str, least: int = 1, most: int = 1 << 20) -> int:
+        """A whole number."""
+        if isinstance(found, int) and not isinstance(found, bool) and least <= found <= most:
+            return found
+        self.wrong(key, f"a whole number from {least} to {most}", found)
+        return least
+
+    def names(self, found: object, key: str, form: re.Pattern[str] = _OP, what: str = "ops") -> list[str]:
+        """Names with spaces between."""
+        if not isinstance(found, str):
+            self.wrong(key, f"names of {what} with spaces between, as one text", found)
+            return []
+        listed = found.split()
+        for name in listed:
+            if not form.fullmatch(name):
+                self.wrong(key, f"names of {what}", name)
+        return listed
+
+    def rows(self, found: object, key: str, value: str) -> Iterator[tuple[str, Toml, list[str]]]:
+        """Groups of ops: the key of each, the group, its ops."""
+        if not isinstance(found, list):
+            self.wrong(key, f"groups [[{key}]], each of {value} and ops", found)
+            return
+        for i, row in enumerate(found):
+            place = f"{key}[{i}]"
+            if not isinstance(row, dict):
+                self.wrong(place, f"a table of {value} and ops", row)
+                continue
+            self.keys(row, (value, "ops", "source"), f"{place}.")
+            for needed in (value, "ops"):
+                if needed not in row:
+                    self.wrong(f"{place}.{needed}", "to be stated")
+            yield place, row, self.names(row["ops"], f"{place}.ops") if "ops" in row else []
+
+    def by_op(self, found: object, key: str, value: str, unit: float) -> dict[str, float]:
+        """Numbers by op, from groups of them; later groups count."""
+        result: dict[str, float] = {}
+        for place, row, listed in self.rows(found, key, value):
+            if value in row:
+                result.update(dict.fromkeys(listed, self.number(row[value], f"{place}.{value}") * unit))
+        return result
+
+    # -- prices
+
+    def prices(self, raw: Toml, within: str = "prices.") -> tuple[Prices, dict[str, str]]:
+        """Prices from their table, and where each comes from."""
+        self.keys(raw, {f.name for f in fields(Prices)} | {"source", "sources", "like"}, within)
+        stated: dict[str, Any] = {}
+        for key, found in raw.items():
+            if key in ("source", "sources", "like"):
+                continue
+            if (value := self.price(key, found, within + key)) is not None:
+                stated[key] = value
+        for key in MUST:
+            if key not in raw:
+                self.wrong(within + key, "to be stated (node, flops, bandwidth and cache are a whole roofline)")
+                stated[key] = (1.0, 1.0) if key == "bandwidth" else 1.0
+        if "products" in raw:
+            stated["products"] = self.products(raw, stated, within)
+        return Prices(**stated), self.sources(raw, within)
+
+    def price(self, key: str, found: object, place: str) -> Any:
+        """One of ``Prices`` as its table states it; None for what is no price, or is read later."""
+        if key == "bandwidth":
+            return self.pair(found, place)
+        if key in _COUNTS:
+            return self.count(found, place)
+        if key in _BY_OP:
+            return self.by_op(found, place, *_BY_OP[key])
+        if key == "free":
+            return frozenset(self.names(found, place))
+        if key in _TABLES:
+            return self.numbers(found, place, key)
+        if key == "products" or key not in {f.name for f in fields(Prices)}:
+            return None
+        return self.number(found, place, above=key in _RATES or key == "node", infinite=key == "weights")
+
+    def pair(self, found: object, place: str) -> tuple[float, float]:
+        """One rate, or that within the caches and that beyond them."""
+        both = found if isinstance(found, list) else [found, found]
+        if len(both) != 2:
+            self.wrong(place, "one number, or two: within the caches, and beyond them", found)
+            return 1.0, 1.0
+        near, far = (self.number(n, place, above=True) for n in both)
+        return near, far
+
+    def numbers(self, found: object, place: str, key: str) -> dict[Any, float]:
+        """A table of numbers, by name or by exponent."""
+        if not isinstance(found, dict):
+            self.wrong(place, "a table of numbers", found)
+            return {}
+        result: dict[Any, float] = {}
+        for name, number in found.items():
+            where = f"{place}.{name}"
+            by: Any = name
+            if key == "powers":
+                try:
+                    by = float(name)
+                except ValueError:
+                    self.wrong(where, "an exponent")
+            result[by] = self.number(number, where, above=key == "efficiency")
+        return result
+
+    def products(self, raw: Toml, stated: Toml, within: str) -> dict[str, ProductPrices]:
+        """What functions for products take: as stated, or from the part of the roofline that they reach."""
+        result: dict[str, ProductPrices] = {}
+        for name, row in self.table(raw, "products", within=within).items():
+            place = f"{within}products.{name}"
+            if not isinstance(row, dict) or set(row) not in ({"part"}, {"call", "step", "moved"}):
+                self.wrong(place, "a table of part, or of call, step and moved", row)
+            elif "part" in row:
+                part = self.number(row["part"], f"{place}.part", above=True)
+                near, far = stated["bandwidth"]
+                result[name] = ProductPrices(stated["node"], 2 / (part * stated["flops"]), (4 / near, 4 / far))
+            else:
+                call, step = (self.number(row[k], f"{place}.{k}") for k in ("call", "step"))
+                result[name] = ProductPrices(call, step, self.pair(row["moved"], f"{place}.moved"))
+        return result
+
+    def sources(self, raw: Toml, within: str) -> dict[str, str]:
+        """Where each price comes from; a mistake where one does not say."""
+        usual = self.text(raw, "source", within)
+        given = self.table(raw, "sources", within=within)
+        self.keys(given, {f.name for f in fields(Prices)}, f"{within}sources.")
+        result: dict[str, str] = {}
+        for key, found in raw.items():
+            if key in ("source", "sources", "like"):
+                continue
+            own = self.text(given, key, f"{within}sources.") or usual
+            rows = found if key in _BY_OP and isinstance(found, list) else ()
+            for i, row in enumerate(rows):
+                if isinstance(row, dict) and isinstance(row.get("ops"), str) and "source" in row:
+                    said = self.text(row, "source", f"{within}{key}[{i}].")
+                    result.update({f"{key}.{op}": said for op in row["ops"].split()})
+            if own:
+                result[key] = own
+            elif not rows or not all(isinstance(row, dict) and row.get("source") for row in rows):
+                self.wrong(f"{within}source", f"where {key} comes from: measured (by what), a data sheet, or assumed")
+        return result
+
+    # -- the other tables
+
+    def ops(self, raw: Toml) -> tuple[dict[str, frozenset[str] | None], str]:
+        """What results may use, by domain; and where that is known from."""
+        found = self.table(raw, "ops")
+        result: dict[str, frozenset[str] | None] = {}
+        for domain, listed in found.items():
+            if domain in ("source", "like"):
+                continue
+            if not _DOMAIN.fullmatch(domain):
+                self.wrong(f"ops.{domain}", f"a domain: {ONNX}, com.microsoft")
+                continue
+            named = "" if domain == ONNX else domain
+            result[named] = None if listed == ALL else frozenset(self.names(listed, f"ops.{domain}", _DOMAIN))
+        if not result:
+            if "ops" in raw and not found:
+                return {"": None}, ""
+            result[""] = None
+        said = self.text(found, "source", "ops.")
+        if any(listed is not None for listed in result.values()) and not said:
+            self.wrong("ops.source", "where the list of ops comes from")
+        return result, said
+
+    def layout(self, raw: Toml) -> Layout | None:
+        """The blocked layout, where there is one."""
+        if "layout" not in raw:
+            return None
+        known = ("block", "multiple", "reorder", "keeps", "joins", "pools", "epilogues", "source")
+        found = self.table(raw, "layout", known)
+        for key in known[:6]:
+            if key not in found:
+                self.wrong(f"layout.{key}", "to be stated")
+        keeps, joins, pools = (frozenset(self.names(found.get(k, ""), f"layout.{k}")) for k in known[3:6])
+        return Layout(
+            self.count(found.get("block", 1), "layout.block"),
+            self.count(found.get("multiple", 1), "layout.multiple"),
+            self.number(found.get("reorder", 1.0), "layout.reorder"),
+            keeps,
+            joins,
+            pools,
+            self.by_op(found.get("epilogues", []), "layout.epilogues", *_BY_OP["elements"]),
+        )
+
+    def opsets(self, raw: Toml) -> tuple[int, int] | None:
+        """The first and the last opset."""
+        found = raw.get("opsets")
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != 2:
+            self.wrong("opsets", "the first and the last opset", found)
+            return None
+        first, last = (self.count(n, "opsets", most=1000) for n in found)
+        if last < first:
+            self.wrong("opsets", "the first opset, and a last one that is none before it", found)
+        return first, last
+
+    def variants(self, raw: Toml) -> tuple[Variant, ...]:
+        """Other prices, by what the device can do."""
+        found = raw.get("variants", [])
+        if not isinstance(found, list):
+            self.wrong("variants", "groups [[variants]], each of least and prices", found)
+            return ()
+        result: list[Variant] = []
+        for i, row in enumerate(found):
+            place = f"variants[{i}]"
+            if not isinstance(row, dict):
+                self.wrong(place, "a table of least and prices", row)
+                continue
+            self.keys(row, ("least", "prices"), f"{place}.")
+            least = row.get("least")
+            if not isinstance(least, list) or not least or len(least) > 4:
+                self.wrong(f"{place}.least", "what the device can do at least, as [8, 0] or [16]", least)
+                continue
+            numbers = tuple(self.count(n, f"{place}.least", 0, 4096) for n in least)
+            own = self.table(row, "prices", within=f"{place}.")
+            merged = _merged(_with_sources(self.table(raw, "prices")), _with_sources(own))
+            result.append(Variant(numbers, *self.prices(merged, f"{place}.prices.")))
+        if [v.least for v in result] != sorted({v.least for v in result}):
+            self.wrong("variants", "one for each least, in their order", [list(v.least) for v in result])
+        return tuple(result)
+
+    def target(self, name: str, own: Toml) -> Target:
+        """The target of a file's content."""
+        known = {
+            "summary", "tags", "runtime", "device", "opsets", "ops", "within", "lacking_since", "fusions", "layout",
+            "prices", "variants",
+        }  # fmt: skip
+        self.keys(own, known)
+        raw = self.like(own)
+        prices, sources = self.prices(self.table(raw, "prices"))
+        takes, source = self.ops(raw)
+        device = DEVICES.get(raw["device"]) if isinstance(raw.get("device", ""), str) and "device" in raw else HOST
+        if device is None or not isinstance(raw.get("device", ""), str):
+            self.wrong("device", f"one of {', '.join(DEVICES)}", raw["device"])
+        runtime = self.text(raw, "runtime")
+        if runtime not in RUNTIMES:
+            self.wrong("runtime", f"one of {', '.join(RUNTIMES[1:])}, or none", runtime)
+        since = self.table(raw, "lacking_since")
+        fused = self.table(raw, "fusions", ("like", "rules"))
+        rules = fused.get("rules", "")
+        if not isinstance(rules, str):
+            self.wrong("fusions.rules", "rules, as in a rule file", rules)
+        inside = self.table(raw, "within", ("like", "ops"))
+        return Target(
+            name,
+            self.text(raw, "summary", default=name),
+            prices,
+            takes,
+            frozenset(self.names(raw.get("tags", name), "tags", _NAME, "tags")),
+            self.layout(raw),
+            rules if isinstance(rules, str) else "",
+            {op: self.count(n, f"lacking_since.{op}", most=1000) for op, n in since.items()},
+            frozenset(self.names(inside.get("ops", ""), "within.ops")),
+            runtime,
+            device or HOST,
+            opsets=self.opsets(raw),
+            variants=self.variants(raw),
+            sources={**sources, **({"ops": source} if source else {})},
+        )
+
+    def like(self, own: Toml) -> Toml:
+        """The content of a file with what its tables take from other targets, by ``like``."""
+        raw = dict(own)
+        for key in ("prices", "ops", "within", "lacking_since", "fusions"):
+            table = own.get(key)
+            if not isinstance(table, dict):
+                continue
+            table = _with_sources(table) if key == "prices" else table
+            if "like" in table:
+                before = self.shipped(table["like"], f"{key}.like").get(key, {})
+                if key == "fusions":
+                    joined = (t["rules"] for t in (before, table) if isinstance(t.get("rules"), str))
+                    table = {"rules": "".join(joined)} if isinstance(table.get("rules", ""), str) else table
+                else:
+                    table = _merged(before, {k: v for k, v in table.items() if k != "like"})
+            raw[key] = table
+        return raw
+
+    def shipped(self, name: object, key: str) -> Toml:
+        """The content of a target that comes with graphopt; nothing where there is none."""
+        if isinstance(name, str) and name in TARGETS:
+            return _shipped_content(name)
+        self.wrong(key, "the name of a target that comes with graphopt", name)
+        return {}
+
+
+def _shown(found: object) -> str:
+    text = repr(found) if found is not None else "nothing"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _merged(first: Toml, second: Toml) -> Toml:
+    """A table with another's entries over its own: tables entry by entry, and lists of groups one after the other."""
+    result = dict(first)
+    for key, value in second.items():
+        before = result.get(key)
+        if isinstance(before, dict) and isinstance(value, dict) and "part" not in value and "call" not in value:
+            result[key] = _merged(before, value)
+        elif key in _BY_OP and isinstance(before, list) and isinstance(value, list):
+            result[key] = [*before, *value]
+        else:
+            result[key] = value
+    return result
+
+
+def _with_sources(prices: Toml) -> Toml:
+    """A table of prices in which each says where it comes from, so that tables can be merged."""
+    usual, given = prices.get("source"), prices.get("sources", {})
+    if usual is None or not isinstance(given, dict):
+        return prices
+    result = {key: value for key, value in prices.items() if key != "source"}
+    for key in _BY_OP:
+        if isinstance(prices.get(key), list):
+            said = given.get(key, usual)
+            result[key] = [{"source": said, **row} if isinstance(row, dict) else row for row in prices[key]]
+    plain = {key: usual for key in result if key not in ("sources", "like", *_BY_OP)}
+    return {**result, "sources": {**plain, **given}}
+
+
+def _content(path: Path) -> Toml:
+    """What a file says. Raises ReadError where it cannot be read, is too large, or is no TOML."""
+    import tomllib
+
+    try:
+        if not path.is_file():
+            raise ReadError(f"{path}: there is no such file")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read as a target: {error.strerror or error}") from None
+    except ValueError as error:  # a zero byte in a path
+        raise ReadError(f"{str(path)!r}: cannot be read as a target: {error}") from None
+    if len(data) > MOST_BYTES:
+        raise ReadError(f"{path}: is no target: it has more than {MOST_BYTES} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ReadError(f"{path}: is no target: byte {error.start} is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"{path}: is no TOML: {' '.join(str(error).split())}") from None
+
+
+def _read(path: Path, content: Toml) -> tuple[Target, list[str]]:
+    """The target of a file's content, and what is wrong in it."""
+    reading = _Reading(str(path))
+    name = path.name.removesuffix(SUFFIX)
+    if not _NAME.fullmatch(name):
+        reading.mistakes.append(f"{path}: expected a file name of letters, digits and - . _, then {SUFFIX}")
+    elif name in TARGETS and path.parent.resolve() != FOLDER.resolve():
+        reading.mistakes.append(f"{path}: expected another file name: {name} is a target that comes with graphopt")
+    try:
+        found = reading.target(name, content)
+    except (ArithmeticError, RecursionError) as error:  # numbers that make no sense together
+        reading.mistakes.append(f"{path}: prices: expected numbers of use together ({error})")
+        found = Target(name, name, Prices(1.0, 1.0, (1.0, 1.0), 1.0))
+    return found, list(dict.fromkeys(reading.mistakes))
+
+
+def mistakes(path: str | os.PathLike[str]) -> list[str]:
+    """What is wrong in a target's file, a line each: the file, the key, and what was expected. Raises ReadError where
+    it cannot be read, or is no TOML."""
+    place = Path(path)
+    return _read(place, _content(place))[1][:MOST_MISTAKES]
+
+
+def read(path: str | os.PathLike[str]) -> Target:
+    """The target of a file, which is called as the file is. Raises ReadError with the file and the key of what is wrong
+    in it."""
+    place = Path(path)
+    found, wrong = _read(place, _content(place))
+    if wrong:
+        more = f" (and {len(wrong) - 1} more: graphopt target check {place})" if len(wrong) > 1 else ""
+        raise ReadError(wrong[0] + more)
     return found
+
+
+# -- finding one
+
+
+@cache
+def _shipped_content(name: str) -> Toml:
+    """What the file of a target that comes with graphopt says, its tables complete."""
+    path = FOLDER / (name + SUFFIX)
+    return _Reading(str(path)).like(_content(path))
+
+
+@cache
+def _shipped(name: str) -> Target:
+    return read(FOLDER / (name + SUFFIX))
+
+
+class _Targets(Mapping[str, Target]):
+    """The targets that come with graphopt, each read when it is asked for."""
+
+    def __getitem__(self, name: str) -> Target:
+        if name not in self._names():
+            raise KeyError(name)
+        return _shipped(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    @staticmethod
+    @cache
+    def _names() -> tuple[str, ...]:
+        """In order of name, but for the one that holds for all."""
+        return tuple(sorted((p.stem for p in FOLDER.glob(f"*{SUFFIX}")), key=lambda n: (n != "portable", n)))
+
+
+TARGETS: Final[Mapping[str, Target]] = _Targets()
+"""The targets that come with graphopt, by name; each is read when it is asked for."""
+
+PORTABLE: Target
+ORT: Target
+CPU: Target
+CUDA: Target
+SIMULATED: Target
+T4: Target
+
+
+def __getattr__(name: str) -> Target:
+    """A target that comes with graphopt, by its name in capitals: ``PORTABLE``."""
+    known = name.lower().replace("_", "-")
+    if not name.isupper() or known not in TARGETS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return TARGETS[known]
+
+
+def is_file(name: str) -> bool:
+    """Whether a text means a file, and not a target that comes with graphopt."""
+    return name.endswith(SUFFIX) or "/" in name or os.sep in name
+
+
+def target(name: str | os.PathLike[str] | Target, makes_models: bool | None = None) -> Target:
+    """The target of this name, that of a file (``mine.toml``), or the target itself.
+
+    UsageError, with the nearest names, where there is none, ReadError where its file is wrong; ``makes_models`` is
+    which of them are of use.
+    """
+    if isinstance(name, Target):
+        return name
+    if not isinstance(name, str) or is_file(name):
+        return read(name)
+    if name in TARGETS:
+        return TARGETS[name]
+    there = [t.name for t in TARGETS.values() if makes_models in (None, t.makes_models)]
+    raise UsageError(f"no target is called {name!r}{nearest_or_some(name, there)}")

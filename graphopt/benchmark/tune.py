@@ -18,6 +18,7 @@ from graphopt.ir import onnx_io
 from graphopt.lowering.link.linker import Linked, Work
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
+from graphopt.target import target as target_named
 from graphopt.tuning.database import Records
 from graphopt.tuning.executors import executor_named
 from graphopt.tuning.search import Way
@@ -92,7 +93,7 @@ def tune_model(
             budget,
             way=way,
             spaces=spaces,
-            target=target,
+            target=target_named(target).device.name,  # records are of what comes with graphopt
             threads=threads,
             seed=seed,
             told=told,

@@ -19,7 +19,8 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
     from graphopt.cli.tables import console
     from graphopt.tools.device_code import capability_of, device_code, lines, write
 
-    if settings.target.device != "cuda":
+    device = settings.target.device
+    if not (device.has_blocks and device.has_machine_code):
         raise UsageError(f"programs for {settings.target.name} are not written: expected cpu or cuda")
     wanted = capability_of(capability)
     with progress.shown(quiet, False):

@@ -198,11 +198,12 @@ def compile_model(
     from graphopt.cli import files, progress
     from graphopt.rewrite.extract.cost import counted_at
     from graphopt.runtime.saved import MANIFEST, is_part
+    from graphopt.target import target as target_named
     from graphopt.web.layered import check as check_pages
     from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_program
 
-    if target != "cpu":
+    if not target_named(target).device.is_host:
         from graphopt.cli.device import write_kernels
         from graphopt.tools.device_code import REPORT
 
@@ -220,6 +221,7 @@ def compile_model(
         compiled = compiled_model(
             model,
             quiet,
+            target=target,
             strict=strict,
             policy=policy,
             tuned=tuned,

@@ -64,6 +64,7 @@ def tune_model(
     With --choices default schedules alone are measured, of those ops that the model becomes, or would become if prices
     were off in their favour: it tells what was asked, and what the model becomes by the answers.
     """
+    from graphopt.target import target as target_named
     from graphopt.tuning.session import Budget
 
     values.number("--seconds", seconds, 0)
@@ -73,7 +74,7 @@ def tune_model(
             raise UsageError(
                 f"--choices are those of the whole model, whatever its inputs, without a search: leave {said} out"
             )
-        if target != "cpu":
+        if not target_named(target).device.is_host:
             raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
         _ask(model, Budget(trials, seconds), executor, database, threads, shape, dim, quiet)
         return

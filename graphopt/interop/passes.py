@@ -34,7 +34,7 @@ def as_pass(
     from onnx_ir.passes import FunctionalPass, PassResult
 
     chosen = _ruleset(rules)
-    place = target_named(target, makes_models=True) if isinstance(target, str) else target
+    place = target_named(target, makes_models=True)
     weakest = soundness(policy)
 
     class RewriteByRules(FunctionalPass):

@@ -88,7 +88,7 @@ def _timed(settings: Settings) -> TunedPrices | None:
     those who want analytic prices, or all nests tuned, which are those of the choice that was tuned."""
     if settings.tuned_in is None or settings.tuned != "auto" or settings.costs == ANALYTIC:
         return None
-    if settings.target.device != "cpu":
+    if not settings.target.device.is_host:
         return None
     try:
         with Records(settings.tuned_in) as records:

@@ -21,11 +21,12 @@ def tidy(graph: Graph) -> Graph:
 
 def optimizing(place: str | Target) -> Pass:
     """The pass that rewrites graphs for a target by the standard rules."""
-    return Pass("optimize", partial(_optimized, target(place) if isinstance(place, str) else place))
+    found = place if place in TARGETS else target(place)  # those that come with graphopt are read when they are used
+    return Pass("optimize", partial(_optimized, found))
 
 
-def _optimized(place: Target, graph: Graph) -> Graph:
-    return optimize_graph(graph, target=priced(place).target)[0]
+def _optimized(place: str | Target, graph: Graph) -> Graph:
+    return optimize_graph(graph, target=priced(target(place)).target)[0]
 
 
 TIDY = Pass("tidy", tidy)

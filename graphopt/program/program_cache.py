@@ -188,7 +188,8 @@ def _sources() -> str:
         with suppress(PackageNotFoundError):
             state.update(f"{name} {version(name)}\n".encode())
     rules = [folder for folder in (_PACKAGE / "_rules", _PACKAGE.parent / "rules") if folder.is_dir()][:1]
-    for folder, pattern in ((_PACKAGE, "*.py"), (_PACKAGE, "*.lark"), *((r, "*.rules") for r in rules)):
+    own = ((_PACKAGE, pattern) for pattern in ("*.py", "*.lark", "*.toml"))
+    for folder, pattern in (*own, *((r, "*.rules") for r in rules)):
         for file in sorted(folder.rglob(pattern)):
             state.update(f"{file.relative_to(folder)}\n".encode())
             state.update(file.read_bytes())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -29,11 +30,15 @@ REQUEST: Final = 1 << 19
 """Bytes of a request to run (rules, and what to run them on), and of a file of rules."""
 LOOK: Final = 0.5
 """Seconds after which it is looked again whether a client and the server are still there."""
-MADE: Final = tuple(t.name for t in TARGETS.values() if t.makes_models)
-"""Targets for which there are models to look at."""
 POLICIES: Final = tuple(s.value for s in Soundness)
 
 T = TypeVar("T")
+
+
+@cache
+def targets() -> tuple[str, ...]:
+    """Targets for which there are models to look at."""
+    return tuple(t.name for t in TARGETS.values() if t.makes_models)
 
 
 def application(folder: Folder, hosts: list[str], limits: Limits | None = None) -> Starlette:
@@ -74,7 +79,7 @@ class _Answers:
                 "models": [{"name": m.name, "bytes": m.bytes} for m in models],
                 "rules": [r.name for r in rules],
                 "upload": self.limits.upload,
-                "targets": MADE,
+                "targets": targets(),
                 "policies": POLICIES,
             }
         )
@@ -128,8 +133,8 @@ def _wanted(body: bytes) -> dict[str, str]:
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError("a run has a name, rules, with, target and policy, all text") from None
-    if wanted["target"] not in MADE or wanted["policy"] not in POLICIES:
-        raise UsageError(f"targets are {', '.join(MADE)}; policies {', '.join(POLICIES)}")
+    if wanted["target"] not in targets() or wanted["policy"] not in POLICIES:
+        raise UsageError(f"targets are {', '.join(targets())}; policies {', '.join(POLICIES)}")
     return wanted
 
 

@@ -195,7 +195,7 @@ def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[Choice]:
 def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target, policy: str) -> Iterator[Choice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
     written = write(graph, facts, found)
-    if target.device != "cpu":
+    if target.device.has_blocks:
         prices = target.prices.products
         yield from _told(graph, found, compared(written.nest, card_of(prices, policy), prices))
         return

@@ -120,7 +120,7 @@ def cover(
             graph = onnx_io.load(model)
             firings += _conversions(name, graph, in_suite)
             for place in targets:
-                place = target_named(place) if isinstance(place, str) else place
+                place = target_named(place)
                 for policy in _policies(graph, rules or standard(), place):
                     firings += _firings(name, graph, place, policy, rules, budget, in_suite)
         except GraphoptError as error:

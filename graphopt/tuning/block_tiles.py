@@ -12,7 +12,6 @@ from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.cuda.card import Card
-from graphopt.lowering.schedule.by_rule import CARDS
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.tuning.reductions import after, followers_of, only_reduction
 
@@ -26,8 +25,8 @@ VECTORS: Final = (1, 2, 4)
 """How many neighbours a thread may fetch at once."""
 
 
-def block_tiles(s: Schedule, device: str) -> None:
-    """A contraction in tiles for the blocks of threads of a device: its last two axes are the rows and columns of
+def block_tiles(s: Schedule, card: Card) -> None:
+    """A contraction in tiles for the blocks of threads of a card: its last two axes are the rows and columns of
     tiles. What is done to its elements is done before the tile is left."""
     for before in s.get_producers(only_reduction(s).block.name):
         s.compute_inline(before)
@@ -39,9 +38,9 @@ def block_tiles(s: Schedule, device: str) -> None:
     loops = dict(zip((a.var for a in chain.axes), s.get_loops(block), strict=True))
     *outer, row, column = (loops[a.var] for a in chain.spatial)
     *around, step = (loops[a.var] for a in chain.reduced)
-    threads = _threads(s, CARDS[device])
+    threads = _threads(s, card)
     own = [s.sample_categorical(OWN) for _ in threads]
-    depth = _depth(s, CARDS[device], known_size([chain.reduced[-1].extent]), threads, own, [b.dtype for b in reads])
+    depth = _depth(s, card, known_size([chain.reduced[-1].extent]), threads, own, [b.dtype for b in reads])
     by, i = s.split(row, [None, threads[0] * own[0]])
     bx, j = s.split(column, [None, threads[1] * own[1]])
     ko, ki = s.split(step, [None, depth])

@@ -55,7 +55,7 @@ def built(order: Order, limit: float) -> Code:
 
 def answer(order: Order) -> Code:
     """The program, made in this process. Raises CandidateError where a step of a trace does not apply."""
-    limit_memory(target_named(order.target).device == "cpu")
+    limit_memory(target_named(order.target).device.is_host)
     try:
         return _code(order)
     except ScheduleError as error:
@@ -75,7 +75,7 @@ def _code(order: Order) -> Code:
     linked = Linked(*ports, tuple(linker.buffers), steps, tuple(linker.kernels), linker.constants)
     with platform.compiling(0) as compiling:
         objects = compiling.objects(linked.kernels)
-    if target.device == "cpu":
+    if target.device.is_host:
         return code_of(linked, objects[1:], objects[0])
     return code_of(linked, objects)
 

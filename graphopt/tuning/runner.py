@@ -20,6 +20,7 @@ from graphopt.runtime.program import Program
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.state import allocate
 from graphopt.runtime.steps import Array, Code
+from graphopt.target import HOST, Device
 from graphopt.tuning.processes import limit_memory, wait_for
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Job:
     results: str
     cases: tuple[int, ...]
     beside: Code | None = None
-    device: str = "cpu"
+    device: Device = HOST
     threads: int = 1
     processors: tuple[int, ...] = ()
     limit: float = 10.0
@@ -85,7 +86,7 @@ def output_file(folder: str | Path, case: int, place: int) -> Path:
 def answer(job: Job) -> Ran:
     """What running gave; results are in their folder then."""
     start = perf_counter()
-    limit_memory(job.device == "cpu")
+    limit_memory(job.device.is_host)
     if job.processors:
         os.sched_setaffinity(0, job.processors)
     other = _running(_program(job.beside, job), _inputs(job.code, job.inputs, job.cases[0])) if job.beside else None
@@ -135,11 +136,11 @@ def _number(run: Running) -> int:
 
 
 def _program(code: Code, job: Job) -> Program | DeviceProgram:
-    if job.device == "cpu":
+    if job.device.is_host:
         return Program(code, threads=job.threads)
     from graphopt.runtime.device_program import DeviceProgram
 
-    if job.device == "simulated":
+    if not job.device.has_machine_code:
         from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 
         return DeviceProgram(code, SimulatedDevice())

@@ -6,12 +6,12 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Final, TypeAlias
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.schedule.by_rule import CARDS, chosen_for
+from graphopt.lowering.schedule.by_rule import card, chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.target import CPU
 from graphopt.target import target as target_named
@@ -36,7 +36,7 @@ def by_rule(s: Schedule, target: str = CPU.name) -> None:
 
 def scheduled_by_rule(s: Schedule, target: str, choices: tuple[tuple[str, int], ...] = ()) -> None:
     """Schedules by rule for a target; a step for the CPU does not name it."""
-    if target_named(target).device == CPU.device:
+    if target_named(target).device.is_host:
         s.by_rule(choices) if choices else s.by_rule()
     else:
         s.by_rule(choices, target=target)
@@ -44,12 +44,12 @@ def scheduled_by_rule(s: Schedule, target: str, choices: tuple[tuple[str, int], 
 
 SPACES: Final[tuple[Space, ...]] = (by_rule, register_tiles, row_reductions, elements)
 """The spaces that are tried on the CPU: to add one, add it here."""
-DEVICE_SPACES: Final[Mapping[str, tuple[Space, ...]]] = {
-    device: (partial(by_rule, target=device), partial(block_tiles, device=device)) for device in CARDS
-}
-"""Those that are tried on a GPU, by the device."""
 
 
+@cache
 def spaces_for(target: str) -> tuple[Space, ...]:
     """The spaces that are tried for a target. UsageError where there is none of this name."""
-    return DEVICE_SPACES.get(target_named(target).device, SPACES)
+    device = target_named(target).device
+    if not device.has_blocks:
+        return SPACES
+    return partial(by_rule, target=target), partial(block_tiles, card=card(device))

@@ -1,7 +1,7 @@
 """Which of ONNX's ops ONNX Runtime has no kernel for from an opset on: ``python -m tests.bench.kernels``.
 
 For each op and opset models of that op alone, on several types, are given to the runtime. What it prints is the table
-``LACKING_SINCE`` of ``graphopt/target.py``.
+``lacking_since`` of ``graphopt/targets/portable.toml``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import TensorProto, defs, helper
 
-from graphopt.target import LACKING_SINCE
+from graphopt.target import ORT
 
 OPSETS = range(21, 28)
 """The opsets that are asked about: those of which the runtime says that it knows them."""
@@ -84,4 +84,4 @@ def lacking() -> Iterator[tuple[str, int]]:
 if __name__ == "__main__":
     found = dict(lacking())
     print(onnx.__version__, found)
-    print("the same as in graphopt/target.py" if found == LACKING_SINCE else "graphopt/target.py differs")
+    print(f"graphopt/targets/portable.toml {'says the same' if found == ORT.lacking_since else 'differs'}")

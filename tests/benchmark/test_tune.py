@@ -19,6 +19,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.platforms import platform_of
 from graphopt.rewrite.extract.workload import Workload as Call
+from graphopt.target import SIMULATION
 from graphopt.tuning import Budget
 from graphopt.tuning.database import Records
 from graphopt.tuning.record import Candidate, Outcome, Record
@@ -122,7 +123,7 @@ def test_what_was_found_is_compiled(model: Path, tmp_path: Path) -> None:
 def test_a_model_is_tuned_for_a_device(tmp_path: Path) -> None:
     path, database = tmp_path / "m.onnx", tmp_path / "t.sqlite"
     onnx_io.save(parse("x: float32[3, 6]\ny = Softmax(x)\nreturn y"), path)
-    there = platform_of("simulated").machine()
+    there = platform_of(SIMULATION).machine()
     executor = MadeUp(lambda candidate: replace(times_as_fast(1.5), machine=there))
     done = graphopt.tune_model(
         str(path), database, Budget(trials=2), executor=executor, way="random", target="simulated", seconds=0.01

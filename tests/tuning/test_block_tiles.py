@@ -20,7 +20,7 @@ from tests.lowering.cuda.simulated import check
 from tests.tuning.drawing import drawn
 from tests.tuning.nests import dense, product, softmax_of
 
-SPACE = partial(block_tiles, device="simulated")
+SPACE = partial(block_tiles, card=SIMULATED)
 NESTS: dict[str, Callable[[], Nest]] = {
     "even": lambda: product(16, 16, 8),
     "odd": lambda: product(9, 21, 5),

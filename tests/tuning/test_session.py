@@ -13,6 +13,7 @@ import pytest
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.errors import MissingDependencyError, ScheduleError
 from graphopt.platforms import platform_of
+from graphopt.target import SIMULATION
 from graphopt.tuning.database import Records
 from graphopt.tuning.draws import Draw
 from graphopt.tuning.learned import CostModel
@@ -23,7 +24,7 @@ from graphopt.tuning.workload import Workload
 from tests.tuning.made_up import MadeUp, by_luck, illegal, luck, naive, nothing, numbers, pair, times_as_fast
 from tests.tuning.nests import product
 
-SIMULATION = platform_of("simulated").machine()
+SIMULATED = platform_of(SIMULATION).machine()
 OTHER = Workload.of(product(8, 16, 8))
 
 
@@ -248,13 +249,13 @@ def test_a_search_that_learns_needs_lightgbm(records: Records, monkeypatch: pyte
 
 
 def test_a_session_for_a_device_draws_from_its_spaces(records: Records) -> None:
-    executor = MadeUp(lambda candidate: replace(by_luck(candidate), machine=SIMULATION))
+    executor = MadeUp(lambda candidate: replace(by_luck(candidate), machine=SIMULATED))
     task = Task(Workload.of(product(7, 10, 12)))
     report = tune([task], records, executor, Budget(6), way="random", target="simulated")
     assert {c.target for c in executor.asked} == {"simulated"}
     assert [c.trace for c in executor.asked[:1]] == [default_trace(task.workload, "simulated").to_json()]
     (progress,) = report.tasks
     assert progress.best is not None
-    assert progress.best.setting.machine == SIMULATION
-    assert len(records.history(task.workload, setting_here(where=SIMULATION))) == len({c.trace for c in executor.asked})
+    assert progress.best.setting.machine == SIMULATED
+    assert len(records.history(task.workload, setting_here(where=SIMULATED))) == len({c.trace for c in executor.asked})
     assert not records.history(task.workload, setting_here())

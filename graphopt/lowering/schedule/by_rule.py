@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import primitive
@@ -12,11 +11,13 @@ from graphopt.lowering.cpu.scheduling import Choices
 from graphopt.lowering.cuda import schedules as for_blocks
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.loops.nest import Nest
-from graphopt.target import CPU
+from graphopt.target import CPU, Device
 from graphopt.target import target as target_named
 
-CARDS: Final[Mapping[str, Card]] = {"cuda": CARD, "simulated": SIMULATED}
-"""What nests are scheduled for by rule, by the device, with no more of its libraries than are always there."""
+
+def card(device: Device) -> Card:
+    """What nests are scheduled for by rule on a device, with no more of its libraries than are always there."""
+    return CARD if device.has_machine_code else SIMULATED
 
 
 def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping[str, tuple[int, ...]]]:
@@ -24,9 +25,9 @@ def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping
     choose, by name. ScheduleError where something is chosen that there is no choice of, or that is no candidate;
     UsageError where there is no such target."""
     found = target_named(target)
-    if found.device == "cpu":
+    if not found.device.has_blocks:
         return chosen(nest, choices)
-    return for_blocks.chosen(nest, choices, CARDS[found.device], for_blocks.rules_beside(found.prices.products))
+    return for_blocks.chosen(nest, choices, card(found.device), for_blocks.rules_beside(found.prices.products))
 
 
 @primitive

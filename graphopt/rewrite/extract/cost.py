@@ -239,7 +239,7 @@ class CostModel:
             flops, waste, kind = self._multiplications(op, attrs, operands, outputs, blocked)
             waste *= self._width(op, attrs, operands)
             waste *= self._idling(op, attrs, outputs)
-            compute = flops * waste / (prices.flops * prices.efficiency["blocked " * blocked + kind])
+            compute = flops * waste / (prices.flops * prices.efficiency.get("blocked " * blocked + kind, 1.0))
             compute += self._transforming(op, attrs, inputs, outputs)
             compute += self._loading(inputs) + (0.0 if blocked else self._unfolding(op, operands, outputs, kind))
         else:
@@ -250,7 +250,7 @@ class CostModel:
 
     def _functions(self, op: str) -> list[ProductPrices]:
         """The prices of the functions of a device that compute such a product."""
-        if self.target.device == "cpu":
+        if not self.target.device.has_blocks:
             return []
         names = next((names for ops_, names in DEVICE_FUNCTIONS.items() if op in ops_), ())
         return [self.target.prices.products[n] for n in names if n in self.target.prices.products]
@@ -282,16 +282,17 @@ class CostModel:
         axes = self._axes(op, attrs, inputs)
         rank = (inputs[0].rank if inputs and inputs[0] is not None else None) or 1
         if axes is not None and rank - 1 not in axes:
-            return prices.strided["Reduce" if op.startswith("Reduce") else op]
+            return prices.strided.get("Reduce" if op.startswith("Reduce") else op, 0.0)
         if op == "Transpose" and self._scatters(attrs, inputs):
             return prices.scattered
         if op == "DepthToSpace":  # the larger the blocks, the fewer the runs
             size = attrs.get("blocksize", 2)
-            return prices.elements[op] * 2 / size if isinstance(size, int) else prices.elements[op]
+            each = prices.elements.get(op, 0.0)
+            return each * 2 / size if isinstance(size, int) else each
         if op == "Pow" and len(inputs) > 1 and inputs[1] is not None:
             exponent = inputs[1].constant
             if exponent is not None and exponent.size == 1:
-                return prices.powers.get(float(exponent.array.reshape(-1)[0]), prices.elements[op])
+                return prices.powers.get(float(exponent.array.reshape(-1)[0]), prices.elements.get(op, 0.0))
         return prices.elements.get(op, 0.0)
 
     def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
@@ -385,12 +386,12 @@ class CostModel:
         flops = 4.0 * batch * rows * columns * width
         waste = (self._fill(columns, prices.edge) * (depth + prices.store) / depth
                  + self._fill(depth, prices.edge) * (columns + prices.store) / columns) / 2  # fmt: skip
-        seconds = flops * waste / (prices.flops * prices.efficiency["matmul"]) + 2 * batch * n * prices.matrix
+        seconds = flops * waste / (prices.flops * prices.efficiency.get("matmul", 1.0)) + 2 * batch * n * prices.matrix
         seconds += batch * n * rows * columns * prices.elements.get("Softmax", 0.0)
         if packed:
             product_flops = 2.0 * batch * rows * q[-1] * (k[-1] if k else 1)
             flops += product_flops
-            seconds += product_flops / (prices.flops * prices.efficiency["matmul"]) + self._loading(inputs)
+            seconds += product_flops / (prices.flops * prices.efficiency.get("matmul", 1.0)) + self._loading(inputs)
         return flops, seconds
 
     def _unfolding(self, op: str, inputs: Sequence[Fact | None], outputs: Sequence[Fact | None], kind: str) -> float:

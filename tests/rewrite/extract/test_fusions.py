@@ -12,7 +12,7 @@ from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import appraise
 from graphopt.rewrite.extract.cost import CostModel
 from graphopt.rewrite.extract.fusions import fusions
-from graphopt.target import FUSIONS, ORT, PORTABLE
+from graphopt.target import ORT, PORTABLE
 from tests.rewrite.hand_made import e
 
 X = Fact(TensorType("float32", (4, 64)))
@@ -37,14 +37,14 @@ def gelu(half: float = 0.5) -> tuple[dict[int, list[ENode]], dict[int, Fact]]:
 
 def test_a_group_is_found_with_all_that_it_is() -> None:
     classes, facts = gelu()
-    (found,) = fusions(FUSIONS, classes, facts, 17)[8]
+    (found,) = fusions(PORTABLE.fusions, classes, facts, 17)[8]
     assert found.node.op == "com.microsoft::Gelu"
     assert found.node.children == (0,)
     assert [c for c, _ in found.parts] == [8, 7, 6, 5, 4]
 
 
 def test_another_constant_is_another_function() -> None:
-    assert fusions(FUSIONS, *gelu(half=0.25), 17) == {}
+    assert fusions(PORTABLE.fusions, *gelu(half=0.25), 17) == {}
 
 
 def test_attributes_that_are_not_mentioned_have_their_defaults() -> None:
@@ -59,8 +59,8 @@ def test_guards_hold() -> None:
     classes = {0: [e(0, INPUT)], 2: [e(2, "MatMul", 0, 1)], 4: [e(4, "Add", 2, 3)]}
     weights, bias = (Fact(TensorType("float32", shape), True) for shape in ((64, 8), (8,)))
     facts = dict.fromkeys(classes, X) | {1: weights, 3: bias}
-    assert fusions(FUSIONS, classes, facts, 17)[4][0].node.op == "Gemm"
-    assert fusions(FUSIONS, classes, facts | {3: Fact(bias.type)}, 17) == {}
+    assert fusions(PORTABLE.fusions, classes, facts, 17)[4][0].node.op == "Gemm"
+    assert fusions(PORTABLE.fusions, classes, facts | {3: Fact(bias.type)}, 17) == {}
 
 
 def test_no_fusions_no_parsing() -> None:
