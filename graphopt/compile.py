@@ -1,51 +1,33 @@
-"""``graphopt.compile``: from a model to a function of its inputs; its steps are in ``graphopt.program.pipeline``.
+"""The steps of ``graphopt.compile``, one line each, from a model to a function of its inputs.
 
-A model that was compiled before needs neither the steps nor the packages that they work with, so that both
-are imported when they are first needed.
+Each is a function of a graph, or of what the step before gave. They are imported when they are first needed: a model
+that was compiled before does without.
 """
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from graphopt.display import Displayed
-from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
+from graphopt.errors import CompilationError, UsageError, names_its_model
 from graphopt.program import program_cache as stored
+from graphopt.program.compiled_model import Compiled, CompiledModel, Prepared, ReferenceWarning
 from graphopt.progress import Listener
 from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of
-from graphopt.runtime.device_program import DeviceProgram
-from graphopt.runtime.profile import Row
-from graphopt.runtime.program import Program
-from graphopt.runtime.saved import save
-from graphopt.runtime.signature import given
-from graphopt.runtime.steps import Array
-from graphopt.target import Target
+from graphopt.target import CPU, Target
 from graphopt.target import target as target_named
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph
-    from graphopt.lowering.link.options import ByHand
-    from graphopt.lowering.loops.nest import Nest
+    from graphopt.kernels.kernel import Kernel
+    from graphopt.lowering.link.linked import Linked
+    from graphopt.lowering.link.options import ByHand, Options
     from graphopt.lowering.module.passes import Pipeline
-    from graphopt.program.pipeline import Compiled
-    from graphopt.run.report import Report
+    from graphopt.run.steps import OwnStep, Steps
 
-Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
-"""What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
-
-KEPT = 64
-"""Programs for different ranks and elements that a model keeps; the oldest goes first."""
-
-
-class ReferenceWarning(UserWarning):
-    """A node that no kernel computes: ONNX's reference evaluator does, which is slow."""
+__all__ = ["CompiledModel", "ReferenceWarning", "compile", "compile_graph", "linked_for", "lowered", "prepared"]
 
 
 def compile(
@@ -67,6 +49,7 @@ def compile(
     tuned: str = "auto",
     database: str | Path | None = None,
     listener: Listener | None = None,
+    steps: Mapping[str, OwnStep] | None = None,
 ) -> CompiledModel:
     """A function of the model's inputs that runs it on this machine's processor, or for the target ``"cuda"`` on its
     GPU.
@@ -88,13 +71,14 @@ def compile(
     computes products on a GPU: whoever is faster, the library wherever it can, or our own kernels. ``tuned`` is whether
     nests are scheduled as ``graphopt tune`` found best on this machine with so many threads: where it did (``"auto"``),
     all of them (``"require"``), or none (``"off"``); ``database`` is where it kept that, if not the user's own.
+    ``steps`` are steps of the caller's own, by the name of the step that each takes the place of (``run.steps``).
     """
-    place = target_named(target, makes_models=False)
+    target = target_named(target, makes_models=False)
     if isinstance(pipeline, str):
         from graphopt.program.pipelines import pipeline_named
 
         pipeline = pipeline_named(pipeline)
-    by_default = optimize and (target, costs, policy, tuned, database) == ("cpu", "auto", "reals", "auto", None)
+    by_default = optimize and target == CPU and (costs, policy, tuned, database) == ("auto", "reals", "auto", None)
     if pipeline is not None and not by_default:
         raise UsageError(
             "a pipeline says all that is done to the graph: leave optimize, target, policy, costs, tuned and database "
@@ -105,7 +89,7 @@ def compile(
         strict,
         jobs,
         optimize,
-        place,
+        target,
         shapes or {},
         dims or {},
         listener,
@@ -116,240 +100,87 @@ def compile(
         policy,
         tuned_of(tuned),
         None if database is None else Path(database),
+        steps or {},
     )
-    is_kept = cache is not False and pipeline is None and not schedules and place.device.is_host
-    where = stored.place_of(model, settings, of_graphs=cache is True) if is_kept else None
-    return CompiledModel(model, settings, where)
+    is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
+    place = stored.place_of(model, settings, of_graphs=cache is True) if is_kept else None
+    return CompiledModel(model, settings, prepared, compile_graph, place)
 
 
-class CompiledModel(Displayed):
-    """A compiled model: called with arrays, it gives arrays.
+@names_its_model
+def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
+    """The graph of a model as it is lowered: read, its inputs fixed, and rewritten by the steps of ``optimize``."""
+    from graphopt.calibration.table import priced
+    from graphopt.ir import onnx_io
+    from graphopt.ir.graph import Graph
+    from graphopt.ir.onnx_io.tensors import data_files
+    from graphopt.lowering.lower.expand import expanded
+    from graphopt.lowering.module.module import Module
+    from graphopt.optimize import optimize_graph
+    from graphopt.platforms import equipped
+    from graphopt.program.pipeline import tuned_prices
+    from graphopt.rewrite.rule.rule import soundness
+    from graphopt.rewrite.simplify import simplify
+    from graphopt.run.derivation import Preparation
 
-    It is one program where types say all that has to be known. Where the ranks of inputs are open, or their elements
-    are shapes of others, it compiles a program for each that comes, on the first call that needs it, and keeps it.
-    """
+    model = model.graph() if isinstance(model, Module) else model
+    graph = model if isinstance(model, Graph) else step("read", onnx_io.load, model)
+    is_whole = not data_files(graph)
+    graph = expanded(Preparation(shapes=settings.shapes, dims=settings.dims).fixed(graph))
+    if settings.pipeline is not None:
+        return Prepared(settings.pipeline(graph, step), is_whole)
+    if not settings.optimize:
+        return Prepared(step("tidy", simplify, graph), is_whole)
+    prices = priced(settings.target, settings.costs)
+    for line in filter(None, (prices.warning,)):
+        warnings.warn(line, stacklevel=2)
+    target, policy = equipped(prices.target, settings.dispatch), soundness(settings.policy)
+    graph, report = optimize_graph(graph, target=target, policy=policy, step=step, timed=tuned_prices(settings))
+    may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
+    return Prepared(graph, may_be_kept, report)
 
-    def __init__(self, model: Any, settings: Settings, place: stored.Place | None = None) -> None:
-        self.settings = settings
-        self._model, self._place = model, place
-        self._name = str(model) if isinstance(model, str | Path) else None
-        self._lock = threading.RLock()
-        self._programs: dict[Key, Compiled] = {}
-        self._graph: Graph | None = None
-        self._needed: frozenset[str] = frozenset()
-        """The inputs whose elements programs are compiled for."""
-        self._unranked: tuple[str, ...] = ()
-        self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
-        """The program for all that may come, where there is one."""
-        self._rewriting: Report | None = None
-        if place is not None:
-            self._only = stored.load(place, settings.threads)
-        if self._only is None:
-            self._begin()
 
-    # -- calling
+def compile_graph(graph: Graph, settings: Settings, step: Steps) -> Compiled:
+    """The program of a graph. NeedsValues where it depends on the elements of some inputs."""
+    from graphopt.platforms import platform_of
+    from graphopt.program.pipeline import options_of
 
-    def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Any]:
-        """The outputs by name: fresh arrays, or those of ``out`` where it has one.
+    platform = platform_of(settings.target.device)
+    with platform.compiling(settings.jobs) as compiling:
+        plan = lowered(graph, options_of(settings), step, compiling.begin)
+        if settings.strict and plan.reference:
+            name, op, why = plan.reference[0]
+            raise CompilationError(f"node {name!r} ({op}) cannot be lowered, and --strict allows no other way: {why}")
+        objects = step("compile", compiling.objects, plan.kernels)
+    program = step("load", platform.program, plan, objects, settings.threads)
+    report = CompileReport(tuple(step.done), len(plan.kernels), len(plan.parts), plan.reference)
+    return Compiled(program, plan, graph, report)
 
-        Inputs are arrays in order, or one mapping or sequence of them: numpy's, or what speaks DLPack. Raises
-        InputError where they are not what the model takes, ExecutionError where it cannot be computed with them.
-        """
-        if self._only is not None:
-            return self._only[0](*inputs, out=out)
-        chosen, rest = self._chosen(self._feeds(inputs))
-        return chosen(rest, out=out)
 
-    def profile(self, *inputs: Any) -> tuple[Row, ...]:
-        """What each step of one call took, in the order in which they began."""
-        if self._only is not None:
-            return self._only[0].profile(*inputs)
-        chosen, rest = self._chosen(self._feeds(inputs))
-        return chosen.profile(rest)
+def lowered(graph: Graph, options: Options, step: Steps, begun: Callable[[Kernel], object] | None = None) -> Linked:
+    """The plan of a graph's program; ``begun`` is called with each kernel as soon as it is written."""
+    from graphopt.lowering.link.passes import emit, fuse_ops, legalize_ops, lower_to_programs, schedule
+    from graphopt.lowering.link.plan_memory import plan_memory
 
-    def sizes(self, *inputs: Any) -> dict[str, int]:
-        """What some inputs say of the sizes that the program leaves open."""
-        chosen, rest = (self._only[0], None) if self._only is not None else self._chosen(self._feeds(inputs))
-        return chosen.sizes(*inputs) if rest is None else chosen.sizes(rest)
+    program = step("LegalizeOps", legalize_ops, graph, options)
+    program = step("FuseOps", fuse_ops, program)
+    program = step("LowerToPrograms", lower_to_programs, program)
+    program = step("Schedule", schedule, program)
+    program = step("Emit", emit, program, begun)
+    program = step("PlanMemory", plan_memory, program, begun)
+    return program.plan
 
-    def save(self, folder: str | Path) -> None:
-        """Write the program for ``graphopt.runtime.load``, where it needs numpy and nothing else; one for a GPU for
-        ``graphopt.platforms.load``, on a GPU of the same compute capability."""
-        save(self.program, folder)
 
-    def close(self) -> None:
-        """Give back memory and threads; the model cannot be called any more."""
-        if self._only is not None:
-            self._only[0].close()
-        for compiled in self._programs.values():
-            compiled.program.close()
+@names_its_model
+def linked_for(model: Any, settings: Settings) -> Linked:
+    """What a model becomes, with nests and kernels, none of which is compiled. UsageError where inputs decide it."""
+    from graphopt.lowering.lower.lower import NeedsValues
+    from graphopt.program.pipeline import options_of, steps_of
 
-    def __enter__(self) -> CompiledModel:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    # -- looking
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that was lowered."""
-        return self._begin()
-
-    @property
-    def compiled(self) -> Compiled:
-        """The program with what it was made from, or the latest of several.
-
-        UsageError where none is compiled before the model is called, ReadError where the model's file has changed.
-        """
-        self._begin()
-        if not self._programs:
-            what = ", ".join(sorted({*self._needed, *self._unranked}))
-            raise UsageError(f"a program is compiled for each value of {what}: call the model once, or fix its inputs")
-        return self._programs[next(reversed(self._programs))]
-
-    @property
-    def nests(self) -> Mapping[str, Nest]:
-        """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one.
-
-        Schedule one, and compile the model with it: ``schedules={name: nest}``.
-        """
-        return self.compiled.linked.nests
-
-    @property
-    def report(self) -> CompileReport:
-        """What became of the model."""
-        return self.compiled.report if self._only is None else self._only[1]
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs, in order."""
-        if self._only is not None:
-            return self._only[0].inputs
-        return tuple(self._inputs)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a program: where inputs decide what it is, there is none before the first call."""
-        return self._only is not None or bool(self._programs)
-
-    @property
-    def program(self) -> Program | DeviceProgram:
-        """The program, or the latest of several. UsageError where none is compiled before the model is called."""
-        return self.compiled.program if self._only is None else self._only[0]
-
-    # -- making programs
-
-    def _begin(self) -> Graph:
-        """The graph, prepared and compiled where that has not been done yet."""
-        from graphopt.lowering.lower.lower import NeedsValues
-        from graphopt.program.pipeline import prepared, unranked_inputs
-        from graphopt.run.steps import Steps
-
-        with self._lock:
-            if self._graph is not None:
-                return self._graph
-            if self._place is not None and not self._place.is_current:
-                raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
-            self._step = Steps(self.settings.listener)
-            graph, may_be_kept, self._rewriting = prepared(self._model, self.settings, self._step)
-            self._model = None
-            self._inputs = {graph.names[v]: v for v in graph.inputs}
-            self._unranked = unranked_inputs(graph)
-            if not self._unranked:
-                try:
-                    compiled = self._programs[()] = self._compiled(graph)
-                    if self._only is None:
-                        self._only = compiled.program, compiled.report
-                        if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
-                            stored.store(self._place, compiled.program, compiled.report)
-                except NeedsValues as needs:
-                    self._needed = frozenset(graph.names[v] for v in needs.inputs)
-            self._graph = graph
-            return graph
-
-    def _compiled(self, graph: Graph) -> Compiled:
-        from graphopt.program.pipeline import compile_graph
-
-        with naming(self._name):
-            compiled = compile_graph(graph, self.settings, self._step)
-        compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
-        for line in compiled.report.warnings:
-            warnings.warn(line, ReferenceWarning, stacklevel=5)
-        return compiled
-
-    # -- choosing a program
-
-    def _feeds(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
-        """The inputs by name."""
-        arrays = given(tuple(inputs))
-        if isinstance(arrays, Mapping):
-            return arrays
-        if len(arrays) > len(self.input_names):
-            raise InputError(f"{len(arrays)} arrays are given, and the inputs are {self._listed()}")
-        return dict(zip(self.input_names, arrays, strict=False))
-
-    def _listed(self) -> str:
-        return ", ".join(map(repr, self.input_names)) or "none"
-
-    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program | DeviceProgram, Mapping[str, Any]]:
-        """The program for these inputs, and what it is called with."""
-        from graphopt.lowering.lower.lower import NeedsValues
-        from graphopt.program.pipeline import specialized
-
-        while True:
-            needed = self._needed
-            key = self._key(feeds, needed)
-            compiled = self._programs.get(key)
-            if compiled is None:
-                with self._lock:
-                    if needed is not self._needed:  # another thread found more inputs to depend on
-                        continue
-                    compiled = self._programs.get(key)
-                    if compiled is None:
-                        try:
-                            graph = specialized(self.graph, needed, self._unranked, feeds)
-                            compiled = self._compiled(graph)
-                        except NeedsValues as needs:
-                            self._needed = needed | {self.graph.names[v] for v in needs.inputs}
-                            continue
-                        except InvalidModelError as error:  # the model is valid, but not with these elements
-                            names = ", ".join(map(repr, sorted({*needed, *self._unranked})))
-                            raise InputError(f"with what is given for {names}: {error}") from None
-                        if len(self._programs) >= KEPT:
-                            del self._programs[next(iter(self._programs))]
-                        self._programs[key] = compiled
-            rest = feeds if not needed else {n: a for n, a in feeds.items() if n not in needed}
-            return compiled.program, rest
-
-    def _key(self, feeds: Mapping[str, Any], needed: Collection[str]) -> Key:
-        found: list[tuple[str, str, tuple[int, ...], bytes]] = []
-        for name in sorted({*needed, *self._unranked}):
-            if name not in feeds:
-                if "default" in self.graph.producer(self._inputs[name]).attrs:
-                    continue
-                raise InputError(f"no array is given for {name!r}: the inputs are {self._listed()}")
-            array = np.asarray(feeds[name])
-            if name in needed:
-                self._check(name, array)
-                found.append((name, array.dtype.name, array.shape, array.tobytes()))
-            else:
-                found.append((name, "", (array.ndim,), b""))
-        return tuple(found)
-
-    def _check(self, name: str, array: Array) -> None:
-        """Refuse elements that are not what the input's type says."""
-        from graphopt.ir.types import TensorType
-
-        type = self.graph.types.get(self._inputs[name])
-        if not isinstance(type, TensorType):
-            return
-        if array.dtype.name != type.dtype:
-            raise InputError(f"input {name!r} is {array.dtype.name}, and {type} is expected")
-        if isinstance(type.shape, tuple):
-            fits = len(type.shape) == array.ndim and all(
-                not isinstance(n, int) or n == m for n, m in zip(type.shape, array.shape, strict=True)
-            )
-            if not fits:
-                raise InputError(f"input {name!r} has the shape {list(array.shape)}, and {type} is expected")
+    step = steps_of(settings)
+    graph = prepared(model, settings, step).graph
+    try:
+        return lowered(graph, options_of(settings), step)
+    except NeedsValues as needs:
+        names = ", ".join(sorted(graph.names[v] for v in needs.inputs))
+        raise UsageError(f"the loops of this model depend on what {names} holds: fold it, or give it a value") from None

@@ -24,7 +24,7 @@ from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.cuda.dispatch import OWN
 from graphopt.lowering.link.cuda_options import on
-from graphopt.lowering.link.linker import Linked
+from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE, Options
 from graphopt.run.settings import Dispatch, Settings
 from graphopt.runtime import cpu, saved

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt.compile import linked_for
 from graphopt.errors import InvalidModelError, LimitError, UsageError, naming, nearest, nearest_or_some
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 
 

@@ -32,7 +32,8 @@ run nn
 optimize platforms
 tuning
 program
-compile tools
+compile
+tools
 benchmark interop frontends
 web
 serving

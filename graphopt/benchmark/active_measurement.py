@@ -22,11 +22,11 @@ from graphopt.calibration.fit import priced, rows
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.probe import is_constant
 from graphopt.calibration.schedule_tables import setting_here
+from graphopt.compile import prepared
 from graphopt.errors import names_its_model
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
-from graphopt.program.pipeline import prepared
 from graphopt.rewrite.egraph.egraph_snapshot import ENode
 from graphopt.rewrite.extract.choose import extract
 from graphopt.rewrite.extract.cost import CostModel, stated_sizes

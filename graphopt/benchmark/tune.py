@@ -15,7 +15,7 @@ from graphopt.benchmark.bench import accepted_feeds, random_feeds, turns
 from graphopt.compile import CompiledModel, compile
 from graphopt.errors import UsageError, nearest_or_some
 from graphopt.ir import onnx_io
-from graphopt.lowering.link.linker import Linked, Work
+from graphopt.lowering.link.linked import Linked, Work
 from graphopt.runtime.sizes import evaluate
 from graphopt.target import CPU
 from graphopt.target import target as target_named

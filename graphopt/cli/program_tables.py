@@ -15,7 +15,7 @@ from graphopt.cli.tables import console
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing
-    from graphopt.lowering.link.linker import Part
+    from graphopt.lowering.link.linked import Part
     from graphopt.runtime.profile import Row
 
 

@@ -269,8 +269,8 @@ def show_model(
     """Print the calls that a model becomes, or how one of its nodes is computed."""
     from graphopt.cli.program_tables import show_parts
     from graphopt.cli.tables import show_warnings
+    from graphopt.compile import linked_for
     from graphopt.lowering.loops.script_print import show
-    from graphopt.program.pipeline import linked_for
 
     with warnings.catch_warnings(record=True) as caught:
         linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphopt.lowering.link.options import ByHand
     from graphopt.lowering.module.passes import Pipeline
     from graphopt.run.report import Report, Step
+    from graphopt.run.steps import OwnStep
 
 
 def dispatch_of(text: str) -> Dispatch:
@@ -64,6 +65,9 @@ class Settings:
     tuned: Tuned = "auto"
     database: Path | None = None
     """Where tuned schedules are, in place of the user's: ``graphopt.tuning.best_schedules``."""
+
+    steps: Mapping[str, OwnStep] = field(default_factory=dict)
+    """Steps of the user's own in the place of others: ``graphopt.run.steps``."""
 
     @property
     def tuned_in(self) -> Path | None:

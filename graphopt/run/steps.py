@@ -38,6 +38,26 @@ OPTIMIZE = (
 )
 """The steps of ``graphopt optimize``, in the order in which they first come."""
 
+COMPILE = (
+    "read",
+    "tidy",
+    "explore",
+    "choose",
+    "look up times",
+    "derive",
+    "replicate",
+    "fold",
+    "LegalizeOps",
+    "FuseOps",
+    "LowerToPrograms",
+    "Schedule",
+    "Emit",
+    "PlanMemory",
+    "compile",
+    "load",
+)
+"""The steps of ``graphopt compile``."""
+
 
 class Steps:
     """Runs the steps of one pipeline: ``graph = step("tidy", simplify, graph, rules)``.

@@ -23,7 +23,7 @@ from graphopt.lowering.cpu.weight_packing import laid_out
 from graphopt.lowering.cuda.dispatch import compared
 from graphopt.lowering.fuse.groups import Group, group
 from graphopt.lowering.fuse.nests import write
-from graphopt.lowering.link.linker import needed
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.lower.lower import NeedsValues, lower
 from graphopt.optimize import optimize_graph
 from graphopt.platforms import card_of, equipped

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from graphopt.compile import linked_for
 from graphopt.errors import UsageError
 from graphopt.kernels.cuda.compile import compile_ptx
 from graphopt.kernels.cuda.machine import OLDEST, Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import Launchable
-from graphopt.lowering.link.linker import Linked
-from graphopt.program.pipeline import linked_for
+from graphopt.lowering.link.linked import Linked
 from graphopt.run.settings import Settings
 from graphopt.runtime.output import whole
 from graphopt.runtime.steps import Host, Library, walk

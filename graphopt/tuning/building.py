@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.link.linker import Linked, Linker
+from graphopt.lowering.link.linked import Linked
+from graphopt.lowering.link.passes import planner_of
+from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import size_of
@@ -69,10 +71,11 @@ def _code(order: Order) -> Code:
         nest = Trace.from_json(order.trace).replay(nest).nest
     target = target_named(order.target)
     platform = platform_of(target.device)
-    linker = Linker(platform.options(target.prices.products, Settings(target=target)))
+    options = platform.options(target.prices.products, Settings(target=target))
+    planner = planner_of(nest, options, is_ready)
     read = {buffer.name for buffer in inputs_of(order.workload.nest)}  # a call of a function seems to read its results
-    steps, ports = _steps(linker, nest, read, dict(order.workload.sizes), is_ready)
-    linked = Linked(*ports, tuple(linker.buffers), steps, tuple(linker.kernels), linker.constants)
+    steps, ports = _steps(planner, nest, read, dict(order.workload.sizes), is_ready)
+    linked = Linked(*ports, tuple(planner.buffers), steps, tuple(planner.kernels), planner.constants)
     with platform.compiling(0) as compiling:
         objects = compiling.objects(linked.kernels)
     if target.device.is_host:
@@ -81,7 +84,7 @@ def _code(order: Order) -> Code:
 
 
 def _steps(
-    linker: Linker, nest: Nest, read: set[str], sizes: dict[str, int], is_ready: bool
+    planner: Planner, nest: Nest, read: set[str], sizes: dict[str, int], is_ready: bool
 ) -> tuple[tuple[Step, ...], tuple[tuple[Port, ...], tuple[Port, ...]]]:
     """The steps of a nest that reads the arrays of these names, at these sizes, and what goes in and out."""
     known = {var: sizes[var.name] for var in nest.sizes}
@@ -89,9 +92,9 @@ def _steps(
     buffers: dict[NestBuffer, int] = {}
     for buffer in nest.buffers:
         shape = tuple(size_of(e, known) for e in buffer.shape)
-        buffers[buffer] = linker.add(Buffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
+        buffers[buffer] = planner.add(Buffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
         ports[buffer.name in read].append(Port(buffer.name, buffers[buffer]))
-    number, counter = linker.add(Buffer("int64", (), "input")), linker.add(Buffer("int64", (), "arena"))
+    number, counter = planner.add(Buffer("int64", (), "input")), planner.add(Buffer("int64", (), "arena"))
     ports[True].append(Port(NUMBER, number))
-    calls = tuple(linker.calls(nest, buffers, known, nest.name, (), is_ready))
+    calls = tuple(planner.calls(nest, buffers, known, nest.name, (), is_ready))
     return (Loop(calls, counter, Ref(number)),), (tuple(ports[True]), tuple(ports[False]))

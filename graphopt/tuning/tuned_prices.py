@@ -22,13 +22,12 @@ from graphopt.calibration.probe import LARGEST, is_constant
 from graphopt.errors import GraphoptError
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph, Header
-from graphopt.ir.infer import infer
 from graphopt.ir.ops import LATEST
 from graphopt.ir.types import TensorType
-from graphopt.lowering.link.linker import link
 from graphopt.lowering.link.options import Options, as_written
+from graphopt.lowering.link.passes import link
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
-from graphopt.lowering.lower.lower import NeedsValues, lower
+from graphopt.lowering.lower.lower import NeedsValues
 from graphopt.rewrite.extract.workload import Operand
 from graphopt.rewrite.extract.workload import Workload as Call
 from graphopt.runtime.dtypes import STORAGE
@@ -111,8 +110,7 @@ def nests(call: Call) -> tuple[Workload, ...]:
     for port, value in enumerate(node.outputs):
         graph.add_output(f"y{port}", value)
     try:
-        facts = infer(graph)
-        linked = link(graph, facts, lower(graph, facts), UNWRITTEN)
+        linked = link(graph, UNWRITTEN)
     except (GraphoptError, NeedsValues):
         return ()
     return () if linked.reference else tuple(Workload.of(work.nest) for work in linked.work)

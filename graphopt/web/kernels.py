@@ -15,7 +15,7 @@ from graphopt.runtime.steps import Library
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing
     from graphopt.benchmark.ceilings import Ceilings
-    from graphopt.lowering.link.linker import Linked, Part
+    from graphopt.lowering.link.linked import Linked, Part
     from graphopt.runtime.interface import Interface
     from graphopt.runtime.profile import Row
     from graphopt.runtime.steps import Step

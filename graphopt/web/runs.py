@@ -13,7 +13,7 @@ from graphopt.web.rewriting import rewriting
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing
     from graphopt.benchmark.ceilings import Ceilings
-    from graphopt.program.pipeline import Compiled
+    from graphopt.program.compiled_model import Compiled
     from graphopt.run.report import Report
     from graphopt.runtime.profile import Row
 

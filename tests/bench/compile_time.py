@@ -16,13 +16,11 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from graphopt.ir.infer import infer
+from graphopt.compile import prepared
 from graphopt.kernels import codegen
 from graphopt.kernels import numba_frontend as front_end
 from graphopt.kernels.kernel import SHARED, Kernel
-from graphopt.lowering.link.linker import link
-from graphopt.lowering.lower.lower import lower
-from graphopt.program.pipeline import prepared
+from graphopt.lowering.link.passes import link
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
@@ -39,8 +37,8 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 def loops(graph: Any) -> tuple[Kernel, ...]:
     """The kernels of a graph."""
-    facts = infer(graph)
-    return link(graph, facts, lower(graph, facts)).kernels
+    kernels: tuple[Kernel, ...] = link(graph).kernels
+    return kernels
 
 
 def measure(model: str, folder: Path) -> str:

@@ -37,7 +37,7 @@ from graphopt.ir.text import parse
 from graphopt.kernels import codegen
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.link.linker import Linked
+from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.embedded_programs import attributes
 from graphopt.platforms import Host

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.benchmark.active_measurement import Answers, described, tune_choices
+from graphopt.compile import prepared
 from graphopt.errors import ReadError
 from graphopt.ir.text import parse
-from graphopt.program.pipeline import prepared
 from graphopt.rewrite.extract.workload import Workload as Call
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps

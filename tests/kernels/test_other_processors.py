@@ -13,13 +13,13 @@ import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
 import graphopt
+from graphopt.compile import linked_for
 from graphopt.ir import evaluate
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
 from graphopt.kernels import cache, codegen, host
 from graphopt.kernels.kernel import Kernel
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from graphopt.runtime import cpu
 

@@ -11,6 +11,7 @@ import pytest
 import graphopt
 from graphopt.calibration.measured_file import Setting
 from graphopt.calibration.schedule_tables import default_path, setting_here
+from graphopt.compile import linked_for
 from graphopt.errors import ReadError, UsageError
 from graphopt.ir.onnx_io import save
 from graphopt.ir.text import parse
@@ -19,7 +20,6 @@ from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
 from graphopt.program import program_cache as stored
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from graphopt.tuning.best_schedules import Tuned
 from graphopt.tuning.database import Records

@@ -9,11 +9,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.calibration.schedule_tables import setting_here
+from graphopt.compile import linked_for, prepared
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.optimize import optimize_graph
 from graphopt.program import program_cache as stored
-from graphopt.program.pipeline import linked_for, prepared
 from graphopt.rewrite.extract.workload import Workload as Call
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps

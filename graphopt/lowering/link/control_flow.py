@@ -8,35 +8,122 @@ from typing import TYPE_CHECKING
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Value
 from graphopt.ir.infer_bodies import loop_head, scan_axis
-from graphopt.lowering.loops import compute
-from graphopt.lowering.loops.compute import Tensor, placeholder
-from graphopt.lowering.loops.expressions import Expr, Var
-from graphopt.lowering.loops.nest import Stmt, Store
-from graphopt.lowering.lower.lower import Bodied, Body
+from graphopt.lowering.link.lowered import Control
+from graphopt.lowering.link.moves import Move, Sized
+from graphopt.lowering.loops.expressions import Var
+from graphopt.lowering.lower.lower import Bodied, Body, Facts, Viewed
 from graphopt.lowering.lower.reference import name_of
-from graphopt.lowering.operators.operation import Sizes
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Branch, Buffer, Loop, Ref, Step
 
 if TYPE_CHECKING:
-    from graphopt.lowering.link.linker import Scope
+    from graphopt.lowering.link.plan_memory import ScopePlanner
 
 SCALAR_INT64 = Buffer("int64", (), "arena")
 SCALAR_BOOL = Buffer("bool", (), "arena")
 
 
-def control(scope: Scope, lowering: Bodied) -> Iterator[Step]:
+def control(scope: ScopePlanner, item: Control) -> Iterator[Step]:
     """The steps of a node with bodies."""
-    made = _Control(scope, lowering)
-    return {"If": made.branch, "Loop": made.loop, "Scan": made.scan}[lowering.node.op]()
+    made = _Control(scope, item)
+    return {"If": made.branch, "Loop": made.loop, "Scan": made.scan}[item.lowering.node.op]()
+
+
+def moves_of(facts: Facts, lowering: Bodied) -> dict[Move, Sized]:
+    """The copies that a node with bodies needs: of what is not computed where it is wanted."""
+    moves = {"If": _branch_moves, "Loop": _loop_moves, "Scan": _scan_moves}[lowering.node.op](facts, lowering)
+    return {move: move.sized() for move in dict.fromkeys(moves)}
+
+
+def _branch_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+    for body in lowering.bodies.values():
+        for value, output in zip(_results(body), lowering.node.outputs, strict=True):
+            if not _is_in_place(body, value) or isinstance(body.lowered[value.node], Viewed):
+                yield Move.of("copy", facts[output])
+
+
+def _loop_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+    node, body = lowering.node, lowering.bodies["body"]
+    n_states = len(node.inputs) - node.captures - 2
+    outputs = [facts[v] for v in node.outputs]
+    goes_on, *_ = _results(body)
+    if _has_condition(facts, lowering):
+        yield Move.of("copy", _given(facts, lowering, 1))
+        yield Move.of("copy", body.facts[goes_on])
+    yield from (Move.of("copy", fact) for fact in outputs[:n_states])
+    yield from (Move.of("stack", fact) for fact in outputs[n_states:])
+
+
+def _scan_moves(facts: Facts, lowering: Bodied) -> Iterator[Move]:
+    node, scans = lowering.node, _scans(lowering)
+    n_states = len(node.inputs) - node.captures - scans
+    outputs = [facts[v] for v in node.outputs]
+    yield from (Move.of("copy", fact) for fact in outputs[:n_states])
+    yield from (_slice(facts, lowering, k) for k in range(scans))
+    yield from (_stack(lowering, k, fact) for k, fact in enumerate(outputs[n_states:]))
+
+
+def _slice(facts: Facts, lowering: Bodied, k: int) -> Move:
+    """The slice of an input that a Scan goes through."""
+    node = lowering.node
+    fact = _given(facts, lowering, len(node.inputs) - node.captures - _scans(lowering) + k)
+    axis = scan_axis(node, "scan_input_axes", k, len(fact.shape or ()))
+    return Move.of("slice", fact, axis, _is_backward(lowering, "scan_input_directions", k))
+
+
+def _stack(lowering: Bodied, k: int, fact: Fact) -> Move:
+    """The place of a round in an output that holds those of all."""
+    if lowering.node.op == "Loop":
+        return Move.of("stack", fact)
+    axis = scan_axis(lowering.node, "scan_output_axes", k, len(fact.shape or ()) - 1)
+    return Move.of("stack", fact, axis, _is_backward(lowering, "scan_output_directions", k))
+
+
+def _scans(lowering: Bodied) -> int:
+    scans = lowering.node.attrs["num_scan_inputs"]
+    assert isinstance(scans, int)
+    return scans
+
+
+def _is_backward(lowering: Bodied, name: str, k: int) -> bool:
+    """Whether a Scan goes through an input or output from its end."""
+    directions = lowering.node.attrs.get(name)
+    return isinstance(directions, tuple) and directions[k] == 1
+
+
+def _is_in_place(body: Body, value: Value) -> bool:
+    """Whether what a branch gives is computed where its node's output is."""
+    return value.node in body.lowered and body.graph.outputs.count(value) == 1
+
+
+def _has_condition(facts: Facts, lowering: Bodied) -> bool:
+    """Whether a Loop has a condition that is not always true."""
+    body = lowering.bodies["body"]
+    first = body.graph.outputs[0]
+    assert first is not None
+    if lowering.node.inputs[1] is None:
+        return False
+    return not (_given(facts, lowering, 1).elements == (1,) and body.facts[first].elements == (1,))
+
+
+def _given(facts: Facts, lowering: Bodied, k: int) -> Fact:
+    """What is known of the node's input."""
+    value = lowering.node.inputs[k]
+    assert value is not None
+    return facts[value]
+
+
+def _results(body: Body) -> list[Value]:
+    """What a body gives."""
+    return [v for v in body.graph.outputs if v is not None]
 
 
 class _Control:
     """Steps for one node with bodies."""
 
-    def __init__(self, scope: Scope, lowering: Bodied) -> None:
-        self.scope, self.linker, self.lowering = scope, scope.linker, lowering
-        self.node = lowering.node
+    def __init__(self, scope: ScopePlanner, item: Control) -> None:
+        self.scope, self.planner, self.item, self.lowering = scope, scope.planner, item, item.lowering
+        self.node = self.lowering.node
         self.outer = len(self.node.inputs) - self.node.captures
         self.outputs = [scope.made(v, "arena") for v in self.node.outputs]
         self.facts = [scope.facts[v] for v in self.node.outputs]
@@ -47,17 +134,18 @@ class _Control:
     def branch(self) -> Iterator[Step]:
         """Either body, each of which leaves what it gives in the node's outputs."""
         condition = self.given(0)
-        taken, other = (tuple(self.either(self.lowering.bodies[n])) for n in ("then_branch", "else_branch"))
+        taken, other = (tuple(self.either(n)) for n in ("then_branch", "else_branch"))
         yield Branch(condition, taken, other)
 
-    def either(self, body: Body) -> Iterator[Step]:
-        inner = self.scope.inner(body, is_branch=True)
+    def either(self, name: str) -> Iterator[Step]:
+        """The steps of one body."""
+        body, inner = self.lowering.bodies[name], self.inner(name)
         self.capture(inner, body)
         for value, number in zip(body.graph.outputs, self.outputs, strict=True):
-            if value is not None and value.node in body.lowered and body.graph.outputs.count(value) == 1:
+            if value is not None and _is_in_place(body, value):
                 inner.numbers.setdefault(value, number)
         yield from inner.steps()
-        yield from self.hand_on(inner, self.results(body), self.outputs, self.facts)
+        yield from self.hand_on(inner, _results(body), self.outputs, self.facts)
 
     # -- Loop
 
@@ -65,20 +153,21 @@ class _Control:
         """Rounds as long as the condition holds, at most so many."""
         body = self.lowering.bodies["body"]
         n_states = self.outer - 2
-        counter = self.linker.add(SCALAR_INT64)
-        condition = self.condition(body)
+        counter = self.planner.add(SCALAR_INT64)
+        condition = self.planner.add(SCALAR_BOOL) if _has_condition(self.scope.facts, self.lowering) else None
         if condition is not None:
-            yield from self.copy(self.given(1), self.shaped(condition, self.fact(1)), self.fact(1))
+            fact = _given(self.scope.facts, self.lowering, 1)
+            yield from self.copy(self.given(1), self.shaped(condition, fact), fact)
         for k in range(n_states):
             yield from self.copy(self.given(2 + k), self.outputs[k], self.facts[k])
-        inner = self.scope.inner(body)
+        inner = self.inner("body")
         self.capture(inner, body)
         for value, type, number in zip(body.graph.inputs, loop_head(body.graph), (counter, condition), strict=False):
-            inner.numbers[value] = self.shaped(self.linker.true() if number is None else number, Fact(type))
+            inner.numbers[value] = self.shaped(self.planner.true() if number is None else number, Fact(type))
         inner.numbers.update(zip(body.graph.inputs[2 : 2 + n_states], self.outputs, strict=False))
         steps = [*inner.steps()]
-        goes_on, *results = self.results(body)
-        steps += self.stacked(inner, results[n_states:], counter, [0] * len(results[n_states:]), [False] * len(results))
+        goes_on, *results = _results(body)
+        steps += self.stacked(inner, results[n_states:], counter)
         targets, facts = self.outputs[:n_states], self.facts[:n_states]
         if condition is not None:
             kept = body.facts[goes_on]
@@ -86,15 +175,6 @@ class _Control:
             targets = [*targets, self.shaped(condition, kept)]
         steps += self.hand_on(inner, results[: len(targets)], targets, facts)
         yield Loop(tuple(steps), counter, self.trips(), condition)
-
-    def condition(self, body: Body) -> int | None:
-        """The buffer of the condition, where it is not always true."""
-        given = self.node.inputs[1]
-        first = body.graph.outputs[0]
-        assert first is not None
-        if given is None or (self.fact(1).elements == (1,) and body.facts[first].elements == (1,)):
-            return None
-        return self.linker.add(SCALAR_BOOL)
 
     def trips(self) -> Ref | Size | None:
         """How many rounds there are at most."""
@@ -106,49 +186,36 @@ class _Control:
 
     def shaped(self, number: int, fact: Fact) -> int:
         """A buffer of one element, seen in the shape of a value."""
-        buffer = self.linker.buffers[number]
+        buffer = self.planner.buffers[number]
         if fact.shape is None or fact.shape == buffer.shape:
             return number
-        return self.linker.add(Buffer(buffer.dtype, (1,) * len(fact.shape), "view", number))
+        return self.planner.add(Buffer(buffer.dtype, (1,) * len(fact.shape), "view", number))
 
     # -- Scan
 
     def scan(self) -> Iterator[Step]:
         """A round for each slice."""
         body = self.lowering.bodies["body"]
-        scans = self.node.attrs["num_scan_inputs"]
-        assert isinstance(scans, int)
+        scans = _scans(self.lowering)
         n_states = self.outer - scans
-        counter = self.linker.add(SCALAR_INT64)
+        counter = self.planner.add(SCALAR_INT64)
         for k in range(n_states):
             yield from self.copy(self.given(k), self.outputs[k], self.facts[k])
-        inner = self.scope.inner(body)
+        inner = self.inner("body")
         self.capture(inner, body)
         inner.numbers.update(zip(body.graph.inputs[:n_states], self.outputs, strict=False))
         steps: list[Step] = []
         count: Size = 0
         for k in range(scans):
-            value = body.graph.inputs[n_states + k]
-            fact = self.fact(n_states + k)
-            axis = scan_axis(self.node, "scan_input_axes", k, len(fact.shape or ()))
-            count = self.linker.symbols.size((fact.shape or ())[axis])
-            inner.numbers[value] = self.linker.buffer(body.facts[value], "arena")
-            backward = self.is_backward("scan_input_directions", k)
-            steps += self.slice(self.given(n_states + k), inner.numbers[value], fact, counter, axis, backward)
+            value, move = body.graph.inputs[n_states + k], _slice(self.scope.facts, self.lowering, k)
+            count = self.planner.symbols.size(move.shape[move.axis])
+            inner.numbers[value] = self.planner.buffer(body.facts[value], "arena")
+            steps += self.moved(move, [self.given(n_states + k), counter], inner.numbers[value])
         steps += inner.steps()
-        results = self.results(body)
-        stacked = range(len(results) - n_states)
-        ranks = [len(f.shape or ()) - 1 for f in self.facts[n_states:]]
-        axes = [scan_axis(self.node, "scan_output_axes", k, ranks[k]) for k in stacked]
-        backward_out = [self.is_backward("scan_output_directions", k) for k in stacked]
-        steps += self.stacked(inner, results[n_states:], counter, axes, backward_out)
+        results = _results(body)
+        steps += self.stacked(inner, results[n_states:], counter)
         steps += self.hand_on(inner, results[:n_states], self.outputs[:n_states], self.facts[:n_states])
         yield Loop(tuple(steps), counter, count)
-
-    def is_backward(self, name: str, k: int) -> bool:
-        """Whether a Scan goes through an input or output from its end."""
-        directions = self.node.attrs.get(name)
-        return isinstance(directions, tuple) and directions[k] == 1
 
     # -- what all of them share
 
@@ -158,31 +225,25 @@ class _Control:
         assert value is not None
         return self.scope.number(value)
 
-    def fact(self, k: int) -> Fact:
-        """What is known of the node's input."""
-        value = self.node.inputs[k]
-        assert value is not None
-        return self.scope.facts[value]
+    def inner(self, name: str) -> ScopePlanner:
+        """The planner of a body."""
+        return self.scope.inner(self.item.bodies[name])
 
-    def results(self, body: Body) -> list[Value]:
-        """What a body gives."""
-        return [v for v in body.graph.outputs if v is not None]
-
-    def capture(self, inner: Scope, body: Body) -> None:
+    def capture(self, inner: ScopePlanner, body: Body) -> None:
         """Let a body see the values that its node captures."""
         if self.node.captures:
             pairs = zip(body.graph.inputs[-self.node.captures :], self.node.inputs[self.outer :], strict=True)
             inner.numbers.update({own: self.scope.number(v) for own, v in pairs if v is not None})
 
     def hand_on(
-        self, inner: Scope, results: Sequence[Value], targets: Sequence[int], facts: Sequence[Fact]
+        self, inner: ScopePlanner, results: Sequence[Value], targets: Sequence[int], facts: Sequence[Fact]
     ) -> Iterator[Step]:
         """Copies of a body's results to where they are wanted, as if all were copied at once."""
         sources = [inner.number(v) for v in results]
-        roots = {self.linker.root(target) for target in targets}
+        roots = {self.planner.root(target) for target in targets}
         for k, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if source != target and self.linker.root(source) in roots:
-                sources[k] = self.linker.buffer(facts[k], "arena")
+            if source != target and self.planner.root(source) in roots:
+                sources[k] = self.planner.buffer(facts[k], "arena")
                 yield from self.copy(source, sources[k], facts[k])
         for source, target, fact in zip(sources, targets, facts, strict=True):
             if source != target:
@@ -190,59 +251,19 @@ class _Control:
 
     def copy(self, source: int, target: int, fact: Fact) -> Iterator[Step]:
         """A buffer's elements, copied to another of the same shape."""
-        size = Sizes()
-        x = placeholder(self.shape(fact, size), fact.dtype or "", "x0")
-        made = compute.compute(x.shape, lambda *i: x[i] if i else x[()], fact.dtype)
-        return self.calls([x], made, [source], target, size)
+        return self.moved(Move.of("copy", fact), [source], target)
 
-    def slice(self, source: int, target: int, fact: Fact, counter: int, axis: int, backward: bool) -> Iterator[Step]:
-        """The slice of this round."""
-        size = Sizes()
-        x = placeholder(self.shape(fact, size), fact.dtype or "", "x0")
-        n = placeholder((), "int64", "x1")
-        at = x.shape[axis] - 1 - n[()] if backward else n[()]
-        rest = (*x.shape[:axis], *x.shape[axis + 1 :])
-        made = compute.compute(rest, lambda *i: x[(*i[:axis], at, *i[axis:])], fact.dtype)
-        return self.calls([x, n], made, [source, counter], target, size)
-
-    def stacked(
-        self, inner: Scope, results: Sequence[Value], counter: int, axes: Sequence[int], backward: Sequence[bool]
-    ) -> Iterator[Step]:
+    def stacked(self, inner: ScopePlanner, results: Sequence[Value], counter: int) -> Iterator[Step]:
         """Copies of what this round gave into the outputs that hold that of all rounds."""
         first = len(self.outputs) - len(results)
-        for value, target, whole, axis, back in zip(
-            results, self.outputs[first:], self.facts[first:], axes, backward, strict=False
+        for k, (value, target, whole) in enumerate(
+            zip(results, self.outputs[first:], self.facts[first:], strict=False)
         ):
-            size = Sizes()
-            shape = self.shape(whole, size)
-            x = placeholder((*shape[:axis], *shape[axis + 1 :]), whole.dtype or "", "x0")
-            n = placeholder((), "int64", "x1")
-            at = shape[axis] - 1 - n[()] if back else n[()]
-            made = _written_at(x, n, shape, axis, at)
-            yield from self.calls([x, n], made, [inner.number(value), counter], target, size)
+            yield from self.moved(_stack(self.lowering, k, whole), [inner.number(value), counter], target)
 
-    def shape(self, fact: Fact, size: Sizes) -> tuple[Expr, ...]:
-        """A value's shape in a nest."""
-        return tuple(map(size, fact.shape or ()))
-
-    def calls(self, inputs: list[Tensor], made: Tensor, numbers: list[int], target: int, size: Sizes) -> Iterator[Step]:
-        """The calls that compute one tensor from others."""
-        nest = compute.nest("kernel", inputs, [made], tuple(size.variables.values()))
+    def moved(self, move: Move, numbers: list[int], target: int) -> Iterator[Step]:
+        """The calls of a move."""
+        nest, atoms = self.item.moves[move]
         buffers = dict(zip(nest.buffers, [*numbers, target], strict=True))
-        sizes: dict[Var, Size] = {var: self.linker.symbols(s) for s, var in size.variables.items()}
-        return self.linker.calls(nest, buffers, sizes, self.node.op, self.names)
-
-
-def _written_at(x: Tensor, n: Tensor, shape: tuple[Expr, ...], axis: int, at: Expr) -> Tensor:
-    """A tensor of which only the slice at an index is written."""
-
-    def build(whole: Tensor) -> Stmt:
-        def inside(done: tuple[Expr, ...]) -> Stmt:
-            if len(done) == x.rank:
-                return Store(whole, (*done[:axis], at, *done[axis:]), x[done])
-            return compute.loop(x.shape[len(done)], lambda i: inside((*done, i)))
-
-        return inside(())
-
-    (made,) = compute.procedure([("t", shape, x.dtype)], [x, n], build)
-    return made
+        sizes: dict[Var, Size] = {var: self.planner.symbols(atom) for var, atom in atoms.items()}
+        return self.planner.calls(nest, buffers, sizes, self.node.op, self.names)

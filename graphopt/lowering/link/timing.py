@@ -14,8 +14,8 @@ from graphopt.errors import UsageError
 from graphopt.ir.constants import Array
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.lowering.analysis.flops import flops
-from graphopt.lowering.link.linker import Linker
 from graphopt.lowering.link.options import BY_RULE
+from graphopt.lowering.link.passes import planner_of
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
@@ -84,18 +84,18 @@ def time_nest(nest: Nest, number: int = 10, repeat: int = 3, *, threads: int = 1
 
 def _program(nest: Nest, sizes: Mapping[Var, Size], number: int, threads: int) -> Program:
     """The nest so many times in a row."""
-    linker = Linker(BY_RULE)
+    planner = planner_of(nest, BY_RULE, is_ready=True)
     ports: dict[bool, list[Port]] = {False: [], True: []}
     buffers: dict[NestBuffer, int] = {}
     read = set(inputs_of(nest))
     for buffer in nest.buffers:
         shape = tuple(size_of(e, sizes) for e in buffer.shape)
-        buffers[buffer] = linker.add(Buffer(buffer.dtype, shape, "input" if buffer in read else "output"))
+        buffers[buffer] = planner.add(Buffer(buffer.dtype, shape, "input" if buffer in read else "output"))
         ports[buffer in read].append(Port(buffer.name, buffers[buffer]))
-    calls = tuple(linker.calls(nest, buffers, sizes, nest.name, (), is_ready=True))
-    driver, *kernels = compile_kernels((native_driver(), *linker.kernels))
+    calls = tuple(planner.calls(nest, buffers, sizes, nest.name, (), is_ready=True))
+    driver, *kernels = compile_kernels((native_driver(), *planner.kernels))
     steps = calls * number
-    code = Code(tuple(ports[True]), tuple(ports[False]), tuple(linker.buffers), steps, tuple(kernels), driver)
+    code = Code(tuple(ports[True]), tuple(ports[False]), tuple(planner.buffers), steps, tuple(kernels), driver)
     return Program(code, dtypes={"bfloat16": np.dtype(ml_dtypes.bfloat16)}, threads=threads)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.analysis.flops import flops
-from graphopt.lowering.link.linker import link
+from graphopt.lowering.link.passes import link
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.lower.lower import lower
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Call, walk
@@ -27,9 +25,7 @@ def squares(x: Buffer[("n", 6), "float32"], y: Buffer[("n", 6), "float32"], n: s
 
 def counted(text: str, **sizes: int) -> list[int]:
     """The operations of each call of a graph."""
-    graph = parse(text)
-    facts = infer(graph)
-    steps = walk(link(graph, facts, lower(graph, facts)).steps)
+    steps = walk(link(parse(text)).steps)
     return [evaluate(s.flops, sizes) for s in steps if isinstance(s, Call)]
 
 

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphopt.compile import linked_for
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cpu.library_dispatch import Product, called_product, fastest, ways
@@ -15,7 +16,6 @@ from graphopt.lowering.loops import compute as te
 from graphopt.lowering.loops.compute import compute, nest, placeholder
 from graphopt.lowering.loops.expressions import Const, Expr, Var
 from graphopt.lowering.loops.nest import Invoke, Nest, statements
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from graphopt.target import CPU, ProductPrices
 from graphopt.tools.alternatives_report import choices

@@ -12,10 +12,10 @@ import pytest
 from onnx import helper
 
 from graphopt.calibration.table import priced
+from graphopt.compile import linked_for
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
 from graphopt.lowering.link.cuda_options import on
 from graphopt.lowering.loops.nest import Nest
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from graphopt.target import SIMULATED as TARGET
 from tests.lowering.cuda.in_turn import Interpreted, Kernels, Runner, arrays_for

@@ -15,7 +15,7 @@ from graphopt.lowering.cuda.schedules import scheduled
 from graphopt.lowering.emit.kernel_source import LibraryCall
 from graphopt.lowering.fuse.groups import group
 from graphopt.lowering.fuse.nests import write
-from graphopt.lowering.link.linker import needed
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.lower.lower import lower
 from tests.lowering.cuda.simulated import check

@@ -7,7 +7,7 @@ import pytest
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.lowering.fuse.groups import Group, Member, group
-from graphopt.lowering.link.linker import needed
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.lower.lower import lower
 
 X = "x: float32[8, 16] "

@@ -11,7 +11,7 @@ from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
 from graphopt.lowering.fuse.groups import group
 from graphopt.lowering.fuse.nests import Written, write
-from graphopt.lowering.link.linker import needed
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.loops.interpret import interpret, numpy_dtype
 from graphopt.lowering.loops.nest import blocks
 from graphopt.lowering.lower.lower import lower

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.link.linker import Linked, link
+from graphopt.lowering.link.linked import Linked
+from graphopt.lowering.link.passes import link
 from graphopt.lowering.loops.compute import compute, nest, placeholder, require
 from graphopt.lowering.loops.conditions import without_conditions
 from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Check, statements
-from graphopt.lowering.lower.lower import lower
 from graphopt.runtime.sizes import show
 
 
 def linked(text: str) -> Linked:
-    graph = parse(text)
-    facts = infer(graph)
-    return link(graph, facts, lower(graph, facts))
+    return link(parse(text))
 
 
 def messages(program: Linked) -> list[str]:

@@ -3,7 +3,7 @@ import pytest
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
-from graphopt.lowering.link.linker import needed
+from graphopt.lowering.link.passes import needed
 from graphopt.lowering.lower.lower import Bodied, Described, Lowering, NeedsValues, Referred, Viewed, lower
 
 

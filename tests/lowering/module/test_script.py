@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphopt
+from graphopt.compile import linked_for
 from graphopt.errors import ReadError, ScriptError, UsageError
 from graphopt.ir.constants import Constant
 from graphopt.ir.text import parse
@@ -23,7 +24,6 @@ from graphopt.lowering.loops.script import read as read_nest
 from graphopt.lowering.module.builder import GraphBuilder
 from graphopt.lowering.module.module import External, Module
 from graphopt.lowering.schedule.schedule import Schedule
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from tests.lowering.random_nests import random_nest
 from tests.random_graphs import random_graph

@@ -1,152 +1,81 @@
-"""From a lowered graph to what the runtime runs: buffers, steps, and the kernels that they call."""
+"""The memory plan: a number for each buffer, what shares memory with what, and the steps that call kernels."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from graphopt.errors import LimitError, UsageError, nearest_or_some
+from graphopt.errors import LimitError
 from graphopt.ir import infer_shapes
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant
 from graphopt.ir.facts import Fact
-from graphopt.ir.graph import Graph, Value
+from graphopt.ir.graph import Value
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.cpu.constant_precompute import Prepared
 from graphopt.lowering.cpu.weight_packing import Laid
 from graphopt.lowering.emit.kernel_source import Emitted, Launchable, LibraryCall, Written
-from graphopt.lowering.fuse.groups import Group, group
-from graphopt.lowering.fuse.nests import write
 from graphopt.lowering.intrinsics.tensor_intrin import buffers_written
 from graphopt.lowering.link.control_flow import control
-from graphopt.lowering.link.options import BY_RULE, Options
-from graphopt.lowering.loops import compute
-from graphopt.lowering.loops.expressions import Var, const
+from graphopt.lowering.link.linked import Linked, Part, Work
+from graphopt.lowering.link.lowered import Brought, Control, Fused, Key, Lowered, Scheduled, Scope, View
+from graphopt.lowering.loops.expressions import Var
 from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.sizes import Symbols, product, size_of, total
-from graphopt.lowering.lower.embedded_programs import Called, Placed, inputs_of
-from graphopt.lowering.lower.lower import Bodied, Body, Described, Facts, Lowering, Referred, Viewed
+from graphopt.lowering.lower.embedded_programs import Called, inputs_of
+from graphopt.lowering.lower.lower import Referred, Viewed
 from graphopt.lowering.lower.reference import Function, name_of, reference
-from graphopt.lowering.operators.indices import equally_many
-from graphopt.lowering.operators.operation import DTYPES, NARROW, Sizes
+from graphopt.lowering.operators.operation import DTYPES, NARROW
 from graphopt.runtime.sizes import Size
 from graphopt.runtime.steps import Buffer, Call, Condition, Host, Launch, Library, Place, Port, Ref, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One call, for those who want to look at it: the nest as scheduled, and its kernel."""
-
-    nodes: tuple[str, ...]
-    nest: Nest
-    emitted: Written
-
-    @property
-    def source(self) -> str:
-        """The kernel's source, or the call of a library as people write one."""
-        return self.emitted.source if isinstance(self.emitted, LibraryCall) else self.emitted.kernel.source
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is scheduled by rule: a nest with its sizes, and the nodes that it computes a part of."""
-
-    nodes: tuple[str, ...]
-    nest: Nest
-    sizes: Mapping[Var, Size]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Linked:
-    """All of a program but object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
-
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    buffers: tuple[Buffer, ...]
-    steps: tuple[Step, ...]
-    kernels: tuple[Kernel, ...]
-    constants: Mapping[int, Array]
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
-    reference: tuple[tuple[str, str, str], ...] = ()
-    """Of each node that is left to reference: its name, its op, and why."""
-    nests: Mapping[str, Nest] = field(default_factory=dict)
-    """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
-    conditions: tuple[Condition, ...] = ()
-    """What sizes have to be like."""
-    work: tuple[Work, ...] = ()
-
-
-def link(
-    graph: Graph,
-    facts: Facts,
-    lowered: Mapping[int, Lowering],
-    options: Options = BY_RULE,
-    begun: Callable[[Kernel], object] | None = None,
-) -> Linked:
-    """The program of a lowered graph. UsageError where a node is scheduled by hand that has no nest.
-
-    ``begun`` is called with each kernel as soon as it is written.
-    """
-    made = Linker(options, begun)
-    scope = Scope(made, graph, facts, lowered)
+def plan_memory(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
+    """The program with a plan of its memory. ``begun`` is called with each kernel that sharing memory changes."""
+    planner = Planner(program.scheduled, program.kernels, program.by_hand, begun)
+    scope = ScopePlanner(planner, program.scope)
+    graph = program.graph
     inputs = tuple(scope.port(v) for v in graph.inputs)
     scope.place_outputs()
     steps = tuple(scope.steps())
-    for name in options.by_hand:
-        if name not in made.fused:
-            raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(made.fused))}")
     named = zip(graph.output_names, graph.outputs, strict=True)
     outputs = tuple(Port(name, scope.number(v)) for name, v in named if v is not None)
-    return Linked(
+    linked = Linked(
         inputs,
         outputs,
-        tuple(made.buffers),
+        tuple(planner.buffers),
         steps,
-        tuple(made.kernels),
-        made.constants,
-        made.functions,
-        tuple(made.parts),
-        tuple(made.reference),
-        dict(made.fused),
-        tuple(made.conditions),
-        tuple(made.work),
+        tuple(planner.kernels),
+        planner.constants,
+        planner.functions,
+        tuple(planner.parts),
+        tuple(planner.reference),
+        dict(planner.fused),
+        tuple(planner.conditions),
+        tuple(planner.work),
     )
+    return replace(program, linked=linked)
 
 
-def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
-    """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
-    wanted = {v for v in graph.outputs if v is not None}
-    found: list[int] = []
-    for id in reversed(list(lowered)):
-        node = lowered[id].node
-        if any(v in wanted for v in node.outputs) or graph.has_effects(node):
-            found.append(id)
-            wanted.update(reads(lowered[id]))
-    return found[::-1]
-
-
-def reads(lowering: Lowering) -> Iterable[Value]:
-    """The values of which a node's lowering reads the elements."""
-    match lowering:
-        case Described():
-            return lowering.reads
-        case Viewed():
-            return (lowering.source,)
-    return tuple(v for v in lowering.node.inputs if v is not None)
-
-
-class Linker:
+class Planner:
     """What a program's graph and the bodies in it share: buffers, kernels, functions, names of symbols."""
 
-    def __init__(self, options: Options, begun: Callable[[Kernel], object] | None = None) -> None:
-        self.options, self.begun = options, begun
+    def __init__(
+        self,
+        scheduled: Mapping[Key, tuple[Scheduled, ...]],
+        written: Mapping[Key, tuple[tuple[Scheduled, Written], ...]],
+        by_hand: Mapping[tuple[tuple[str, ...], Nest], Nest] | None = None,
+        begun: Callable[[Kernel], object] | None = None,
+    ) -> None:
+        self.scheduled, self.written, self.by_hand, self.begun = scheduled, written, by_hand or {}, begun
+        self.known = {w.kernel for parts in written.values() for _, w in parts if not isinstance(w, LibraryCall)}
+        """The kernels that were begun when they were written: all but those whose operands turn out to share memory."""
         self.fused: dict[str, Nest] = {}
         self.buffers: list[Buffer] = []
         self.constants: dict[int, Array] = {}
@@ -154,7 +83,6 @@ class Linker:
         self.arranged: dict[tuple[Constant, bool], int] = {}
         self.ahead: dict[tuple[Hashable, ...], dict[NestBuffer, int]] = {}
         self.kernels: dict[Kernel, int] = {}
-        self.emitted: dict[tuple[Nest, bool], tuple[tuple[Nest, Nest, Written], ...]] = {}
         self.functions: dict[str, Function] = {}
         self.symbols = Symbols()
         self.parts: list[Part] = []
@@ -206,18 +134,6 @@ class Linker:
             self.constants.update((self.ahead[key][b], a) for b, a in made.items())
         return self.ahead[key]
 
-    def emit(self, nest: Nest, is_ready: bool) -> tuple[tuple[Nest, Nest, Written], ...]:
-        """The kernels of a nest, scheduled already or not, each with the nest that says how much it does; equal nests
-        are scheduled and written once."""
-        key = nest, is_ready
-        if key not in self.emitted:
-            found: list[tuple[Nest, Nest, Written]] = []
-            for part in (nest,) if is_ready else self.options.parts(nest):
-                made = self.options.emit(part if is_ready else self.options.schedule(part))
-                found += [(part if len(made) == 1 else n, n, kernel) for n, kernel in made]
-            self.emitted[key] = tuple(found)
-        return self.emitted[key]
-
     def calls(
         self,
         nest: Nest,
@@ -229,9 +145,10 @@ class Linker:
     ) -> Iterator[Step]:
         """The calls that do what a nest says."""
         if not is_ready:
-            self.work += [Work(nodes, part, {v: sizes[v] for v in part.sizes}) for part in self.options.parts(nest)]
-        for counted, made, emitted in self.emit(nest, is_ready):
-            yield self.call(emitted, buffers, sizes, label, nodes, made, counted)
+            parts = [part.before for part in self.scheduled[nest, False]]
+            self.work += [Work(nodes, part, {v: sizes[v] for v in part.sizes}) for part in parts]
+        for part, emitted in self.written[nest, is_ready]:
+            yield self.call(emitted, buffers, sizes, label, nodes, part.nest, part.before)
 
     def call(
         self,
@@ -258,7 +175,7 @@ class Linker:
             numbers = (size_of(e, sizes) for e in emitted.sizes)
             work = flops(counted, sizes), total(*moved)
             return Library(emitted.name, (*places, *numbers), emitted.attributes, label, nodes, *work)
-        if emitted.kernel not in self.kernels and self.begun is not None:
+        if emitted.kernel not in self.known and self.begun is not None:
             self.begun(emitted.kernel)
         kernel = self.kernels.setdefault(emitted.kernel, len(self.kernels))
         args = (*(Ref(buffers[b]) for b in emitted.buffers), *(size_of(e, sizes) for e in emitted.sizes))
@@ -280,22 +197,21 @@ class Linker:
         return number if buffer.place != "view" or buffer.of is None else self.root(buffer.of)
 
 
-class Scope:
+class ScopePlanner:
     """One graph of a program, or body, with the numbers of the buffers that hold its values."""
 
-    def __init__(
-        self, linker: Linker, graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], is_branch: bool = False
-    ) -> None:
-        self.linker, self.graph, self.facts, self.lowered = linker, graph, facts, lowered
-        self.is_branch = is_branch
+    def __init__(self, planner: Planner, scope: Scope) -> None:
+        self.planner, self.scope = planner, scope
+        self.graph, self.facts, self.lowered = scope.graph, scope.facts, scope.lowered
+        self.is_branch = scope.is_branch
         self.numbers: dict[Value, int] = {}
 
     def port(self, value: Value) -> Port:
         """An input of the program."""
-        number = self.numbers[value] = self.linker.buffer(self.facts[value], "input")
+        number = self.numbers[value] = self.planner.buffer(self.facts[value], "input")
         default = self.graph.producer(value).attrs.get("default")
         if isinstance(default, Constant):
-            self.linker.constants[number] = np.require(default.array, requirements=["C", "A"])
+            self.planner.constants[number] = np.require(default.array, requirements=["C", "A"])
         return Port(self.graph.names[value], number)
 
     def place_outputs(self) -> None:
@@ -303,14 +219,14 @@ class Scope:
         for value in dict.fromkeys(v for v in self.graph.outputs if v is not None):
             made = self.lowered.get(value.node)  # nothing makes inputs and constants
             if made is not None and not isinstance(made, Viewed) and is_planned(self.facts[value]):
-                self.numbers[value] = self.linker.buffer(self.facts[value], "output")
+                self.numbers[value] = self.planner.buffer(self.facts[value], "output")
 
     def number(self, value: Value) -> int:
         """The number of the buffer that holds a value."""
         if value not in self.numbers:
             constant = self.constant_of(value)
             assert constant is not None, f"{value} is read before it is computed"
-            self.numbers[value] = self.linker.constant(constant, self.facts[value])
+            self.numbers[value] = self.planner.constant(constant, self.facts[value])
         return self.numbers[value]
 
     def constant_of(self, value: Value) -> Constant | None:
@@ -320,34 +236,29 @@ class Scope:
     def made(self, value: Value, place: Place) -> int:
         """The number of the buffer that a value is written to."""
         if value not in self.numbers:
-            self.numbers[value] = self.linker.buffer(self.facts[value], place)
+            self.numbers[value] = self.planner.buffer(self.facts[value], place)
         return self.numbers[value]
 
     def steps(self) -> Iterator[Step]:
         """The steps of the graph."""
-        order = needed(self.graph, self.lowered)
-        groups = {
-            g.sink.node.id: g for g in group(self.graph, self.facts, self.lowered, order, self.linker.options.fuse)
-        }
-        for id in order:
-            lowering = self.lowered[id]
-            if isinstance(lowering, Described):
-                if id in groups:
-                    yield from self.nest(groups[id])
-            elif isinstance(lowering, Viewed):
-                yield from self.view(lowering)
-            elif isinstance(lowering, Bodied):
-                yield from control(self, lowering)
-            elif isinstance(lowering, Placed):
-                yield from self.placed(lowering)
-            elif isinstance(lowering, Called):
-                yield self.called(lowering)
-            elif isinstance(lowering, Referred):
-                yield self.host(lowering)
+        for item in self.scope.items:
+            match item:
+                case Fused():
+                    yield from self.fused(item)
+                case View():
+                    yield from self.view(item)
+                case Control():
+                    yield from control(self, item)
+                case Brought():
+                    yield from self.brought(item)
+                case Called():
+                    yield self.called(item)
+                case Referred():
+                    yield self.host(item)
 
-    def inner(self, body: Body, is_branch: bool = False) -> Scope:
-        """The scope of a body."""
-        return Scope(self.linker, body.graph, body.facts, body.lowered, is_branch or self.is_branch)
+    def inner(self, scope: Scope) -> ScopePlanner:
+        """The planner of a body."""
+        return ScopePlanner(self.planner, scope)
 
     def checked(self, lowering: Viewed) -> None:
         """Have a view refused, before anything runs, that is not of the size of what it views."""
@@ -359,98 +270,72 @@ class Scope:
             return
         what = " to ".join(infer_shapes.spell(shape) for shape in (before, after))
         message = f"{name_of(self.graph, lowering.node)}: {lowering.node.op} of {what}"
-        self.linker.conditions[Condition(("==", *map(self.linker.symbols.size, counts)), message)] = None
+        self.planner.conditions[Condition(("==", *map(self.planner.symbols.size, counts)), message)] = None
 
-    def view(self, lowering: Viewed) -> Iterator[Step]:
+    def view(self, item: View) -> Iterator[Step]:
         """What sees to it, in a branch that may not be taken, that a view is of the size of what it views."""
+        lowering = item.lowering
         source, node = self.number(lowering.source), lowering.node
-        made = self.numbers[Value(node.id)] = self.linker.buffer(self.facts[Value(node.id)], "view", source)
+        made = self.numbers[Value(node.id)] = self.planner.buffer(self.facts[Value(node.id)], "view", source)
         if not self.is_branch:  # it is seen to before anything runs
             self.checked(lowering)
             return
-        size = Sizes()
-        before, after = (tuple(map(size, self.facts[v].shape or ())) for v in (lowering.source, Value(node.id)))
-        fits = equally_many(before, after, f"{node.op}: its input has another number of elements than its output")
-        if not fits:
+        if item.check is None:
             return
-        self.linker.buffers[made] = replace(self.linker.buffers[made], tentative=True)
-        seen = compute.compute((), lambda: const(True, "bool"), "bool", requirements=fits)
-        nest = compute.nest("kernel", [], [seen], tuple(size.variables.values()))
-        buffers = {nest.outputs[0]: self.linker.add(Buffer("bool", (), "arena"))}
-        sizes: dict[Var, Size] = {var: self.linker.symbols(s) for s, var in size.variables.items()}
-        yield from self.linker.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
+        nest, atoms = item.check
+        self.planner.buffers[made] = replace(self.planner.buffers[made], tentative=True)
+        buffers = {nest.outputs[0]: self.planner.add(Buffer("bool", (), "arena"))}
+        sizes: dict[Var, Size] = {var: self.planner.symbols(atom) for var, atom in atoms.items()}
+        yield from self.planner.calls(nest, buffers, sizes, node.op, (name_of(self.graph, node),))
 
-    def nest(self, group: Group) -> Iterator[Step]:
-        """The calls that compute a group."""
-        written = write(
-            self.graph, self.facts, group, self.is_branch, self.linker.options.is_for_host
-        )  # a branch may not be taken
-        names = zip(written.nest.sizes, written.sizes, strict=True)
-        sizes: dict[Var, Size] = {v: self.linker.symbols(s) for v, s in names}
-        nodes = tuple(name_of(self.graph, m.node) for m in group.members)
-        label = "+".join(m.node.op for m in group.members)
-        known = {v: self.linker.symbols(a) for v, a in written.atoms.items()} if written.conditions else {}
-        for check in written.conditions:
-            message = f"{', '.join(nodes)}: {check.message}"
-            self.linker.conditions[Condition(size_of(check.condition, known), message)] = None
-        reads = dict(zip(written.nest.buffers, written.inputs, strict=False))
-        constants = {b: c for b, v in reads.items() if (c := self.constant_of(v)) is not None}
-        nest, ahead, laid = written.nest, dict[NestBuffer, int](), None
-        if not self.linker.options.is_by_hand(nodes):
-            plain = {b: c for b, c in constants.items() if b.dtype == c.dtype}
-            if (ready := self.linker.options.prepare(nest, plain)) is not None:
-                nest, ahead = ready.nest, self.linker.prepared(ready, plain)
-            laid = self.linker.options.lay(nest, constants)
-        values = dict(zip(written.nest.buffers, (*written.inputs, *written.outputs), strict=True))
+    def fused(self, item: Fused) -> Iterator[Step]:
+        """The calls that compute a group of nodes."""
+        wrote, laid = item.wrote, item.laid
+        names = zip(wrote.nest.sizes, wrote.sizes, strict=True)
+        sizes: dict[Var, Size] = {v: self.planner.symbols(s) for v, s in names}
+        known = {v: self.planner.symbols(a) for v, a in wrote.atoms.items()} if wrote.conditions else {}
+        for check in wrote.conditions:
+            message = f"{', '.join(item.nodes)}: {check.message}"
+            self.planner.conditions[Condition(size_of(check.condition, known), message)] = None
+        ahead = {} if item.prepared is None else self.planner.prepared(item.prepared, item.plain)
+        reads = set(wrote.nest.buffers[: len(wrote.inputs)])
+        values = dict(zip(wrote.nest.buffers, (*wrote.inputs, *wrote.outputs), strict=True))
 
         def number(b: NestBuffer) -> int:
             if laid is not None and b == laid.plain:
-                return self.linker.laid(constants[b], laid)
+                return self.planner.laid(item.constants[b], laid)
             if b in ahead:
                 return ahead[b]
             return self.number(values[b]) if b in reads else self.made(values[b], "arena")
 
-        numbers = [number(b) for b in nest.buffers]
-        nest = nest if laid is None else laid.nest
-        buffers = dict(zip(nest.buffers, numbers, strict=True))
-        yield from self.by_hand_or_rule(nest, False, buffers, sizes, label, nodes)
-        self.linker.fused.update(dict.fromkeys(nodes, written.nest))  # by hand, it is scheduled with plain operands
+        numbers = [number(b) for b in item.unlaid.buffers]
+        yield from self.calls(item, dict(zip(item.nest.buffers, numbers, strict=True)), sizes)
 
-    def placed(self, lowering: Placed) -> Iterator[Step]:
+    def brought(self, item: Brought) -> Iterator[Step]:
         """The calls of the program that a node brings."""
-        node, nest = lowering.node, lowering.plain
+        node, nest = item.lowering.node, item.nest
         given = [None if v is None else self.number(v) for v in node.inputs]
         made = [self.made(v, "arena") for v in node.outputs]
         pairs = zip((*inputs_of(nest), *nest.outputs), (*given, *made), strict=True)
         buffers = {b: n for b, n in pairs if n is not None}
         sizes: dict[Var, Size] = {
-            v: self.linker.symbols.size(s) for v, s in zip(nest.sizes, lowering.sizes, strict=True)
+            v: self.planner.symbols.size(s) for v, s in zip(nest.sizes, item.lowering.sizes, strict=True)
         }
-        names = (name_of(self.graph, node),)
-        yield from self.by_hand_or_rule(nest, lowering.is_ready, buffers, sizes, nest.name, names)
+        yield from self.calls(item, buffers, sizes)
 
-    def by_hand_or_rule(
-        self,
-        nest: Nest,
-        is_ready: bool,
-        buffers: dict[NestBuffer, int],
-        sizes: Mapping[Var, Size],
-        label: str,
-        nodes: tuple[str, ...],
-    ) -> Iterator[Step]:
+    def calls(self, item: Fused | Brought, buffers: dict[NestBuffer, int], sizes: Mapping[Var, Size]) -> Iterator[Step]:
         """The calls of a nest, scheduled as the user does it where that is said of one of its nodes."""
-        self.linker.fused.update(dict.fromkeys(nodes, nest))
-        by_hand = self.linker.options.scheduled_by_hand(nest, nodes)
-        if by_hand is not None:
-            nest, is_ready = by_hand, True
-        yield from self.linker.calls(nest, buffers, sizes, label, nodes, is_ready)
+        self.planner.fused.update(dict.fromkeys(item.nodes, item.written))
+        by_hand = self.planner.by_hand.get((item.nodes, item.nest))
+        nest, is_ready = (item.nest, item.is_ready) if by_hand is None else (by_hand, True)
+        yield from self.planner.calls(nest, buffers, sizes, item.label, item.nodes, is_ready)
 
     def called(self, lowering: Called) -> Host:
         """A step that calls a function of the user's, which fills the outputs."""
         node = lowering.node
-        name = f"{node.op}_{len(self.linker.functions)}"
+        name = f"{node.op}_{len(self.planner.functions)}"
         attrs = {n: a.array if isinstance(a, Constant) else a for n, a in node.attrs.items()}
-        self.linker.functions[name] = partial(lowering.function, **attrs) if attrs else lowering.function
+        self.planner.functions[name] = partial(lowering.function, **attrs) if attrs else lowering.function
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.made(v, "arena") for v in node.outputs)
         label = node.op.replace("::", ".")
@@ -459,12 +344,12 @@ class Scope:
     def host(self, lowering: Referred) -> Host:
         """A step that computes a node by reference."""
         node, label = lowering.node, name_of(self.graph, lowering.node)
-        function = f"{node.op}_{len(self.linker.functions)}"
-        self.linker.functions[function] = reference(self.graph, node, self.facts)
-        self.linker.reference.append((label, node.op, lowering.reason))
+        function = f"{node.op}_{len(self.planner.functions)}"
+        self.planner.functions[function] = reference(self.graph, node, self.facts)
+        self.planner.reference.append((label, node.op, lowering.reason))
         inputs = tuple(None if v is None else self.number(v) for v in node.inputs)
         outputs = tuple(self.made(v, "host") for v in node.outputs)
-        binds = tuple((self.linker.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
+        binds = tuple((self.planner.symbols.name(s), port, axis) for s, port, axis in lowering.binds)
         return Host(function, inputs, outputs, False, binds, node.op, (label,))
 
 

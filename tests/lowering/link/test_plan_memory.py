@@ -5,22 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.compile import compile
-from graphopt.ir.infer import infer
 from graphopt.ir.text import parse
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.lowering.link.linker import Linked, Linker, link
+from graphopt.lowering.link.linked import Linked
 from graphopt.lowering.link.options import BY_RULE
+from graphopt.lowering.link.passes import link, planner_of
+from graphopt.lowering.link.plan_memory import Planner
 from graphopt.lowering.loops.script import read, show
-from graphopt.lowering.lower.lower import lower
 from graphopt.runtime.program import Program
 from graphopt.runtime.steps import Buffer, Call, Code, Host, Place, Port, Ref, walk
 
 
 def linked(text: str) -> Linked:
-    graph = parse(text)
-    facts = infer(graph)
-    return link(graph, facts, lower(graph, facts))
+    return link(parse(text))
 
 
 def calls(made: Linked) -> list[str]:
@@ -37,8 +35,8 @@ def test_equal_nests_share_a_kernel() -> None:
 
 def test_kernels_are_told_once_as_they_are_written() -> None:
     graph = parse("x: float32[4, 8] y: float32[4, 8] a = Exp(x) b = Exp(y) c = Transpose(a, perm=[1, 0]) return b, c")
-    facts, told = infer(graph), list[Kernel]()
-    made = link(graph, facts, lower(graph, facts), begun=told.append)
+    told = list[Kernel]()
+    made = link(graph, begun=told.append)
     assert tuple(told) == made.kernels
     assert len(told) == 2
 
@@ -100,48 +98,48 @@ def moved(x: Buffer[(40,), "float32"], y: Buffer[(40,), "float32"]):
 """)
 
 
-def started(linker: Linker, place: Place) -> tuple[int, int]:
+def started(planner: Planner, place: Place) -> tuple[int, int]:
     """A buffer of 40 elements, and one that is seen as another."""
-    own = linker.add(Buffer("float32", (40,), place))
-    return own, linker.add(Buffer("float32", (40,), "view", own))
+    own = planner.add(Buffer("float32", (40,), place))
+    return own, planner.add(Buffer("float32", (40,), "view", own))
 
 
 def test_kernels_know_that_operands_are_apart_where_none_that_is_written_shares_the_memory_of_another() -> None:
-    linker = Linker(BY_RULE)
-    (x, same), (y, seen) = started(linker, "input"), started(linker, "output")
+    planner = planner_of(MOVED, BY_RULE, is_ready=True)
+    (x, same), (y, seen) = started(planner, "input"), started(planner, "output")
     pairs = {"apart": (x, y), "seen as another": (same, seen), "the same": (y, y), "a view of it": (seen, y)}
     steps = [
         step
         for pair in pairs.values()
-        for step in linker.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
+        for step in planner.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
     ]
-    kernels = list(linker.kernels)
+    kernels = list(planner.kernels)
     assert [kernels[s.kernel].noalias for s in steps if isinstance(s, Call)] == [True, True, False, False]
     assert kernels[0].source == kernels[1].source
     assert len(kernels) == 2
 
 
 def test_what_is_only_read_may_be_read_twice() -> None:
-    linker = Linker(BY_RULE)
-    (x, seen), (y, _) = started(linker, "input"), started(linker, "output")
     text = show(MOVED).replace("moved(", 'moved(z: Buffer[(40,), "float32"], ').replace("+ 1.0", "+ z[v]")
     nest = read(text)
-    assert len(list(linker.calls(nest, dict(zip(nest.buffers, (x, seen, y), strict=True)), {}, "", (), True))) == 1
-    assert [k.noalias for k in linker.kernels] == [True]
+    planner = planner_of(nest, BY_RULE, is_ready=True)
+    (x, seen), (y, _) = started(planner, "input"), started(planner, "output")
+    assert len(list(planner.calls(nest, dict(zip(nest.buffers, (x, seen, y), strict=True)), {}, "", (), True))) == 1
+    assert [k.noalias for k in planner.kernels] == [True]
 
 
 def test_a_nest_that_writes_what_it_reads_runs_one_element_after_the_other() -> None:
-    linker = Linker(BY_RULE)
-    x = linker.add(Buffer("float32", (40,), "input"))
-    y, seen = started(linker, "output")
+    planner = planner_of(MOVED, BY_RULE, is_ready=True)
+    x = planner.add(Buffer("float32", (40,), "input"))
+    y, seen = started(planner, "output")
     steps = [
         step
         for pair in ((x, y), (seen, y))
-        for step in linker.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
+        for step in planner.calls(MOVED, dict(zip(MOVED.buffers, pair, strict=True)), {}, "moved", (), True)
     ]
-    driver, *objects = compile_kernels((native_driver(), *linker.kernels))
+    driver, *objects = compile_kernels((native_driver(), *planner.kernels))
     ports = (Port("x", x),), (Port("y", y),)
-    program = Program(Code(*ports, tuple(linker.buffers), tuple(steps), tuple(objects), driver), threads=1)
+    program = Program(Code(*ports, tuple(planner.buffers), tuple(steps), tuple(objects), driver), threads=1)
     zeros = np.zeros(40, np.float32)
     np.testing.assert_array_equal(program(zeros, out={"y": zeros.copy()})["y"], np.arange(40))
 

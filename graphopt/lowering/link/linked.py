@@ -1,0 +1,121 @@
+"""All of a program but object code: buffers, steps, and the kernels that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphopt.ir.constants import Array
+from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.emit.kernel_source import LibraryCall, Written
+from graphopt.lowering.loops.expressions import Var
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.lower.reference import Function
+from graphopt.runtime.sizes import Size
+from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Condition, Host, Launch, Library, Loop, Port, Ref, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One call, for those who want to look at it: the nest as scheduled, and its kernel."""
+
+    nodes: tuple[str, ...]
+    nest: Nest
+    emitted: Written
+
+    @property
+    def source(self) -> str:
+        """The kernel's source, or the call of a library as people write one."""
+        return source_of(self.emitted)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is scheduled by rule: a nest with its sizes, and the nodes that it computes a part of."""
+
+    nodes: tuple[str, ...]
+    nest: Nest
+    sizes: Mapping[Var, Size]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linked:
+    """All of a program but object code: steps call ``kernels`` by number, and Python ``functions`` by name."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    kernels: tuple[Kernel, ...]
+    constants: Mapping[int, Array]
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    reference: tuple[tuple[str, str, str], ...] = ()
+    """Of each node that is left to reference: its name, its op, and why."""
+    nests: Mapping[str, Nest] = field(default_factory=dict)
+    """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one."""
+    conditions: tuple[Condition, ...] = ()
+    """What sizes have to be like."""
+    work: tuple[Work, ...] = ()
+
+    def show(self) -> str:
+        """The plan as text: buffers by number, and steps."""
+        buffers = (f"b{number}: {_buffer(b)}" for number, b in enumerate(self.buffers))
+        ports = (f"# {kind}: {', '.join(f'{p.name} = b{p.buffer}' for p in ports)}" for kind, ports in self._ports)
+        return "\n".join((*ports, *buffers, *_steps(self.steps, "")))
+
+    @property
+    def _ports(self) -> tuple[tuple[str, tuple[Port, ...]], ...]:
+        return ("inputs", self.inputs), ("outputs", self.outputs)
+
+
+def source_of(written: Written) -> str:
+    """The source of a kernel, or the call of a library as people write one."""
+    return written.source if isinstance(written, LibraryCall) else written.kernel.source
+
+
+def _buffer(buffer: Buffer) -> str:
+    shape = "?" if buffer.shape is None else ", ".join(map(_size, buffer.shape))
+    of = "" if buffer.of is None else f" of b{buffer.of}"
+    return f"{buffer.dtype}[{shape}] {buffer.place}{of}"
+
+
+def _size(size: Size) -> str:
+    if isinstance(size, tuple):
+        return f"({f' {size[0]} '.join(map(_size, size[1:]))})" if len(size) > 2 else f"{size[0]}{_size(size[1])}"
+    return str(size)
+
+
+def _steps(steps: tuple[Step, ...], indent: str) -> list[str]:
+    """A line for each step, those of bodies further in."""
+    lines: list[str] = []
+    for step in steps:
+        match step:
+            case Branch():
+                lines.append(f"{indent}if b{step.condition}:")
+                lines += _steps(step.then, indent + "    ")
+                lines.append(f"{indent}else:")
+                lines += _steps(step.otherwise, indent + "    ")
+            case Loop():
+                lines.append(f"{indent}for b{step.counter}:")
+                lines += _steps(step.body, indent + "    ")
+            case _:
+                lines.append(f"{indent}{_call(step)}")
+    return lines
+
+
+def _call(step: Call | Launch | Library | Host | Bind) -> str:
+    """A step that has no others in it."""
+    match step:
+        case Call() | Launch():
+            return f"{step.label}: k{step.kernel}({_args(step.args)})"
+        case Library():
+            return f"{step.label}: {step.name}({_args(step.args)})"
+        case Host():
+            given, made = (", ".join("_" if b is None else f"b{b}" for b in bs) for bs in (step.inputs, step.outputs))
+            return f"{step.label}: {made} = {step.function}({given})"
+    return str(step)
+
+
+def _args(args: tuple[Ref | Size, ...]) -> str:
+    return ", ".join(f"b{a.buffer}" if isinstance(a, Ref) else _size(a) for a in args)

@@ -1,0 +1,225 @@
+"""A graph on its way to a program: what each step of lowering is given, and gives on with more in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Graph
+from graphopt.lowering.cpu.constant_precompute import Prepared
+from graphopt.lowering.cpu.weight_packing import Laid
+from graphopt.lowering.emit.kernel_source import Written
+from graphopt.lowering.fuse.groups import Group
+from graphopt.lowering.fuse.nests import Written as Wrote
+from graphopt.lowering.link.linked import Linked, source_of
+from graphopt.lowering.link.moves import Move, Sized
+from graphopt.lowering.link.options import BY_RULE, Options
+from graphopt.lowering.loops.nest import Buffer as NestBuffer
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.loops.script import show
+from graphopt.lowering.lower.embedded_programs import Called, Placed
+from graphopt.lowering.lower.lower import Bodied, Described, Facts, Lowering, Referred, Viewed
+from graphopt.lowering.lower.reference import name_of
+
+Key: TypeAlias = tuple[Nest, bool]
+"""A nest, and whether it is to be compiled as it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fused:
+    """Nodes that one nest computes."""
+
+    nodes: tuple[str, ...]
+    label: str
+    wrote: Wrote
+    """The nest as users schedule it, with the values that its parameters are."""
+    nest: Nest
+    """The nest as it is scheduled by rule: with constants laid out for it, and without what is computed from constants
+    ahead of time."""
+    unlaid: Nest
+    """The same, with constants as they are."""
+    constants: Mapping[NestBuffer, Constant]
+    """The constants that the nest reads."""
+    prepared: Prepared | None = None
+    laid: Laid | None = None
+    is_ready: bool = False
+
+    @property
+    def written(self) -> Nest:
+        """The nest as users schedule it."""
+        return self.wrote.nest
+
+    @property
+    def plain(self) -> dict[NestBuffer, Constant]:
+        """The constants that the nest reads as they are."""
+        return {b: c for b, c in self.constants.items() if b.dtype == c.dtype}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Brought:
+    """A node that brings the program that computes it."""
+
+    nodes: tuple[str, ...]
+    lowering: Placed
+    nest: Nest
+
+    @property
+    def label(self) -> str:
+        """The name of the program."""
+        return self.nest.name
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the program is to be compiled as it is."""
+        return self.lowering.is_ready
+
+    @property
+    def written(self) -> Nest:
+        """The nest as users schedule it."""
+        return self.nest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A node whose output is a value in another shape, and the check of its size where a branch needs one."""
+
+    lowering: Viewed
+    check: Sized | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Control:
+    """An If, Loop or Scan: its bodies, and the copies that hand values in and out of them."""
+
+    lowering: Bodied
+    bodies: Mapping[str, Scope]
+    moves: Mapping[Move, Sized] = field(default_factory=dict)
+
+
+Item: TypeAlias = Group | Fused | Brought | View | Control | Called | Referred
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """One graph of a program, or body, and its items in the order in which they run."""
+
+    graph: Graph
+    facts: Facts
+    lowered: Mapping[int, Lowering]
+    items: tuple[Item, ...]
+    is_branch: bool = False
+    """Whether it may not be run at all."""
+
+    def walk(self) -> Iterator[Item]:
+        """All items, each before those of its bodies."""
+        for item in self.items:
+            yield item
+            if isinstance(item, Control):
+                for body in item.bodies.values():
+                    yield from body.walk()
+
+    def changed(self, change: Callable[[Scope, Item], Item]) -> Scope:
+        """The scope with each item changed, those of bodies first."""
+        items = []
+        for item in self.items:
+            if isinstance(item, Control):
+                bodies = {name: body.changed(change) for name, body in item.bodies.items()}
+                item = replace(item, bodies=bodies)
+            items.append(change(self, item))
+        return replace(self, items=tuple(items))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheduled:
+    """A nest that is scheduled: as it was before, which says how much it does, and as it runs."""
+
+    before: Nest
+    nest: Nest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """A graph with what became of it so far; each step of lowering adds what its name says."""
+
+    graph: Graph
+    facts: Facts
+    lowered: Mapping[int, Lowering]
+    """What becomes of each node: ``LegalizeOps``."""
+    options: Options = BY_RULE
+    main: Scope | None = None
+    """The items of the program: groups of nodes (``FuseOps``), then nests (``LowerToPrograms``)."""
+    by_hand: Mapping[tuple[tuple[str, ...], Nest], Nest] = field(default_factory=dict)
+    """The nests of nodes that somebody scheduled by hand: ``Schedule``."""
+    scheduled: Mapping[Key, tuple[Scheduled, ...]] = field(default_factory=dict)
+    """Each nest as the nests that run in its place: ``Schedule``."""
+    kernels: Mapping[Key, tuple[tuple[Scheduled, Written], ...]] = field(default_factory=dict)
+    """The kernels of each nest: ``Emit``."""
+    linked: Linked | None = None
+    """Buffers, and the steps that call kernels: ``PlanMemory``."""
+
+    @property
+    def scope(self) -> Scope:
+        """The items of the program, once there are some."""
+        assert self.main is not None, "no nodes are fused yet"
+        return self.main
+
+    @property
+    def plan(self) -> Linked:
+        """The plan of the program, once there is one."""
+        assert self.linked is not None, "no memory is planned yet"
+        return self.linked
+
+    def nests(self) -> Iterator[Key]:
+        """The nests to be scheduled, in the order in which they first run, some of them more than once."""
+        for item in self.scope.walk():
+            if isinstance(item, Fused | Brought):
+                own = self.by_hand.get((item.nodes, item.nest))
+                yield (item.nest, item.is_ready) if own is None else (own, True)
+            elif isinstance(item, View) and item.check is not None:
+                yield item.check[0], False
+            elif isinstance(item, Control):
+                yield from ((nest, False) for nest, _ in item.moves.values())
+
+    def with_schedules(self, change: Callable[[Nest], Nest]) -> Lowered:
+        """The program with each nest that is scheduled changed: what a step after ``Schedule`` may do."""
+        scheduled = {
+            key: tuple(replace(part, nest=change(part.nest)) for part in parts) for key, parts in self.scheduled.items()
+        }
+        return replace(self, scheduled=scheduled)
+
+    def show(self) -> str:
+        """What the last step added, as text: nodes, groups, nests, kernels, or the plan."""
+        if self.linked is not None:
+            return self.linked.show()
+        if self.kernels:
+            return "\n".join(dict.fromkeys(source_of(w) for parts in self.kernels.values() for _, w in parts))
+        if self.scheduled:
+            return "\n".join(dict.fromkeys(show(part.nest) for parts in self.scheduled.values() for part in parts))
+        if self.main is None:
+            return "\n".join(f"{name_of(self.graph, low.node)}: {_fate(low)}" for low in self.lowered.values())
+        items = list(self.main.walk())
+        if any(isinstance(item, Group) for item in items):
+            return "\n".join(_group(self.graph, item) for item in items if isinstance(item, Group))
+        nests = ((item.nodes, item.nest) for item in items if isinstance(item, Fused | Brought))
+        return "\n".join(f"# {', '.join(nodes)}\n{show(nest)}" for nodes, nest in nests)
+
+
+def _group(graph: Graph, group: Group) -> str:
+    return " + ".join(f"{m.node.op} ({m.kind.name.lower()})" for m in group.members)
+
+
+def _fate(lowering: Lowering) -> str:
+    """What becomes of a node, in words."""
+    op = lowering.node.op
+    match lowering:
+        case Described():
+            return f"{op} is computed by loops"
+        case Viewed():
+            return f"{op} is a view"
+        case Bodied():
+            return f"{op} is control flow"
+        case Referred(reason=reason):
+            return f"{op} runs by reference: {reason}"
+    return f"{op} brings what computes it"

@@ -1,0 +1,94 @@
+"""Nests that no node says: copies of what bodies are given and give, and checks of sizes where views are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graphopt.ir.facts import Fact
+from graphopt.ir.types import Atom, Size
+from graphopt.lowering.loops import compute
+from graphopt.lowering.loops.compute import Tensor, placeholder
+from graphopt.lowering.loops.expressions import Expr, Var, const
+from graphopt.lowering.loops.nest import Nest, Stmt, Store
+from graphopt.lowering.operators.indices import equally_many
+from graphopt.lowering.operators.operation import Sizes
+
+Sized: TypeAlias = tuple[Nest, Mapping[Var, Atom]]
+"""A nest, and what its sizes are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy of a whole tensor, of its slice in this round (``slice``), or of what this round gave into one that holds
+    what all rounds give (``stack``)."""
+
+    kind: Literal["copy", "slice", "stack"]
+    dtype: str
+    shape: tuple[Size, ...]
+    """The shape of the whole tensor."""
+    axis: int = 0
+    """The axis along which rounds go, and whether they do so from its end."""
+    is_backward: bool = False
+
+    @staticmethod
+    def of(kind: Literal["copy", "slice", "stack"], fact: Fact, axis: int = 0, is_backward: bool = False) -> Move:
+        """The move of a tensor of which this is known."""
+        return Move(kind, fact.dtype or "", fact.shape or (), axis, is_backward)
+
+    def sized(self) -> Sized:
+        """The nest, which takes what it reads, the number of the round for all but copies, and what it writes."""
+        size = Sizes()
+        shape, axis = tuple(map(size, self.shape)), self.axis
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        x = placeholder(rest if self.kind == "stack" else shape, self.dtype, "x0")
+        if self.kind == "copy":
+            made = compute.compute(x.shape, lambda *i: x[i] if i else x[()], self.dtype)
+            return _sized([x], made, size)
+        n = placeholder((), "int64", "x1")
+        at = shape[axis] - 1 - n[()] if self.is_backward else n[()]
+        if self.kind == "slice":
+            made = compute.compute(rest, lambda *i: x[(*i[:axis], at, *i[axis:])], self.dtype)
+        else:
+            made = _written_at(x, n, shape, axis, at)
+        return _sized([x, n], made, size)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCheck:
+    """A check that a view is of the size of what it views."""
+
+    op: str
+    before: tuple[Size, ...]
+    after: tuple[Size, ...]
+
+    def sized(self) -> Sized | None:
+        """The nest; None where there is nothing to check."""
+        size = Sizes()
+        before, after = tuple(map(size, self.before)), tuple(map(size, self.after))
+        fits = equally_many(before, after, f"{self.op}: its input has another number of elements than its output")
+        if not fits:
+            return None
+        seen = compute.compute((), lambda: const(True, "bool"), "bool", requirements=fits)
+        return _sized([], seen, size)
+
+
+def _sized(inputs: list[Tensor], made: Tensor, size: Sizes) -> Sized:
+    nest = compute.nest("kernel", inputs, [made], tuple(size.variables.values()))
+    return nest, {var: atom for atom, var in size.variables.items()}
+
+
+def _written_at(x: Tensor, n: Tensor, shape: tuple[Expr, ...], axis: int, at: Expr) -> Tensor:
+    """A tensor of which only the slice at an index is written."""
+
+    def build(whole: Tensor) -> Stmt:
+        def inside(done: tuple[Expr, ...]) -> Stmt:
+            if len(done) == x.rank:
+                return Store(whole, (*done[:axis], at, *done[axis:]), x[done])
+            return compute.loop(x.shape[len(done)], lambda i: inside((*done, i)))
+
+        return inside(())
+
+    (made,) = compute.procedure([("t", shape, x.dtype)], [x, n], build)
+    return made

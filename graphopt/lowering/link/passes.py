@@ -1,0 +1,186 @@
+"""The steps of lowering, each a function from a graph that is lowered so far to one that is lowered further.
+
+Any of them can be run alone, left out for one's own, or followed by one's own: ``Lowered`` is all that they hand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from graphopt.errors import UsageError, nearest_or_some
+from graphopt.ir.constants import Constant
+from graphopt.ir.graph import Graph, Value
+from graphopt.ir.infer import infer
+from graphopt.kernels.kernel import Kernel
+from graphopt.lowering.emit.kernel_source import LibraryCall, Written
+from graphopt.lowering.fuse.groups import Group, group
+from graphopt.lowering.fuse.nests import write
+from graphopt.lowering.link.control_flow import moves_of
+from graphopt.lowering.link.linked import Linked
+from graphopt.lowering.link.lowered import Brought, Control, Fused, Item, Key, Lowered, Scheduled, Scope, View
+from graphopt.lowering.link.moves import SizeCheck
+from graphopt.lowering.link.options import BY_RULE, Options
+from graphopt.lowering.link.plan_memory import Planner, plan_memory
+from graphopt.lowering.loops.nest import Nest
+from graphopt.lowering.lower.embedded_programs import Placed
+from graphopt.lowering.lower.lower import Bodied, Described, Facts, Lowering, Viewed, lower
+from graphopt.lowering.lower.reference import name_of
+
+
+def legalize_ops(graph: Graph, options: Options = BY_RULE) -> Lowered:
+    """What becomes of each node: loops, a view, control flow, or a call of the reference evaluator.
+
+    Raises NeedsValues where that depends on the elements of some inputs.
+    """
+    facts = infer(graph)
+    return Lowered(graph, facts, lower(graph, facts, takes=options.takes, is_for_host=options.is_for_host), options)
+
+
+def fuse_ops(program: Lowered) -> Lowered:
+    """The nodes that loops compute as groups that share a nest each, and all else in order."""
+    return replace(program, main=_grouped(program.graph, program.facts, program.lowered, program.options, False))
+
+
+def _grouped(graph: Graph, facts: Facts, lowered: Mapping[int, Lowering], options: Options, is_branch: bool) -> Scope:
+    order = needed(graph, lowered)
+    groups = {g.sink.node.id: g for g in group(graph, facts, lowered, order, options.fuse)}
+    items: list[Item] = []
+    for id in order:
+        lowering = lowered[id]
+        match lowering:
+            case Described():
+                items += [groups[id]] if id in groups else []
+            case Viewed():
+                items.append(View(lowering))
+            case Bodied():
+                inside = is_branch or lowering.node.op == "If"
+                bodies = {
+                    name: _grouped(body.graph, body.facts, body.lowered, options, inside)
+                    for name, body in lowering.bodies.items()
+                }
+                items.append(Control(lowering, bodies))
+            case Placed():
+                items.append(Brought((name_of(graph, lowering.node),), lowering, lowering.plain))
+            case _:
+                items.append(lowering)
+    return Scope(graph, facts, lowered, tuple(items), is_branch)
+
+
+def lower_to_programs(program: Lowered) -> Lowered:
+    """Each group as a nest, with the constants that are laid out for it, and copies where control flow needs some."""
+
+    def written(scope: Scope, item: Item) -> Item:
+        match item:
+            case Group():
+                return _fused(scope, item, program.options)
+            case View() if scope.is_branch:
+                before, after = (
+                    scope.facts[v].shape or () for v in (item.lowering.source, Value(item.lowering.node.id))
+                )
+                return replace(item, check=SizeCheck(item.lowering.node.op, before, after).sized())
+            case Control():
+                return replace(item, moves=moves_of(scope.facts, item.lowering))
+        return item
+
+    return replace(program, main=program.scope.changed(written))
+
+
+def _fused(scope: Scope, group: Group, options: Options) -> Fused:
+    wrote = write(scope.graph, scope.facts, group, scope.is_branch, options.is_for_host)  # a branch may not be taken
+    nodes = tuple(name_of(scope.graph, m.node) for m in group.members)
+    reads = zip(wrote.nest.buffers, wrote.inputs, strict=False)
+    constants = {b: c for b, v in reads if (c := _constant_of(scope, v)) is not None}
+    item = Fused(nodes, "+".join(m.node.op for m in group.members), wrote, wrote.nest, wrote.nest, constants)
+    if options.is_by_hand(nodes):
+        return item
+    prepared = options.prepare(item.nest, item.plain)
+    laid = options.lay(item.nest if prepared is None else prepared.nest, constants)
+    unlaid = item.nest if prepared is None else prepared.nest
+    return replace(item, nest=unlaid if laid is None else laid.nest, unlaid=unlaid, prepared=prepared, laid=laid)
+
+
+def _constant_of(scope: Scope, value: Value) -> Constant | None:
+    return scope.graph.constant_of(value) or scope.facts[value].constant
+
+
+def schedule(program: Lowered) -> Lowered:
+    """Each nest as nests that follow each other, scheduled by hand or else by rule; equal ones once.
+
+    Raises UsageError where a node is scheduled by hand that has no nest.
+    """
+    options, items = program.options, [i for i in program.scope.walk() if isinstance(i, Fused | Brought)]
+    there = {name for item in items for name in item.nodes}
+    for name in options.by_hand:
+        if name not in there:
+            raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(there))}")
+    by_hand = {
+        (item.nodes, item.nest): nest
+        for item in items
+        if (nest := options.scheduled_by_hand(item.nest, item.nodes)) is not None
+    }
+    program = replace(program, by_hand=by_hand)
+    return replace(program, scheduled={key: scheduled(*key, options) for key in dict.fromkeys(program.nests())})
+
+
+def scheduled(nest: Nest, is_ready: bool, options: Options) -> tuple[Scheduled, ...]:
+    """The nests that run in a nest's place; it stays as it is where it ``is_ready``."""
+    if is_ready:
+        return (Scheduled(nest, nest),)
+    return tuple(Scheduled(part, options.schedule(part)) for part in options.parts(nest))
+
+
+def emit(program: Lowered, begun: Callable[[Kernel], object] | None = None) -> Lowered:
+    """The kernels of each nest; ``begun`` is called with each as soon as it is written."""
+    kernels: dict[Key, tuple[tuple[Scheduled, Written], ...]] = {}
+    told: set[Kernel] = set()
+    for key, parts in program.scheduled.items():
+        kernels[key] = emitted(parts, program.options)
+        for _, written in kernels[key]:
+            if begun is not None and not isinstance(written, LibraryCall) and written.kernel not in told:
+                begun(written.kernel)
+                told.add(written.kernel)
+    return replace(program, kernels=kernels)
+
+
+def emitted(parts: Iterable[Scheduled], options: Options) -> tuple[tuple[Scheduled, Written], ...]:
+    """The kernels of nests that follow each other, each with the nest that says how much it does."""
+    found: list[tuple[Scheduled, Written]] = []
+    for part in parts:
+        made = options.emit(part.nest)
+        found += [(Scheduled(part.before if len(made) == 1 else n, n), kernel) for n, kernel in made]
+    return tuple(found)
+
+
+def planner_of(nest: Nest, options: Options, is_ready: bool = False) -> Planner:
+    """What plans calls of one nest alone, which is scheduled by rule where it is not ready."""
+    parts = scheduled(nest, is_ready, options)
+    return Planner({(nest, is_ready): parts}, {(nest, is_ready): emitted(parts, options)})
+
+
+def link(graph: Graph, options: Options = BY_RULE, begun: Callable[[Kernel], object] | None = None) -> Linked:
+    """The plan of a graph's program: all steps of lowering, one after the other."""
+    program = lower_to_programs(fuse_ops(legalize_ops(graph, options)))
+    return plan_memory(emit(schedule(program), begun), begun).plan
+
+
+def needed(graph: Graph, lowered: Mapping[int, Lowering]) -> list[int]:
+    """The nodes on which the graph's outputs rest, in order: those whose elements somebody reads."""
+    wanted = {v for v in graph.outputs if v is not None}
+    found: list[int] = []
+    for id in reversed(list(lowered)):
+        node = lowered[id].node
+        if any(v in wanted for v in node.outputs) or graph.has_effects(node):
+            found.append(id)
+            wanted.update(reads(lowered[id]))
+    return found[::-1]
+
+
+def reads(lowering: Lowering) -> Iterable[Value]:
+    """The values of which a node's lowering reads the elements."""
+    match lowering:
+        case Described():
+            return lowering.reads
+        case Viewed():
+            return (lowering.source,)
+    return tuple(v for v in lowering.node.inputs if v is not None)

@@ -1,0 +1,303 @@
+"""The function that ``graphopt.compile`` makes of a model: one program, or one for each kind of inputs.
+
+A model that was compiled before needs neither the steps of ``graphopt.compile`` nor the packages they work with, so
+that those are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from graphopt.display import Displayed
+from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
+from graphopt.program import program_cache as stored
+from graphopt.run.settings import CompileReport, Settings
+from graphopt.runtime.device_program import DeviceProgram
+from graphopt.runtime.profile import Row
+from graphopt.runtime.program import Program
+from graphopt.runtime.saved import save
+from graphopt.runtime.signature import given
+from graphopt.runtime.steps import Array
+
+if TYPE_CHECKING:
+    from graphopt.ir.graph import Graph
+    from graphopt.lowering.link.linked import Linked
+    from graphopt.lowering.loops.nest import Nest
+    from graphopt.run.report import Report
+    from graphopt.run.steps import Steps
+
+Key: TypeAlias = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
+"""What a program is compiled for beyond types: of some inputs the name, dtype, shape, and elements (or none)."""
+
+KEPT = 64
+"""Programs for different ranks and elements that a model keeps; the oldest goes first."""
+
+
+class ReferenceWarning(UserWarning):
+    """A node that no kernel computes: ONNX's reference evaluator does, which is slow."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program with what it was made from."""
+
+    program: Program | DeviceProgram
+    linked: Linked
+    graph: Graph
+    report: CompileReport
+
+
+class Prepared(NamedTuple):
+    """A graph as it is lowered: read, fixed, and rewritten."""
+
+    graph: Graph
+    may_be_kept: bool
+    """Whether its program may be: the model is all in one piece, and no clock had a say in what it became."""
+    report: Report | None = None
+    """What rules did to it; None where nobody asked them."""
+
+
+Prepare: TypeAlias = "Callable[[Any, Settings, Steps], Prepared]"
+"""The steps from a model to the graph that is lowered."""
+Build: TypeAlias = "Callable[[Graph, Settings, Steps], Compiled]"
+"""The steps from there to a program. NeedsValues where it depends on the elements of some inputs."""
+
+
+class CompiledModel(Displayed):
+    """A compiled model: called with arrays, it gives arrays.
+
+    It is one program where types say all that has to be known. Where the ranks of inputs are open, or their elements
+    are shapes of others, it compiles a program for each that comes, on the first call that needs it, and keeps it.
+    """
+
+    def __init__(
+        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: stored.Place | None = None
+    ) -> None:
+        self.settings = settings
+        self._model, self._place = model, place
+        self._prepare, self._build = prepare, build
+        self._name = str(model) if isinstance(model, str | Path) else None
+        self._lock = threading.RLock()
+        self._programs: dict[Key, Compiled] = {}
+        self._graph: Graph | None = None
+        self._needed: frozenset[str] = frozenset()
+        """The inputs whose elements programs are compiled for."""
+        self._unranked: tuple[str, ...] = ()
+        self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
+        """The program for all that may come, where there is one."""
+        self._rewriting: Report | None = None
+        if place is not None:
+            self._only = stored.load(place, settings.threads)
+        if self._only is None:
+            self._begin()
+
+    # -- calling
+
+    def __call__(self, *inputs: Any, out: Mapping[str, Array] | None = None) -> dict[str, Any]:
+        """The outputs by name: fresh arrays, or those of ``out`` where it has one.
+
+        Inputs are arrays in order, or one mapping or sequence of them: numpy's, or what speaks DLPack. Raises
+        InputError where they are not what the model takes, ExecutionError where it cannot be computed with them.
+        """
+        if self._only is not None:
+            return self._only[0](*inputs, out=out)
+        chosen, rest = self._chosen(self._feeds(inputs))
+        return chosen(rest, out=out)
+
+    def profile(self, *inputs: Any) -> tuple[Row, ...]:
+        """What each step of one call took, in the order in which they began."""
+        if self._only is not None:
+            return self._only[0].profile(*inputs)
+        chosen, rest = self._chosen(self._feeds(inputs))
+        return chosen.profile(rest)
+
+    def sizes(self, *inputs: Any) -> dict[str, int]:
+        """What some inputs say of the sizes that the program leaves open."""
+        chosen, rest = (self._only[0], None) if self._only is not None else self._chosen(self._feeds(inputs))
+        return chosen.sizes(*inputs) if rest is None else chosen.sizes(rest)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the program for ``graphopt.runtime.load``, where it needs numpy and nothing else; one for a GPU for
+        ``graphopt.platforms.load``, on a GPU of the same compute capability."""
+        save(self.program, folder)
+
+    def close(self) -> None:
+        """Give back memory and threads; the model cannot be called any more."""
+        if self._only is not None:
+            self._only[0].close()
+        for compiled in self._programs.values():
+            compiled.program.close()
+
+    def __enter__(self) -> CompiledModel:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # -- looking
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was lowered."""
+        return self._begin()
+
+    @property
+    def compiled(self) -> Compiled:
+        """The program with what it was made from, or the latest of several.
+
+        UsageError where none is compiled before the model is called, ReadError where the model's file has changed.
+        """
+        self._begin()
+        if not self._programs:
+            what = ", ".join(sorted({*self._needed, *self._unranked}))
+            raise UsageError(f"a program is compiled for each value of {what}: call the model once, or fix its inputs")
+        return self._programs[next(reversed(self._programs))]
+
+    @property
+    def nests(self) -> Mapping[str, Nest]:
+        """The nest of each node that loops compute, by the node's name, before it is scheduled; fused nodes share one.
+
+        Schedule one, and compile the model with it: ``schedules={name: nest}``.
+        """
+        return self.compiled.linked.nests
+
+    @property
+    def report(self) -> CompileReport:
+        """What became of the model."""
+        return self.compiled.report if self._only is None else self._only[1]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        if self._only is not None:
+            return self._only[0].inputs
+        return tuple(self._inputs)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a program: where inputs decide what it is, there is none before the first call."""
+        return self._only is not None or bool(self._programs)
+
+    @property
+    def program(self) -> Program | DeviceProgram:
+        """The program, or the latest of several. UsageError where none is compiled before the model is called."""
+        return self.compiled.program if self._only is None else self._only[0]
+
+    # -- making programs
+
+    def _begin(self) -> Graph:
+        """The graph, prepared and compiled where that has not been done yet."""
+        from graphopt.lowering.lower.lower import NeedsValues
+        from graphopt.program.pipeline import steps_of, unranked_inputs
+
+        with self._lock:
+            if self._graph is not None:
+                return self._graph
+            if self._place is not None and not self._place.is_current:
+                raise ReadError(f"{self._model}: has changed since it was compiled: compile it again")
+            self._step = steps_of(self.settings)
+            graph, may_be_kept, self._rewriting = self._prepare(self._model, self.settings, self._step)
+            self._model = None
+            self._inputs = {graph.names[v]: v for v in graph.inputs}
+            self._unranked = unranked_inputs(graph)
+            if not self._unranked:
+                try:
+                    compiled = self._programs[()] = self._compiled(graph)
+                    if self._only is None:
+                        self._only = compiled.program, compiled.report
+                        if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
+                            stored.store(self._place, compiled.program, compiled.report)
+                except NeedsValues as needs:
+                    self._needed = frozenset(graph.names[v] for v in needs.inputs)
+            self._graph = graph
+            return graph
+
+    def _compiled(self, graph: Graph) -> Compiled:
+        with naming(self._name):
+            compiled = self._build(graph, self.settings, self._step)
+        compiled = replace(compiled, report=replace(compiled.report, rewriting=self._rewriting))
+        for line in compiled.report.warnings:
+            warnings.warn(line, ReferenceWarning, stacklevel=5)
+        return compiled
+
+    # -- choosing a program
+
+    def _feeds(self, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        """The inputs by name."""
+        arrays = given(tuple(inputs))
+        if isinstance(arrays, Mapping):
+            return arrays
+        if len(arrays) > len(self.input_names):
+            raise InputError(f"{len(arrays)} arrays are given, and the inputs are {self._listed()}")
+        return dict(zip(self.input_names, arrays, strict=False))
+
+    def _listed(self) -> str:
+        return ", ".join(map(repr, self.input_names)) or "none"
+
+    def _chosen(self, feeds: Mapping[str, Any]) -> tuple[Program | DeviceProgram, Mapping[str, Any]]:
+        """The program for these inputs, and what it is called with."""
+        from graphopt.lowering.lower.lower import NeedsValues
+        from graphopt.program.pipeline import specialized
+
+        while True:
+            needed = self._needed
+            key = self._key(feeds, needed)
+            compiled = self._programs.get(key)
+            if compiled is None:
+                with self._lock:
+                    if needed is not self._needed:  # another thread found more inputs to depend on
+                        continue
+                    compiled = self._programs.get(key)
+                    if compiled is None:
+                        try:
+                            graph = specialized(self.graph, needed, self._unranked, feeds)
+                            compiled = self._compiled(graph)
+                        except NeedsValues as needs:
+                            self._needed = needed | {self.graph.names[v] for v in needs.inputs}
+                            continue
+                        except InvalidModelError as error:  # the model is valid, but not with these elements
+                            names = ", ".join(map(repr, sorted({*needed, *self._unranked})))
+                            raise InputError(f"with what is given for {names}: {error}") from None
+                        if len(self._programs) >= KEPT:
+                            del self._programs[next(iter(self._programs))]
+                        self._programs[key] = compiled
+            rest = feeds if not needed else {n: a for n, a in feeds.items() if n not in needed}
+            return compiled.program, rest
+
+    def _key(self, feeds: Mapping[str, Any], needed: Collection[str]) -> Key:
+        found: list[tuple[str, str, tuple[int, ...], bytes]] = []
+        for name in sorted({*needed, *self._unranked}):
+            if name not in feeds:
+                if "default" in self.graph.producer(self._inputs[name]).attrs:
+                    continue
+                raise InputError(f"no array is given for {name!r}: the inputs are {self._listed()}")
+            array = np.asarray(feeds[name])
+            if name in needed:
+                self._check(name, array)
+                found.append((name, array.dtype.name, array.shape, array.tobytes()))
+            else:
+                found.append((name, "", (array.ndim,), b""))
+        return tuple(found)
+
+    def _check(self, name: str, array: Array) -> None:
+        """Refuse elements that are not what the input's type says."""
+        from graphopt.ir.types import TensorType
+
+        type = self.graph.types.get(self._inputs[name])
+        if not isinstance(type, TensorType):
+            return
+        if array.dtype.name != type.dtype:
+            raise InputError(f"input {name!r} is {array.dtype.name}, and {type} is expected")
+        if isinstance(type.shape, tuple):
+            fits = len(type.shape) == array.ndim and all(
+                not isinstance(n, int) or n == m for n, m in zip(type.shape, array.shape, strict=True)
+            )
+            if not fits:
+                raise InputError(f"input {name!r} has the shape {list(array.shape)}, and {type} is expected")
