@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isfinite
 from pathlib import Path
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphoptError, LimitError, UsageError
-from graphopt.ir.graph import Graph, Node
+from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
 from graphopt.ir.types import TensorType, symbol, symbols
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
-from graphopt.verify.inside import Pair, excerpt, pairs, reached, without_inputs
+from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
 from graphopt.verify.weights import is_whole, moved, nudged
 
@@ -50,6 +50,9 @@ CHEAP = 1.0
 
 PART = 0.01
 """By what part of their own changes values inside two models may differ that stand for an output."""
+
+TURNS = 64
+"""How many inputs are drawn to see whether a condition becomes true, or false, for one of them."""
 
 STILL = 4
 """How many sizes more are tried on a model whose outputs do not depend on its inputs."""
@@ -121,7 +124,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
     if new := sorted(asked - {before.names[value] for value in before.inputs}):
         raise MismatchError(f"{b} has inputs that {a} has not: {', '.join(new)}")
     try:
-        engine, samples, found = _runs(before, after, request, enter)
+        engine, samples, found, untaken = _runs(before, after, request, enter)
     except EngineError as refusal:
         raise UnverifiedError(f"{a} does not run ({refusal})") from None
     except RefusalError as refusal:
@@ -144,6 +147,7 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
             errors[index] = max(errors[index], *told.values())
             inside |= {(v, w) for v, w in told if not before.is_output(v)}
             enlarged |= is_large
+    doubts += untaken
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
     return {
         "status": "inconclusive" if doubts else "verified",
@@ -168,14 +172,16 @@ def _size(error: float) -> float | None:
 
 
 def _runs(
-    before: Graph, after: Graph, request: Mapping[str, Any], enter: Callable[[str], object], engine: str | None = None
-) -> tuple[str, list[_Sample], list[list[Any]]]:
-    """The engine, inputs with what the original makes of them, and what the result does.
+    before: Graph, after: Graph, request: Mapping[str, Any], enter: Callable[[str], object]
+) -> tuple[str, list[_Sample], list[list[Any]], list[str]]:
+    """The engine, inputs with what the original makes of them, what the result does, and the branches never taken.
 
     Raises EngineError where the original is refused, RefusalError where the result is.
     """
-    run, engine = open_model(request["original"], engine)
+    run, engine = open_model(request["original"])
     samples = list(_samples(before, after, run, request))
+    more, untaken = _other_branches(before, after, run, engine, request, samples)
+    samples += more
     del run  # a session is as large as the model
     enter("result")
     known = {after.names[value] for value in after.inputs}
@@ -184,7 +190,60 @@ def _runs(
         found = [run({name: value for name, value in s.feeds.items() if name in known}) for s in samples]
     except EngineError as refusal:
         raise RefusalError(engine, str(refusal)) from None
-    return engine, samples, found
+    return engine, samples, found, untaken
+
+
+def _other_branches(
+    before: Graph, after: Graph, run: Runner, engine: str, request: Mapping[str, Any], samples: list[_Sample]
+) -> tuple[list[_Sample], list[str]]:
+    """Inputs for which conditions are what they were for none before, as far as some are found, and, in words, the
+    conditions for which none are. The part of the model that makes the conditions is run alone, which costs little."""
+    asked = conditions(before, after)
+    if not asked:
+        return [], []
+    told, bounds = _told(before, request["inputs"]), ranges(before)
+    loose = {name: replace(range, choices=()) for name, range in bounds.items()}  # what is equal may be unequal
+    seen: dict[Value, set[bool]] = {value: set() for value in asked}
+    more: list[_Sample] = []
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        try:
+            decide = _open_excerpt(excerpt(before, asked), Path(folder) / "conditions.onnx", engine)
+            for sample in samples:
+                _note(seen, decide(sample.feeds))
+        except (EngineError, GraphoptError, MemoryError):
+            decide = None
+        for turn in range(TURNS if decide else 0):
+            if all(len(truths) > 1 for truths in seen.values()) or time.perf_counter() - start > CHEAP:
+                break
+            seed, kind = 2 * (len(samples) + turn), turn // 2 % DISTRIBUTIONS
+            feeds = draw(before, samples[0].sizes, (bounds, loose)[turn % 2], told, seed, kind)
+            try:
+                truths = decide(feeds) if decide else []
+                if not _note({value: set(known) for value, known in seen.items()}, truths):
+                    continue
+                outputs = run(feeds)
+            except EngineError:
+                continue
+            if all(map(_is_finite, outputs)):
+                _note(seen, truths)
+                more.append(_Sample(feeds, feeds, outputs, samples[0].sizes, samples[0].silent))
+    a = request["names"][0]
+    untaken = []
+    for (value, op), known in zip(asked.items(), seen.values(), strict=True):
+        if len(known) < 2:
+            was = f"was {next(iter(known))} only" if known else "could not be read"
+            what = f"condition {before.names.get(value, '')!r} of {op} in {a} {was}"
+            untaken.append(f"{what}: what it leaves out was not compared; --input can give others")
+    return more, untaken
+
+
+def _note(seen: dict[Value, set[bool]], truths: list[Any]) -> bool:
+    """Add the truth values of conditions to those that they had, and say whether one is new."""
+    before = sum(map(len, seen.values()))
+    for known, truth in zip(seen.values(), truths, strict=True):
+        known.update(bool(element) for element in np.asarray(truth).reshape(-1)[:1])
+    return sum(map(len, seen.values())) > before
 
 
 def _judged(

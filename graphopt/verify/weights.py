@@ -22,8 +22,9 @@ def moved(graph: Graph, ulps: int, rng: np.random.Generator) -> Graph:
 
 
 def nudged(array: Array, ulps: int, rng: np.random.Generator) -> Array:
-    """Floats moved by some ulps, each up or down."""
+    """Floats moved by some ulps, each up or down; but 0 stays, since zeros are exact."""
     toward = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
+    toward[array == 0] = 0
     for _ in range(ulps):
         array = np.asarray(np.nextafter(array, toward))
     return array

@@ -325,6 +325,68 @@ def test_integers_that_may_be_any_are_large_and_negative_too(name: str, tmp_path
         rewritten(*INTEGERS[name], tmp_path)
 
 
+def branching(path: Path, then: str, other: str, condition: str = "c") -> Path:
+    """A model that takes one of two branches: by a truth value, or by whether a number is 5."""
+    body = {
+        key: helper.make_graph([N(op, ["x"], [key])], key, [], [helper.make_tensor_value_info(key, F, [4, 16])])
+        for key, op in (("then_branch", then), ("else_branch", other))
+    }
+    nodes = [N("Equal", ["i", "five"], ["e"])] if condition == "e" else []
+    nodes.append(N("If", [condition], ["y"], **body))
+    by = {"i": (TensorProto.INT64, [])} if condition == "e" else {"c": (TensorProto.BOOL, [])}
+    return write(path, nodes, {"x": (F, [4, 16]), **by}, {"y": F}, {"five": np.array(5)} if by.keys() == {"i"} else {})
+
+
+@pytest.mark.parametrize("condition", ["c", "e"])
+def test_both_branches_are_taken(condition: str, tmp_path: Path) -> None:
+    a = branching(tmp_path / "a.onnx", "Abs", "Neg", condition)
+    assert verify(a, branching(tmp_path / "b.onnx", "Abs", "Neg", condition)).draws == 1  # the same op
+    for wrong in (("Abs", "Relu"), ("Relu", "Neg")):
+        with pytest.raises(VerificationError, match="the result is wrong"):
+            verify(a, branching(tmp_path / "c.onnx", *wrong, condition))
+
+
+def test_a_branch_that_is_never_taken_is_named(tmp_path: Path) -> None:
+    a, b = (branching(tmp_path / f"{op}.onnx", op, "Neg") for op in ("Abs", "Relu"))
+    found = verify(a, b, inputs={"c": np.array(False)})
+    assert found.status == "inconclusive"
+    assert found.reason.startswith("condition 'c' of If in the original was False only")
+
+
+def test_exact_zeros_are_among_the_inputs(tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(
+            "x: float32[4, 16]\n y = Sign(x)\n return y",
+            "wrong: Sign(x) => Where(Less(x, 0.0), -1.0, 1.0)",
+            tmp_path,
+        )
+
+
+TIES = "x: float32[64, 16]\n s = Mul(x, 1000000.0)\n y = ArgMax(Sub(s, Floor(s)), axis=1, keepdims=0)\n return y"
+
+
+def test_whole_numbers_that_rounding_makes_others_are_inconclusive(tmp_path: Path) -> None:
+    found = rewritten(TIES, "wrong: ArgMax(x, axis=1, keepdims=0) => ArgMin(x, axis=1, keepdims=0)", tmp_path)
+    assert (found.status, found.error) == ("inconclusive", None)
+    assert "of 64 elements, and that of the original by" in found.reason
+
+
+def test_conditions_on_whole_numbers_are_true_and_false(tmp_path: Path) -> None:
+    text = """x: float32[4], steps: int64[]
+        w = Where(Greater(steps, int64[]{7}), 2.0, 3.0)
+        y = Mul(x, w)
+        return y"""
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        rewritten(text, "wrong: Where(c, 2.0, y) => y", tmp_path)
+
+
+def test_seeded_random_numbers_are_inconclusive(tmp_path: Path) -> None:
+    text = "x: float32[4, 16]\n y = Mul(RandomNormalLike(x, seed=1.0), x)\n return y"
+    found = rewritten(text, "wrong: Mul(x, y) => Add(x, y)", tmp_path)
+    assert found.status == "inconclusive"
+    assert found.error > 1
+
+
 def test_what_an_output_is_made_of_is_compared_where_the_output_says_little(tmp_path: Path) -> None:
     def model(name: str, *ops: str) -> Path:
         names = ["v0", *(f"u{i}" for i in range(len(ops)))]
