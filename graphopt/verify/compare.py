@@ -19,7 +19,7 @@ from graphopt.errors import GraphoptError, LimitError, UsageError
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.structure import node_hashes
 from graphopt.ir.tolerance import RELATIVE, deviation, error, is_inexact
-from graphopt.ir.types import TensorType, symbol, symbols
+from graphopt.ir.types import OptionalType, TensorType, symbol, symbols
 from graphopt.verify.inputs import DISTRIBUTIONS, LARGE, check_inputs, draw, ranges, sizes
 from graphopt.verify.inside import Pair, conditions, excerpt, pairs, reached, without_inputs
 from graphopt.verify.runtimes import ONNX_RUNTIME, EngineError, Feeds, Runner, open_in_onnxruntime, open_model
@@ -203,6 +203,7 @@ def _other_branches(
         return [], []
     told, bounds = _told(before, request["inputs"]), ranges(before)
     loose = {name: replace(range, choices=()) for name, range in bounds.items()}  # what is equal may be unequal
+    optional = [before.names[v] for v in before.inputs if isinstance(before.types.get(v), OptionalType)]
     seen: dict[Value, set[bool]] = {value: set() for value in asked}
     more: list[_Sample] = []
     start = time.perf_counter()
@@ -218,6 +219,8 @@ def _other_branches(
                 break
             seed, kind = 2 * (len(samples) + turn), turn // 2 % DISTRIBUTIONS
             feeds = draw(before, samples[0].sizes, (bounds, loose)[turn % 2], told, seed, kind)
+            if turn % 2:
+                feeds |= dict.fromkeys(optional)
             try:
                 truths = decide(feeds) if decide else []
                 if not _note({value: set(known) for value, known in seen.items()}, truths):

@@ -78,6 +78,16 @@ def test_a_model_that_nothing_runs_is_not_ok() -> None:
     assert not simplify(helper.make_model(graph, opset_imports=opsets, ir_version=9))[1]
 
 
+def test_a_model_of_random_numbers_that_stays_as_it_is_is_ok() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Mul", ["r", "x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])],
+    )
+    assert simplify(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))[1]
+
+
 def test_what_is_supported_reaches_the_optimizer(calls: Calls, model: onnx.ModelProto, tmp_path: Path) -> None:
     result, _ = simplify(
         model,

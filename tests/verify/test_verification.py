@@ -353,6 +353,25 @@ def test_a_branch_that_is_never_taken_is_named(tmp_path: Path) -> None:
     assert found.reason.startswith("condition 'c' of If in the original was False only")
 
 
+def test_optional_inputs_are_left_out_too(tmp_path: Path) -> None:
+    def model(name: str, op: str) -> Path:
+        """A model that gives what it is given, or else another output."""
+        kinds = {"then_branch": N("OptionalGetElement", ["o"], ["t"]), "else_branch": N(op, ["x"], ["e"])}
+        body = {
+            key: helper.make_graph([node], key, [], [helper.make_tensor_value_info(node.output[0], F, [4])])
+            for key, node in kinds.items()
+        }
+        nodes = [N("OptionalHasElement", ["o"], ["c"]), N("If", ["c"], ["y"], **body)]
+        given = helper.make_optional_type_proto(helper.make_tensor_type_proto(F, [4]))
+        inputs = [helper.make_tensor_value_info("x", F, [4]), helper.make_value_info("o", given)]
+        graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", F, [4])])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / name)
+        return tmp_path / name
+
+    with pytest.raises(VerificationError, match="the result is wrong"):
+        verify(model("a.onnx", "Abs"), model("b.onnx", "Relu"))
+
+
 def test_exact_zeros_are_among_the_inputs(tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match="the result is wrong"):
         rewritten(
