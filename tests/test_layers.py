@@ -67,9 +67,7 @@ DOORS = {
     "openvino": {"verify.runtimes"},
     "platformdirs": {
         "calibration.measured_file",
-        "kernels.cache",
-        "rewrite.checking.verdicts",
-        "rewrite.reading.parsed",
+        "runtime.disk_cache",
     },
     "rich": {"cli"},
     "safetensors": {"nn.state"},

@@ -1,7 +1,7 @@
 """Digests of what files hold; those of large files are remembered as long as the files are not written to.
 
 That a file is the same is told as git tells it: by the device and the number that it has there, its size, and the times
-of its last write and its last change, none of which are recent. Digests lie in the user's cache folder.
+of its last write and its last change, none of which are recent. Digests lie in the cache on disk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.kernels import cache
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 
 PIECE = 1 << 22
 """Bytes that are digested at a time. A file of no more than that is digested whenever it is asked for."""
@@ -42,7 +41,7 @@ def of_file(path: Path) -> str:
         place = _place(stamp)
         known, digest = json.loads(place.read_text(encoding="utf-8"))
         if known == stamp and isinstance(digest, str):
-            cache.use(place)
+            disk_cache.use(place)
             return digest
     is_settled = time.time() - max(stamp[3:]) / 1e9 > _RECENT
     digest = _of_content(path)
@@ -61,12 +60,12 @@ def remember(path: Path, digest: str) -> None:
 def _keep(stamp: list[int], digest: str) -> None:
     with suppress(OSError, UsageError):  # then it is worked out again
         place = _place(stamp)
-        cache.prune(place.parent, MOST)
-        cache.write(place, json.dumps([stamp, digest]).encode())
+        disk_cache.prune(place.parent, MOST)
+        disk_cache.write(place, json.dumps([stamp, digest]).encode())
 
 
 def _place(stamp: list[int]) -> Path:
-    return cache.folder("digests") / f"{stamp[0]:x}-{stamp[1]:x}"
+    return disk_cache.folder("digests") / f"{stamp[0]:x}-{stamp[1]:x}"
 
 
 def _of_content(path: Path) -> str:

@@ -1,8 +1,8 @@
 """What checks of rules found, kept on disk so that a rule is checked once, and again only when it or graphopt changed.
 
-The table is SQLite in the user's cache folder. A verdict stands under a digest of the rule's content, of graphopt's
-own sources that a check rests on, and of the versions of onnx and numpy. Two processes may use it at once; where it
-cannot be used, rules are checked without it.
+The table is SQLite in the cache on disk, one for each digest of graphopt's own sources that a check rests on and of the
+versions of onnx and numpy. A verdict stands under a digest of the rule's content. Two processes may use it at once;
+where it cannot be used, rules are checked without it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 
+from graphopt.errors import UsageError
 from graphopt.rewrite.checking.check import QUICK, Depth, Report, check_rule
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.rule.rule_digest import content
+from graphopt.runtime import disk_cache
+
+MOST = 1 << 26
+"""Bytes that the tables of all versions take at most."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL)"
@@ -28,10 +32,10 @@ class Verdicts:
     """Verdicts that were reached before, and those that are added."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """``file`` None: in the user's cache folder."""
+        """``file`` None: in the cache on disk."""
         self.hits = 0
         self._connection: sqlite3.Connection | None = None
-        with suppress(sqlite3.Error, OSError):
+        with suppress(sqlite3.Error, OSError, UsageError):
             path = file or _cache_file()
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=10, isolation_level=None)
@@ -72,9 +76,12 @@ class Verdicts:
 
 
 def _cache_file() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("graphopt") / "checks.sqlite"
+    folder = disk_cache.folder("verdicts")
+    place = folder / f"{_around()}.sqlite"
+    if not place.exists():
+        disk_cache.prune(folder, MOST)
+    disk_cache.use(place)
+    return place
 
 
 def _key(rule: Rule, seed: int, depth: Depth) -> str:
@@ -89,11 +96,4 @@ _PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "c
 @cache
 def _around() -> str:
     """What a verdict rests on beside the rule: versions, and the sources that draw, match, build and compute."""
-    import graphopt
-
-    made = sha256(f"{graphopt.__version__} {version('onnx')} {version('numpy')}".encode())
-    for part in (_ROOT / "ir", *(_ROOT / "rewrite" / name for name in _PARTS)):
-        files = sorted(part.rglob("*.py")) if part.is_dir() else [part]
-        for file in files:  # one that is gone is an error: a key that skips it would call stale verdicts current
-            made.update(file.read_bytes())
-    return made.hexdigest()
+    return disk_cache.digest_of((_ROOT / "ir", *(_ROOT / "rewrite" / name for name in _PARTS)), ("onnx", "numpy"))

@@ -1,4 +1,4 @@
-"""Rules of files that were parsed before, kept as JSON in the user's cache folder: to parse takes ten times as long.
+"""Rules of files that were parsed before, kept as JSON in the cache on disk: to parse takes ten times as long.
 
 A file's rules stand under a digest of its text and of the sources that read it, so that nothing stale
 is ever found. What cannot be read or written is parsed, every time.
@@ -16,9 +16,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from graphopt.errors import ReadError, UsageError
 from graphopt.rewrite.rule import rule as notions
 from graphopt.rewrite.rule.rule import Rule
-from graphopt.saving import beside
+from graphopt.runtime import disk_cache
+
+MOST = 1 << 24
+"""Bytes that all parsed files take at most."""
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,32 +30,24 @@ _ROOT = Path(__file__).resolve().parents[1]
 def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path | None = None) -> list[Rule]:
     """The rules of a text: those that ``parse`` gave when it was read the last time, or gives now.
 
-    ``folder`` None: the user's cache folder.
+    ``folder`` None: that of rules in the cache on disk.
     """
     try:
-        place = (folder or _folder()) / f"{_digest(text, name)}.json"
+        place = (folder or disk_cache.folder("rules")) / f"{_digest(text, name)}.json"
+    except UsageError:  # nobody else may have written what is read
+        return parse()
+    try:
         found = _decoded(json.loads(place.read_text(encoding="utf-8")))
         if isinstance(found, tuple) and all(isinstance(r, Rule) for r in found):
+            disk_cache.use(place)
             return list(found)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError):
         pass
     rules = parse()
-    with suppress(OSError, RuntimeError):
-        _store(place, json.dumps(_encoded(tuple(rules)), separators=(",", ":")))
+    with suppress(OSError, ReadError, RuntimeError):
+        disk_cache.prune(place.parent, MOST)
+        disk_cache.write(place, json.dumps(_encoded(tuple(rules)), separators=(",", ":")).encode())
     return rules
-
-
-def _store(place: Path, text: str) -> None:
-    """Write a file as a whole, readable by its user alone."""
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with beside(place, durable=False, private=True) as file:
-        file.write(text.encode())
-
-
-def _folder() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("graphopt") / "rules"
 
 
 def _digest(text: str, name: str) -> str:
@@ -60,10 +56,7 @@ def _digest(text: str, name: str) -> str:
 
 @cache
 def _sources() -> str:
-    state = sha256()
-    for file in (*sorted(_ROOT.rglob("*.py")), _ROOT / "reading" / "grammar.lark", _ROOT.parent / "ir" / "ops.py"):
-        state.update(file.read_bytes())
-    return state.hexdigest()
+    return disk_cache.digest_of((_ROOT, _ROOT / "reading" / "grammar.lark", _ROOT.parent / "ir" / "ops.py"))
 
 
 # -- as JSON: a list is a tuple, an object is one of the notions that rules are made of
