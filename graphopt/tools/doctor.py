@@ -187,7 +187,7 @@ def _environment() -> Iterator[Line]:
 
 
 VARIABLES: Mapping[str, str] = {
-    "GRAPHOPT_CACHE": "the folder of compiled kernels and programs; else the user's cache folder",
+    "GRAPHOPT_CACHE": "the folder of compiled kernels, programs, rules and verdicts; else the user's cache folder",
     "XDG_CACHE_HOME": "where the user's cache folders are",
     "XDG_DATA_HOME": "where measured prices and tuned schedules are",
     "NO_COLOR": "no colours on terminals",
