@@ -1,13 +1,20 @@
+import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import graphopt.rewrite.ruleset
 from graphopt.errors import ReadError, RuleError, UsageError
+from graphopt.ir.graph import CONSTANT
+from graphopt.ir.text import parse
+from graphopt.optimize import optimize_graph
+from graphopt.rewrite import passes
 from graphopt.rewrite.passes import PASSES
 from graphopt.rewrite.reading.parse import parse_rules
-from graphopt.rewrite.rule.rule import Soundness, Stage
+from graphopt.rewrite.rule.rule import Soundness, Stage, calls
 from graphopt.rewrite.ruleset import Ruleset, standard
+from graphopt.target import PORTABLE, TARGETS
 
 FEW = Ruleset(
     tuple(
@@ -111,3 +118,70 @@ def test_a_tree_without_the_standard_rules_is_refused(
     monkeypatch.setattr(graphopt.rewrite.ruleset, "_PACKAGE", tmp_path / "graphopt")
     with pytest.raises(ReadError, match=rf"^{folder}: the standard rules .* are not there; install graphopt again .*$"):
         standard.__wrapped__()
+
+
+# -- what a target takes
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("opset", [13, 17, 21, 26])
+def test_no_rule_makes_an_op_that_the_target_does_not_list(name: str, opset: int) -> None:
+    place = TARGETS[name]
+    chosen = standard().select(policy="approx", target=place, opset=opset)
+    made = {c.op for rule in chosen.rules for side in rule.rhs for c in calls(side) if not c.is_variable}
+    made |= {op for native in chosen.passes for op in native.makes}
+    for op in made:
+        domain, _, plain = op.rpartition("::")
+        listed = place.ops.get(domain, frozenset())
+        assert listed is None or plain in listed, op
+        assert opset < place.lacking_since.get(op, opset + 1), op
+
+
+def test_passes_say_which_ops_they_make() -> None:
+    """Each op that the file of a pass names where a node is made is one that the pass says it makes, or that is there
+    before: what it copies or edits is named by nothing but its own node."""
+    folder = Path(str(passes.__file__)).parent
+    made: dict[str, set[str]] = {}
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("add", "call")
+            ):
+                first = node.args[0] if node.args else None
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    made.setdefault(path.stem, set()).add(first.value)
+    told = {
+        "control": passes.UNROLL.makes,
+        "orders": passes.ORDERS.makes,
+        "reorder": passes.ORDERS.makes,
+        "scatter": passes.SLABS[0].makes & passes.SLABS[1].makes,
+        "sequences": passes.SEQUENCES.makes,
+        "sizes": passes.TAKEN.makes & passes.RANGE.makes,
+        "branches": frozenset({"If"}),  # the node's own
+        "collect": frozenset({"Loop"}),  # the node's own
+        "hoist": frozenset({"Loop"}),  # the node's own
+    }
+    for name, ops in made.items():
+        assert ops <= told.get(name, frozenset()), name
+
+
+CLOSED = (
+    "x: float32[2, 3, 4]\ny = Reshape(Transpose(Reshape(x, [2, 3, 2, 2]), perm=[0, 2, 1, 3]), [4, 6])\nreturn y",
+    "x: float32[n, 3, 4]\na = Shape(x)\nb = Gather(a, [0])\nc = Gather(a, [1])\ny = Concat(b, c, axis=0)\nreturn y",
+    "x: float32[8, 16]\ny = Div(Mul(x, Clip(Add(x, 3.0), 0.0, 6.0)), 6.0)\nreturn y",
+    "x: float32[1, 8, 8, 3]\nw = float32[4, 3, 3, 3]{0.5, ...}\nb = float32[4]{0.1, ...}\n"
+    "a = Transpose(x, perm=[0, 3, 1, 2])\nc = Conv(a, w)\nd = Transpose(c, perm=[0, 2, 3, 1])\n"
+    "y = Add(Relu(d), b)\nreturn y",
+    "x: float32[4, 8]\nw = float32[8, 8]{0.5, ...}\nv = float32[8, 8]{0.25, ...}\n"
+    "a = MatMul(x, w)\nb = MatMul(x, v)\ny = Add(Mul(a, Sigmoid(a)), Pow(b, 2.0))\nreturn y",
+)
+
+
+@pytest.mark.parametrize("text", CLOSED)
+def test_results_hold_no_op_that_neither_the_target_nor_the_model_has(text: str) -> None:
+    graph = parse(text)
+    own = {node.op for node in graph.nodes()}
+    place = replace(PORTABLE, name="closed", ops={"": frozenset(own)})
+    assert {node.op for node in optimize_graph(graph, target=place)[0].nodes()} <= {*own, CONSTANT}

@@ -223,7 +223,13 @@ def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs:
 
 DECIDED = Pass("decided-if", "a branch that is always taken needs no If", "O1", visit=decide_if)
 IDLE = Pass("idle-if", "an If whose branches are equal is no choice", "O2", visit=drop_choice)
-UNROLL = Pass("short-loop", "a loop of a few passes is its passes one after another", "O3", visit=unroll_loop)
+UNROLL = Pass(
+    "short-loop",
+    "a loop of a few passes is its passes one after another",
+    "O3",
+    visit=unroll_loop,
+    makes=frozenset({"Concat", "Unsqueeze"}),
+)
 CAPTURES = Pass(
     "captures", "a body holds its small constants itself, and captures only what it reads", "A8", visit=trim_captures
 )

@@ -21,3 +21,5 @@ class Pass:
     soundness: Soundness = Soundness.EXACT
     visit: Callable[[Workspace, Node], bool] | None = None
     sweep: Callable[[Workspace], bool] | None = None
+    makes: frozenset[str] = frozenset()
+    """Ops of nodes that it may make where the model has none of them: it is for targets that take all of these."""

@@ -376,4 +376,5 @@ ORDERS = Pass(
     "E2,E5,E8,E10,E12",
     Soundness.REALS,
     sweep=choose_orders,
+    makes=frozenset({"Reshape", "Transpose", "Unsqueeze"}),
 )

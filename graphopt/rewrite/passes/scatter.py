@@ -143,6 +143,18 @@ def _joining(covers: bool) -> Callable[[Workspace, Node], bool]:
 
 
 SLABS = (
-    Pass("complete-scatter", "scatters that write everything are what they write", "F7", visit=_joining(covers=True)),
-    Pass("scatter-into-fill", "what is written into a fill stands beside it", "F8", visit=_joining(covers=False)),
+    Pass(
+        "complete-scatter",
+        "scatters that write everything are what they write",
+        "F7",
+        visit=_joining(covers=True),
+        makes=frozenset({"Concat"}),
+    ),
+    Pass(
+        "scatter-into-fill",
+        "what is written into a fill stands beside it",
+        "F8",
+        visit=_joining(covers=False),
+        makes=frozenset({"Concat"}),
+    ),
 )

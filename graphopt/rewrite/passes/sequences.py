@@ -184,6 +184,10 @@ def _is_optional(space: Workspace, value: Value) -> bool:
 
 
 SEQUENCES = Pass(
-    "open-sequence", "what reads a sequence of known tensors reads the tensors", "F11", visit=open_sequence
+    "open-sequence",
+    "what reads a sequence of known tensors reads the tensors",
+    "F11",
+    visit=open_sequence,
+    makes=frozenset({"Concat", "Gather", "Slice", "Unsqueeze"}),
 )
 OPTIONALS = Pass("open-optional", "an optional value that is there is a value", "F12", visit=open_optional)

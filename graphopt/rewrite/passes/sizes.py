@@ -85,10 +85,12 @@ RANGE = Pass(
     "sizes side by side are read off a tensor without those around them",
     "B4",
     visit=take_range,
+    makes=frozenset({"Shape"}),
 )
 TAKEN = Pass(
     "taken-sizes",
     "sizes that are cut out of a shape and put together again are taken at once",
     "B16",
     visit=take_sizes,
+    makes=frozenset({"Shape"}),
 )

@@ -267,4 +267,5 @@ NORMAL = Pass(
     "reshapes and transposes in a row are one transpose at most, between reshapes",
     "D11",
     visit=normalize_view,
+    makes=frozenset({"Reshape", "Transpose"}),
 )
