@@ -117,7 +117,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
     from graphopt.lowering.lower.expand import expanded
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
-    from graphopt.platforms import equipped
+    from graphopt.platforms import equipped, here
     from graphopt.program.pipeline import tuned_prices
     from graphopt.rewrite.rule.rule import soundness
     from graphopt.rewrite.simplify import simplify
@@ -131,7 +131,7 @@ def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
         return Prepared(settings.pipeline(graph, step), is_whole)
     if not settings.optimize:
         return Prepared(step("tidy", simplify, graph), is_whole)
-    prices = priced(settings.target, settings.costs)
+    prices = priced(here(settings.target), settings.costs)
     for line in filter(None, (prices.warning,)):
         warnings.warn(line, stacklevel=2)
     target, policy = equipped(prices.target, settings.dispatch), soundness(settings.policy)

@@ -19,6 +19,7 @@ from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
 from graphopt.kernels.cuda.machine import Capability, architecture, has_cublas_lt, has_cudnn
+from graphopt.kernels.host import lanes
 from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.cuda.card import CARD, SIMULATED, Card
@@ -54,6 +55,9 @@ class Platform(Protocol):
     def machine(self) -> str:
         """Its name, which is the same for all on which measured times may be shared."""
 
+    def can(self) -> tuple[int, ...]:
+        """What it can do, as variants of targets ask for it; nothing where there is none here."""
+
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """How graphs are lowered for it, where products take so long."""
 
@@ -70,6 +74,10 @@ class Host:
     def machine(self) -> str:
         """The processor with what it can."""
         return machine()
+
+    def can(self) -> tuple[int, ...]:
+        """How many elements of float32 its vectors hold."""
+        return (lanes("float32"),)
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops of vectors, shared out to threads."""
@@ -114,6 +122,13 @@ class Gpu:
         except DeviceError:
             return "no GPU"
 
+    def can(self) -> tuple[int, ...]:
+        """The GPU's compute capability."""
+        try:
+            return gpu().capability
+        except DeviceError:
+            return ()
+
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over blocks of threads, and calls of libraries."""
         return on(card_of(prices, settings.policy), prices, settings.dispatch)
@@ -154,6 +169,10 @@ class Simulation:
         """A name of its own: nothing is timed there."""
         return "a simulated GPU"
 
+    def can(self) -> tuple[int, ...]:
+        """Nothing that prices depend on."""
+        return ()
+
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:
         """Loops over small blocks of threads, which hand each other nothing but by shared memory."""
         return on(replace(SIMULATED, has_convolutions="convolution" in prices), prices, settings.dispatch)
@@ -186,6 +205,15 @@ def card_of(prices: Mapping[str, ProductPrices], policy: str) -> Card:
         has_convolutions="convolution" in prices,
         is_approximate=policy == "approx",
     )
+
+
+def here(target: Target) -> Target:
+    """The target with the prices of its variant for the device that is here."""
+    if not target.variants:
+        return target
+    can = platform_of(target.device).can()
+    found = [variant for variant in target.variants if variant.least <= can]
+    return replace(target, prices=found[-1].prices, sources=found[-1].sources) if found else target
 
 
 def equipped(target: Target, dispatch: Dispatch = "auto") -> Target:

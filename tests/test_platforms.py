@@ -18,6 +18,7 @@ from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.saved import load_on
 from graphopt.runtime.steps import Library
+from graphopt.target import CPU, CUDA, ORT
 from tests.runtime.device_programs import LESS, SCALE
 
 FLOAT = TensorProto.FLOAT
@@ -157,3 +158,25 @@ def test_gpus_are_given_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     for code in (first, other):
         assert code.startswith(b"\x7fELF")
         assert b".text.kernel" in code
+
+
+@pytest.mark.parametrize(
+    ("can", "flops", "processors"),
+    [((7, 0), 67e12, 132), ((7, 5), 8.1e12, 40), ((8, 7), 31.2e12, 72), ((9, 0), 67e12, 132), ((10, 0), 67e12, 132)],
+)
+def test_prices_of_a_gpu_are_by_its_capability(
+    can: tuple[int, int], flops: float, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platforms, "gpu", lambda: SimpleNamespace(capability=can))
+    prices = platforms.here(CUDA).prices
+    assert (prices.flops, prices.processors) == (flops, processors)
+    assert prices.products["gemm"].step == 2 / (0.85 * flops)
+
+
+@pytest.mark.parametrize(("lanes", "flops"), [(4, 29e9), (8, 58e9), (16, 117e9)])
+def test_prices_of_the_processor_are_by_its_vectors(lanes: int, flops: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "lanes", lambda dtype: lanes)
+    found = platforms.here(CPU)
+    assert found.prices.flops == flops
+    assert (found.prices == CPU.prices) == (lanes == 16)
+    assert platforms.here(ORT) is ORT

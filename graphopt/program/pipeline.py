@@ -18,7 +18,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
 from graphopt.ir.types import TensorType, fresh_symbol
 from graphopt.lowering.link.options import Options
-from graphopt.platforms import Platform, equipped, platform_of
+from graphopt.platforms import Platform, equipped, here, platform_of
 from graphopt.run.settings import Settings
 from graphopt.run.steps import COMPILE, Steps
 from graphopt.tuning.best_schedules import Tuned
@@ -56,7 +56,7 @@ def options_of(settings: Settings) -> Options:
 def _options(settings: Settings) -> Options:
     if settings.pipeline is not None:
         return settings.pipeline.options
-    target = equipped(priced(settings.target, settings.costs).target, settings.dispatch)
+    target = equipped(priced(here(settings.target), settings.costs).target, settings.dispatch)
     platform = platform_of(target.device)
     options = platform.options(target.prices.products, settings)
     return options if settings.tuned_in is None else _tuned(options, settings.tuned_in, settings, platform)
