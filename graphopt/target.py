@@ -464,9 +464,8 @@ class _Reading:
         given = self.table(raw, "sources", within=within)
         self.keys(given, {f.name for f in fields(Prices)}, f"{within}sources.")
         result: dict[str, str] = {}
-        for key, found in raw.items():
-            if key in ("source", "sources", "like"):
-                continue
+        for key in (f.name for f in fields(Prices) if f.name in raw):
+            found = raw[key]
             own = self.text(given, key, f"{within}sources.") or usual
             rows = found if key in _BY_OP and isinstance(found, list) else ()
             for i, row in enumerate(rows):
@@ -654,7 +653,7 @@ def _with_sources(prices: Toml) -> Toml:
         if isinstance(prices.get(key), list):
             said = given.get(key, usual)
             result[key] = [{"source": said, **row} if isinstance(row, dict) else row for row in prices[key]]
-    plain = {key: usual for key in result if key not in ("sources", "like", *_BY_OP)}
+    plain = {f.name: usual for f in fields(Prices) if f.name in result and f.name not in _BY_OP}
     return {**result, "sources": {**plain, **given}}
 
 

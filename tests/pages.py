@@ -8,7 +8,8 @@ What a block is, its fence says, so that readers see it too:
 ``console``                  runs the lines that begin with ``$``; what follows each is compared with what it prints
 ``rules``                    is read as a rule file
 ``output``                   is compared with what the block before it printed
-``text``, ``json``, ``html`` are only shown
+``text``, ``json``, ``html``,
+``toml``                     are only shown
 ``title="FILE"``             writes the block to that file, for the commands below it
 ``title="usage"``            commands with words of the reader's own in capitals: looked up, not run
 ``title="needs X"``          does not run where X is not there: a package, an extra as ``graphopt[prove]``, ``a GPU``
@@ -45,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADER = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
-LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html"}
+LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html", "toml"}
 KINDS = (r"[nµm]?s\b", r"[kMG]?B\b", r"G(?:FLOP|B)/s\b")
 """Units of one kind: which of them a measured number has, is measured, too."""
 MEASURED = re.compile(rf"\d[\d,]*(?:\.\d+)? ?(?:{'|'.join(KINDS)})|\d+\.\d+ ?(?:x\b|%)")

@@ -30,6 +30,8 @@ def test_the_wheel_holds_the_rules(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {Path(n).name for n in names if n.startswith("graphopt/_rules/")}
     assert shipped == {p.name for p in (ROOT / "rules").iterdir()}
+    targets = {Path(n).name for n in names if n.startswith("graphopt/targets/")}
+    assert targets == {p.name for p in (ROOT / "graphopt" / "targets").iterdir()}
     assert "graphopt/py.typed" in names
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
@@ -58,5 +60,5 @@ def test_the_wheel_works_elsewhere(wheel: Path, tmp_path: Path) -> None:
     place, rules = where.split()
     assert Path(place).is_relative_to(packages)
     assert int(rules) > 100
-    run(str(home / "bin" / "graphopt"), "optimize", "m.onnx", "-o", "out.onnx")
+    run(str(home / "bin" / "graphopt"), "optimize", "m.onnx", "-o", "out.onnx", "--target", "openvino")
     assert [n.op for n in onnx_io.load(tmp_path / "out.onnx").nodes()] == ["Input", "Relu"]

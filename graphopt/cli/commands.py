@@ -305,5 +305,6 @@ from graphopt.cli import (  # noqa: E402, F401
     rules_prove,
     rules_try,
     serve,
+    targets,
     tune,
 )

@@ -21,7 +21,9 @@ def coverage(
     suite: Annotated[bool, typer.Option("--suite", help="ONNX's own backend tests too, counted apart.")] = False,
     target: Annotated[
         Repeated | None,
-        typer.Option(metavar="portable|ort", help="For these targets only; repeatable.", show_default=False),
+        typer.Option(
+            metavar="portable|ort|NAME|FILE.toml", help="For these targets only; repeatable.", show_default=False
+        ),
     ] = None,
     json: Json = None,
     quiet: NoProgress = False,

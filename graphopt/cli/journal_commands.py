@@ -51,7 +51,7 @@ def explain(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="portable|ort|cpu",
+            metavar="portable|ort|cpu|NAME|FILE.toml",
             help="Who will run it; default: portable, cpu for --choices.",
             show_default=False,
         ),

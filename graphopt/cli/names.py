@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 
@@ -27,10 +29,12 @@ def nodes(context: typer.Context, begun: str) -> list[str]:
 
 
 def targets(begun: str) -> list[str]:
-    """Targets."""
-    from graphopt.target import TARGETS
+    """Targets, and files of them."""
+    from graphopt.target import SUFFIX, TARGETS
 
-    return sorted(name for name in TARGETS if name.startswith(begun))
+    folder = Path(begun).parent if "/" in begun else Path()
+    files = sorted(str(p) for p in folder.glob(f"*{SUFFIX}") if str(p).startswith(begun))
+    return sorted(name for name in TARGETS if name.startswith(begun)) + (files if begun else [])
 
 
 def shells(begun: str) -> list[str]:

@@ -49,8 +49,8 @@ def written(metavar: str, default: str = "") -> Any:
 Runtime = Annotated[
     str,
     typer.Option(
-        metavar="portable|ort",
-        help="Who will run it: any runtime, or ONNX Runtime on CPU.",
+        metavar="portable|ort|NAME|FILE.toml",
+        help="Who will run it: any runtime, ONNX Runtime on CPU, or another of graphopt target list, or a file.",
         autocompletion=names.targets,
     ),
 ]
@@ -99,7 +99,13 @@ Dims = Annotated[
 # -- programs
 
 On = Annotated[
-    str, typer.Option("--target", metavar="cpu|cuda|simulated", help="This processor, its GPU, or a simulated GPU.")
+    str,
+    typer.Option(
+        "--target",
+        metavar="cpu|cuda|simulated|FILE.toml",
+        help="This processor, its GPU, a simulated GPU, or what a file says.",
+        autocompletion=names.targets,
+    ),
 ]
 Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]

@@ -243,8 +243,18 @@ class Optimization:
             rules=rule_uses(self.rules, self.statistics, self.journal),
             derivation=self.derivation(preparation),
             graphs=(before, after),
-            warnings=(*self._idle_rules(), *(f"found, but not applied: {why}" for why in self.lost)),
+            warnings=(
+                *self._unread(after),
+                *self._idle_rules(),
+                *(f"found, but not applied: {why}" for why in self.lost),
+            ),
         )
+
+    def _unread(self, graph: Graph) -> Iterator[str]:
+        """That the target does not read models of this opset."""
+        if self.target.opsets is not None and not self.target.reads(graph.opset):
+            first, last = self.target.opsets
+            yield f"{self.target.name} reads opsets {first} to {last}, and the model has opset {graph.opset}"
 
     def _idle_rules(self) -> Iterator[str]:
         """Of the rules that do not come with graphopt: those that changed nothing, and why."""

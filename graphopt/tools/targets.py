@@ -1,0 +1,108 @@
+"""What a target says, in lines, with where each number comes from; and what is wrong in the file of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from graphopt.errors import GraphoptError, nearest
+from graphopt.ir import ops
+from graphopt.rewrite.reading.parse import parse_rules
+from graphopt.target import Prices, ProductPrices, Target, read
+from graphopt.target import mistakes as mistakes_of_file
+
+UNITS: Mapping[str, str] = {
+    "node": "s a call",
+    "flops": "operations/s",
+    "bandwidth": "bytes/s, within the caches and beyond",
+    "cache": "bytes",
+    "weights": "bytes/s of constants",
+    "span": "s a run",
+    "run": "s a run",
+    "matrix": "s a matrix",
+    "scattered": "s an element",
+    "strided": "s an element",
+    "elements": "s an element",
+    "powers": "s an element",
+    "movement": "times a copy",
+    "efficiency": "of the operations/s",
+    "stored_byte": "s a byte",
+}
+"""What prices are counted in, where it is not plain times."""
+
+
+def lines(target: Target) -> Iterator[str]:
+    """All that a target says: what it takes, and each price that is not the usual one with its source behind it."""
+    yield f"{target.name}: {target.summary}"
+    yield f"makes    {'models' if target.makes_models else f'programs for {target.device.name}'}"
+    yield f"rules    for any target, and for {', '.join(sorted(target.tags))}"
+    if target.opsets is not None:
+        yield f"opsets   {target.opsets[0]} to {target.opsets[1]}"
+    for domain, names in target.ops.items():
+        said = "every op" if names is None else f"{len(names)} ops: {' '.join(sorted(names, key=str.lower))}"
+        yield f"ops      {domain or 'ai.onnx'}: {said}"
+    if source := target.sources.get("ops"):
+        yield f"         {source}"
+    for op, opset in sorted(target.lacking_since.items()):
+        yield f"lacks    {op} from opset {opset} on"
+    if target.layout is not None:
+        yield f"layout   images in blocks of {target.layout.block} channels"
+    if rules := parse_rules(target.fusions, "<fusions>") if target.fusions.strip() else ():
+        yield f"fuses    {', '.join(rule.name for rule in rules)}"
+    yield from _of_prices("prices", target.prices, target.sources)
+    for variant in target.variants:
+        yield from _of_prices(f"prices from {'.'.join(map(str, variant.least))} on", variant.prices, variant.sources)
+
+
+def _of_prices(head: str, prices: Prices, sources: Mapping[str, str]) -> Iterator[str]:
+    yield head
+    for field in fields(Prices):
+        said = sources.get(field.name, "")
+        if not any(key.partition(".")[0] == field.name for key in sources):
+            continue
+        value, unit = getattr(prices, field.name), UNITS.get(field.name, "")
+        if isinstance(value, frozenset):
+            yield _line(field.name, " ".join(sorted(value)), unit, said)
+        elif not isinstance(value, Mapping):
+            shown = ", ".join(f"{n:g}" for n in (value if isinstance(value, tuple) else (value,)))
+            yield _line(field.name, shown, unit, said)
+        else:
+            for key, number in value.items():
+                own = sources.get(f"{field.name}.{key}", said)
+                yield _line(f"{field.name} {key}", _number(number), unit, own)
+
+
+def _number(value: float | ProductPrices) -> str:
+    if not isinstance(value, ProductPrices):
+        return f"{value:g}"
+    return f"{value.call:g} s a call, {value.step:g} s a step, {value.moved[0]:g} or {value.moved[1]:g} s an element"
+
+
+def _line(name: str, value: str, unit: str, source: str) -> str:
+    return f"  {name:<42} {f'{value} {unit}'.strip():<44} {source}".rstrip()
+
+
+def mistakes(path: str | os.PathLike[str]) -> list[str]:
+    """What is wrong in a target's file, a line each, with the file and the key: of what it says by itself; and where
+    that is well, ops that ONNX does not have, and fusions that are no rules. ReadError where it is no TOML."""
+    if found := mistakes_of_file(path):
+        return found
+    target = read(path)
+    known = ops.names()
+    named = {
+        "ops.ai.onnx": target.ops.get("") or (),
+        "within.ops": target.within,
+        "lacking_since": target.lacking_since,
+        "prices.elements": target.prices.elements,
+        "prices.movement": target.prices.movement,
+        "prices.free": target.prices.free,
+    }
+    for key, names in named.items():
+        for name in sorted(n for n in names if "::" not in n and n not in known and ops.schema(n) is None):
+            found.append(f"{path}: {key}: expected ops of ONNX, not {name}{nearest(name, known)}")
+    try:
+        parse_rules(target.fusions, f"{path}: fusions.rules")
+    except GraphoptError as error:
+        found.append(str(error))
+    return found
