@@ -22,6 +22,7 @@ from graphopt.ir import evaluate, onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse
 from graphopt.ir.tolerance import error
+from graphopt.program import compiled_model
 from graphopt.runtime.steps import Branch, Loop
 
 PERCEPTRON = """
@@ -464,7 +465,7 @@ def slowly(function: Callable[[Graph], Any]) -> Callable[[Graph], Any]:
 
 
 def test_a_model_keeps_so_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["graphopt.compile"], "KEPT", 2)
+    monkeypatch.setattr(compiled_model, "KEPT", 2)
     made = compiled("x: float32[n] s: int64[1] y = Expand(x, s) return y")
     for n in (1, 2, 3, 1):
         assert made({"x": floats(1), "s": np.array([n])})["y"].size == n

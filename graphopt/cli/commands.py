@@ -16,6 +16,8 @@ from graphopt.cli.options import (
     Model,
     PageFile,
     Policy,
+    PrintAfter,
+    PrintBetween,
     Quiet,
     Repeated,
     RuleFiles,
@@ -135,6 +137,8 @@ def optimize(
     stats: Annotated[
         bool, typer.Option("--stats", help="List each rule: matches tried, fired, kept, and the time that it took.")
     ] = False,
+    print_after: PrintAfter = None,
+    print_between: PrintBetween = False,
     quiet: Quiet = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
@@ -168,7 +172,8 @@ def optimize(
         "signed": not unsigned,
     }
     if batch.is_asked(models, baseline, fail_if_slower):
-        given = {"--explain": explain, "--stats": stats, "--journal": journal, "--report": report}
+        is_printing = {"--print-after": print_after, "--print-between": print_between}
+        given = {**is_printing, "--explain": explain, "--stats": stats, "--journal": journal, "--report": report}
         if alone := [name for name, is_on in given.items() if is_on]:
             raise UsageError(f"{alone[0]} takes one model")
         return batch.optimize_several(
@@ -182,6 +187,7 @@ def optimize(
             quiet=quiet,
             verbose=verbose,
         )
+    how["steps"] = values.printed(print_after, print_between, "optimize")
     return single.optimize_one(
         models[0],
         how,

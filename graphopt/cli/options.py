@@ -120,6 +120,16 @@ Database = Annotated[
     typer.Option(metavar="FILE", help="Where tuned schedules are; default: the user's.", show_default=False),
 ]
 
+# -- steps
+
+PrintAfter = Annotated[
+    Repeated | None,
+    typer.Option(
+        "--print-after", metavar="STEP", help="Print what a step gives, on stderr; repeatable.", show_default=False
+    ),
+]
+PrintBetween = Annotated[bool, typer.Option("--print-between", help="Print what each step gives, on stderr.")]
+
 # -- talk
 
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]

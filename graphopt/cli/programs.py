@@ -21,6 +21,8 @@ from graphopt.cli.options import (
     On,
     PageFile,
     Policy,
+    PrintAfter,
+    PrintBetween,
     Quiet,
     Shapes,
     Strict,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing
     from graphopt.compile import CompiledModel
     from graphopt.run.settings import Settings
+    from graphopt.run.steps import OwnStep
     from graphopt.web.page import Page
 
 
@@ -55,6 +58,8 @@ def run_model(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
     ] = None,
+    print_after: PrintAfter = None,
+    print_between: PrintBetween = False,
     quiet: Quiet = False,
 ) -> None:
     """Compile a model, run it once, and print its outputs, or write them."""
@@ -66,7 +71,7 @@ def run_model(
     from graphopt.runtime.profile import write_trace
     from graphopt.verify.arrays import SUFFIX, read_array
 
-    given = values.inputs(input or ())
+    given, steps = values.inputs(input or ()), values.printed(print_after, print_between, "compile")
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
@@ -86,6 +91,7 @@ def run_model(
             tuned=tuned,
             database=database,
             listener=listener,
+            steps=steps,
         )
         if candidates is None and set(feeds) != set(compiled.input_names):
             candidates = candidates_of(model, feeds, sizes, shapes)
@@ -188,6 +194,8 @@ def compile_model(
     shape: Shapes = None,
     dim: Dims = None,
     report: PageFile = None,
+    print_after: PrintAfter = None,
+    print_between: PrintBetween = False,
     quiet: Quiet = False,
 ) -> None:
     """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
@@ -203,6 +211,7 @@ def compile_model(
     from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_program
 
+    steps = values.printed(print_after, print_between, "compile")
     if not target_named(target).device.is_host:
         from graphopt.cli.device import write_kernels
         from graphopt.tools.device_code import REPORT
@@ -210,7 +219,7 @@ def compile_model(
         if report is not None:
             raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
         files.check_folder("-o", output, REPORT)
-        settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict)
+        settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict, steps)
         write_kernels(model, output, settings, capability, quiet)
         return
     files.check_folder("-o", output, MANIFEST, is_part)
@@ -230,6 +239,7 @@ def compile_model(
             dims=values.dims(dim or ()),
             cache=report is None,
             listener=listener,
+            steps=steps,
         )
         compiled.save(output)
     if report is not None:
@@ -265,6 +275,8 @@ def show_model(
     database: Database = None,
     shape: Shapes = None,
     dim: Dims = None,
+    print_after: PrintAfter = None,
+    print_between: PrintBetween = False,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
     from graphopt.cli.program_tables import show_parts
@@ -272,8 +284,9 @@ def show_model(
     from graphopt.compile import linked_for
     from graphopt.lowering.loops.script_print import show
 
+    steps = values.printed(print_after, print_between, "compile")
     with warnings.catch_warnings(record=True) as caught:
-        linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim))
+        linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim, steps=steps))
     show_warnings([str(w.message) for w in caught])
     parts = linked.parts
     if loops is None and source is None:
@@ -312,6 +325,7 @@ def settings_of(
     shape: Sequence[str] | None,
     dim: Sequence[str] | None,
     strict: bool = False,
+    steps: Mapping[str, OwnStep] | None = None,
 ) -> Settings:
     """The settings that options say. UsageError for what there is not."""
     from graphopt.run.settings import Settings, dispatch_of, tuned_of
@@ -326,6 +340,7 @@ def settings_of(
         policy=policy,
         tuned=tuned_of(tuned),
         database=database,
+        steps=steps or {},
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from graphopt.errors import UsageError, nearest_or_some
+from graphopt.errors import UsageError
 from graphopt.ir.graph import CONSTANT, INPUT, Graph
 from graphopt.progress import Event, Listener
 from graphopt.run.report import Step
@@ -115,10 +116,12 @@ def step_named(name: str, names: Sequence[str]) -> str:
 
     UsageError where there is none.
     """
-    found = {_plain(n): n for n in names}.get(_plain(name))
-    if found is None:
-        raise UsageError(f"there is no step {name!r}{nearest_or_some(name, names)}")
-    return found
+    there = {_plain(n): n for n in names}
+    if _plain(name) in there:
+        return there[_plain(name)]
+    alike = get_close_matches(_plain(name), there, 3)
+    hint = f"; did you mean {' or '.join(there[n] for n in alike)}?" if alike else f"; there are {', '.join(names)}"
+    raise UsageError(f"there is no step {name!r}{hint}")
 
 
 def _plain(name: str) -> str:

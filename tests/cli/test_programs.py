@@ -216,3 +216,29 @@ def test_a_roofline(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "<svg" in (tmp_path / "roof.svg").read_text()
     assert run(["bench", model, "--roofline", str(tmp_path / "roof.txt")]) == 2
     assert ".svg" in capsys.readouterr().err
+
+
+def test_what_steps_give_is_printed(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", model, "--print-after", "schedule", "--print-after", "plan-memory"]) == 0
+    told = capsys.readouterr()
+    assert [line for line in told.err.splitlines() if line.startswith("# after")] == [
+        "# after Schedule",
+        "# after PlanMemory",
+    ]
+    assert "@program" in told.err
+    assert "# after" not in told.out
+    assert run(["compile", model, "-o", str(tmp_path / "program"), "--print-between", "-q"]) == 0
+    steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("# after")]
+    assert "# after tidy" in steps
+    assert steps[-3:] == ["# after PlanMemory", "# after compile", "# after load"]
+    assert run(["optimize", model, "--print-after", "fold", "-o", str(tmp_path / "o.onnx"), "--verify", "off"]) == 0
+    assert "# after fold\ngraph g" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "show", "compile", "optimize"])
+def test_a_step_that_there_is_not_gets_one_line(
+    command: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = ["-o", str(tmp_path / "out")] if command in ("compile", "optimize") else []
+    assert run([command, model, "--print-after", "foldd", *into]) == 2
+    assert capsys.readouterr().err == "graphopt: there is no step 'foldd'; did you mean fold?\n"
