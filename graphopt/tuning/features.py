@@ -14,7 +14,8 @@ from typing import Final, Literal, TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.lowering.analysis.flops import flops, longest
-from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.index.arithmetic import address_of
+from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, substitute, variables, walk
 from graphopt.lowering.loops.nest import Block, Buffer, For, Invoke, LoopKind, Nest, Region, Stmt, Store, inner
 from graphopt.lowering.loops.sizes import size_of
@@ -150,13 +151,11 @@ def _addresses(leaf: _Leaf) -> list[tuple[Load, Polynomial]]:
         return []
     found = dict.fromkeys(e for e in walk(leaf.stmt.value) if isinstance(e, Load))
     extents = {v: n for v, n, _ in leaf.loops}
-    made = []
-    for load in found:
-        total = Polynomial({})
-        for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
-            total += polynomial(substitute(index, dict(leaf.values)), extents) * polynomial(stride, extents)
-        made.append((load, total))
-    return made
+    values = dict(leaf.values)
+    return [
+        (load, address_of(Load(load.buffer, tuple(substitute(i, values) for i in load.indices)), extents))
+        for load in found
+    ]
 
 
 def _loads(leaf: _Leaf) -> list[float]:

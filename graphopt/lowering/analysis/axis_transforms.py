@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from graphopt.lowering.analysis.access_analysis import collapsed, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.index.addresses import polynomial, tidy
+from graphopt.lowering.index.arithmetic import polynomial, simplify
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, walk
 from graphopt.lowering.loops.loop_nests import loops_of
 from graphopt.lowering.loops.nest import (
@@ -22,9 +22,11 @@ from graphopt.lowering.loops.nest import (
     For,
     Seq,
     Stmt,
+    Store,
     described,
     expressions,
     map_expressions,
+    mutate,
     statements,
     substitute_in,
 )
@@ -125,10 +127,13 @@ def redrawn(chain: Chain, axes: Sequence[Axis], values: Mapping[Var, Expr]) -> C
     bounds = {a.var: int(a.extent.value) for a in axes if isinstance(a.extent, Const)}
 
     def simplified(e: Expr) -> Expr | None:
-        return Load(e.buffer, tuple(tidy(i, bounds) for i in e.indices)) if isinstance(e, Load) else None
+        return Load(e.buffer, tuple(simplify(i, bounds) for i in e.indices)) if isinstance(e, Load) else None
+
+    def at_simplified(s: Stmt) -> Stmt | None:
+        return Store(s.buffer, tuple(simplify(i, bounds) for i in s.indices), s.value) if isinstance(s, Store) else None
 
     def drawn(stmt: Stmt) -> Stmt:
-        return map_expressions(substitute_in(stmt, values), simplified)
+        return mutate(map_expressions(substitute_in(stmt, values), simplified), at_simplified)
 
     loops = loops_of(axes)
     block = replace(

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from graphopt.lowering.index.addresses import Bounds, Polynomial, address_of, polynomial
+from graphopt.lowering.index.arithmetic import address_of
+from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.loop_nests import peeled
 from graphopt.lowering.loops.nest import (
@@ -53,7 +54,7 @@ class Chain:
         return self.block.of_kind("reduce")
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Mapping[Var, int]:
         """The extents of the axes, where they are numbers."""
         return {a.var: int(a.extent.value) for a in self.axes if isinstance(a.extent, Const)}
 
@@ -96,7 +97,7 @@ class Access:
         return any(var in variables(atom) for product, _ in self.address for atom in product)
 
 
-def _accesses(block: Block, bounds: Bounds) -> Iterator[Access]:
+def _accesses(block: Block, bounds: Mapping[Var, int]) -> Iterator[Access]:
     for body in inner(block):
         for s in statements(body):
             if isinstance(s, Store):
@@ -107,9 +108,8 @@ def _accesses(block: Block, bounds: Bounds) -> Iterator[Access]:
                         yield _access(part, False, bounds)
 
 
-def _access(element: Load, is_write: bool, bounds: Bounds) -> Access:
-    # axes that were taken apart in several indices come together
-    whole = polynomial(address_of(element, bounds).expr(), bounds)
+def _access(element: Load, is_write: bool, bounds: Mapping[Var, int]) -> Access:
+    whole = address_of(element, bounds)
     return Access(element.buffer, element.indices, is_write, tuple(sorted(whole.terms.items(), key=repr)))
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.index.arithmetic import polynomial
+from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, variables, walk
 from graphopt.lowering.loops.nest import Axis, Block, described, expressions, map_expressions, statements
 
-MINUS_ONE = Polynomial({(): -1})
 COMPARISONS = ("lt", "le", "gt", "ge")
 Inside = tuple[int, int]
 """The first point of an axis at which conditions hold, and the one behind the last."""
@@ -68,8 +68,7 @@ def positive(condition: Apply) -> Polynomial:
     a, b = (polynomial(x) for x in condition.args)
     if condition.fn in ("lt", "le"):
         a, b = b, a
-    difference = a + b * MINUS_ONE
-    return difference + MINUS_ONE if condition.fn in ("lt", "gt") else difference
+    return a - b - (condition.fn in ("lt", "gt"))
 
 
 def _solved(p: Polynomial, var: Var, reduced: Mapping[Var, int]) -> tuple[int, int | None] | None:

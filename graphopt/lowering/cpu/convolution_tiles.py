@@ -16,9 +16,9 @@ from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain, exchange
-from graphopt.lowering.analysis.loop_partition import MINUS_ONE, comparisons, positive
+from graphopt.lowering.analysis.loop_partition import comparisons, positive
 from graphopt.lowering.cpu.scheduling import Scheduling
-from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, maximum, minimum, substitute, variables
 from graphopt.lowering.loops.loop_nests import Loop, wrapped
@@ -34,7 +34,6 @@ TILES: Final = 8
 """Tiles, of one row or of several, that make one work item,"""
 MANY: Final = (1, 2, 4, 8, 16, 32)
 """and what else may be tried."""
-ONE: Final = Polynomial({(): 1})
 LOADING: Final = 0.15
 """What of a load adds to the time of a step, beside multiplications that take as long;"""
 WAITING: Final = 0.6
@@ -156,7 +155,7 @@ def _window(place: Expr, axis: Axis, kernel: Axis) -> tuple[int, int, Expr] | No
             return None
         found.append(parts[0].number or 1)
         rest = parts[1]
-    return found[0], found[1], (rest * MINUS_ONE).expr()
+    return found[0], found[1], (-rest).expr()
 
 
 def _unpadded(image: Buffer, others: Sequence[Chain], rank: int) -> tuple[Buffer, tuple[Expr, ...]] | None:
@@ -178,7 +177,7 @@ def _unpadded(image: Buffer, others: Sequence[Chain], rank: int) -> tuple[Buffer
     pairs = list(zip(load.indices, chain.axes, strict=True))
     if not all(_are([i], [a]) for i, a in (*pairs[:2], *pairs[2 + rank :])):
         return None
-    pads = [(polynomial(a.var) + polynomial(i) * MINUS_ONE).expr() for i, a in pairs[2 : 2 + rank]]
+    pads = [(polynomial(a.var) - polynomial(i)).expr() for i, a in pairs[2 : 2 + rank]]
     if any(variables(p) & {a.var for a in chain.axes} for p in pads):
         return None
     is_asked = _asks_for_inside(condition, load.indices[2 : 2 + rank], load.buffer.shape[2 : 2 + rank])
@@ -188,7 +187,7 @@ def _unpadded(image: Buffer, others: Sequence[Chain], rank: int) -> tuple[Buffer
 def _asks_for_inside(condition: Expr, places: Sequence[Expr], sides: Sequence[Expr]) -> bool:
     """Whether a condition asks for nothing but that places are not outside of an image."""
     within = [polynomial(p).terms for p in places]
-    within += [(polynomial(n) + (polynomial(p) + ONE) * MINUS_ONE).terms for p, n in zip(places, sides, strict=True)]
+    within += [(polynomial(n) - polynomial(p) - 1).terms for p, n in zip(places, sides, strict=True)]
     asked = list(comparisons(condition))
     return len(asked) == _conditions(condition) and all(positive(c).terms in within for c in asked)
 

@@ -16,7 +16,7 @@ from graphopt.kernels.product_form import BLOCKS, depth, height, near, panel
 from graphopt.lowering.analysis.access_analysis import is_finished, is_longer, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.tiled_calls import BY_LIBRARY, BY_PANELS, wanted
-from graphopt.lowering.index.addresses import polynomial
+from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.intrinsics.bfloat import PRODUCT
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, substitute, variables

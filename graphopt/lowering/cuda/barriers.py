@@ -15,7 +15,7 @@ from itertools import product
 from typing import Final
 
 from graphopt.lowering.analysis.dataflow import Access, accesses_in
-from graphopt.lowering.index.addresses import polynomial
+from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
 from graphopt.lowering.loops.nest import (
     Block,

@@ -12,7 +12,7 @@ from math import gcd
 
 from graphopt.lowering.analysis.access_analysis import known_size, taken_apart, total_size
 from graphopt.lowering.analysis.canonical_nest import Chain
-from graphopt.lowering.index.addresses import address_of
+from graphopt.lowering.index.arithmetic import address_of
 from graphopt.lowering.loops.accumulation import factors
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, variables, walk
 from graphopt.lowering.loops.nest import Axis, Buffer

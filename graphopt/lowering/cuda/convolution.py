@@ -9,13 +9,13 @@ from typing import Final
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Finish, Sums, finish_of, sums_of
 from graphopt.lowering.emit.kernel_source import LibraryCall
-from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.index.arithmetic import polynomial
+from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, conjuncts, variables
 from graphopt.lowering.loops.nest import Buffer, Stmt
 
 RANKS: Final = (1, 2, 3)
 """How many axes images have for the library."""
-MINUS: Final = Polynomial({(): -1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _axes(
     for k, a in parts.axes:
         assert a.loop is not None
         assert a.step is not None
-        before = (a.start * MINUS).expr()
+        before = (-a.start).expr()
         is_cut = isinstance(before, Const) and before.value < 0
         if is_cut or variables(before) & (spatial.keys() | steps.keys()):
             return None

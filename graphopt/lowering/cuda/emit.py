@@ -24,7 +24,8 @@ from graphopt.lowering.emit.common_subexpressions import eager
 from graphopt.lowering.emit.emit_context import Place
 from graphopt.lowering.emit.kernel_source import Dims, EmitError, Item, Known, Launchable, LibraryCall, Writer, settled
 from graphopt.lowering.emit.statement_text import Lanes, Text
-from graphopt.lowering.index.addresses import Polynomial, Product, multiple
+from graphopt.lowering.index.arithmetic import multiple
+from graphopt.lowering.index.polynomials import Polynomial, Product
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var, loads_in, substitute, variables
 from graphopt.lowering.loops.nest import (
     Block,
@@ -159,7 +160,7 @@ class DeviceWriter(Writer):
         lane = Var(self.fresh("lane"))
         self.line(f"{lane.name} = {self.spell.use('thread_x')}()")
         names = self.spell.names
-        names.levels[0].line, names.of_var[lane], self.bounds[lane] = len(self.lines), 0, WARP
+        names.levels[0].line, names.of_var[lane], self.bounds[lane] = len(self.lines), 0, Const(WARP)
         return lane
 
     def imports(self, used: set[str]) -> Mapping[str, list[str]]:
@@ -240,8 +241,7 @@ class DeviceWriter(Writer):
         else:
             self.threads[loop.var] = axis
             is_partial = not isinstance(extent, Const) or int(extent.value) < self.dims[AXES.index(axis)]
-        if isinstance(extent, Const):
-            self.bounds[loop.var] = int(extent.value)
+        self.bounds[loop.var] = extent
         if is_partial:
             self.line(f"if {loop.var.name} < {self.spell.value(extent).within(1)}:")
             self.depth += 1

@@ -9,12 +9,13 @@ from typing import Final
 from graphopt.lowering.cuda.card import Card
 from graphopt.lowering.cuda.sums import Sums, finish_of, is_approximate, sums_of
 from graphopt.lowering.emit.kernel_source import LibraryCall
-from graphopt.lowering.index.addresses import Polynomial, address_of, gathered, polynomial
+from graphopt.lowering.index.arithmetic import address_of, polynomial
+from graphopt.lowering.index.polynomials import Polynomial, number
 from graphopt.lowering.loops.expressions import Const, Expr, Load
 from graphopt.lowering.loops.nest import Buffer, For, Stmt
 
-ONE: Final = Polynomial({(): 1})
-NONE: Final = Polynomial({})
+ONE: Final = number(1)
+NONE: Final = number(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _oriented(sums: Sums, made: Load, x: Load, y: Load, bias: Load | None) -> Mu
     """The product with ``x`` as its first operand, where the result is row-major that way."""
     loads = [made, x, y, *([] if bias is None else [bias])]
     bounds = {s.var: int(s.extent.value) for s in (*sums.loops, *sums.steps) if isinstance(s.extent, Const)}
-    addresses = [gathered(address_of(load, bounds), bounds) for load in loads]
+    addresses = [address_of(load, bounds) for load in loads]
     spatial, steps = (_groups(loops, addresses) for loops in (sums.loops, sums.steps))
     if spatial is None or steps is None or len(steps) > 1:
         return None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import ATOM, CHOICE, UNARY, Lanes, Text
 from graphopt.lowering.emit.vocabulary import HALVES, MATH, NARROW, OPERATORS, VECTORS
-from graphopt.lowering.index.addresses import Bounds, Polynomial, address_of, gathered, polynomial
-from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, variables
+from graphopt.lowering.index.arithmetic import address_of, polynomial
+from graphopt.lowering.index.polynomials import Polynomial
+from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Load, Var, apply, variables
 from graphopt.lowering.loops.nest import Buffer
 
 STRIDES = (-1, 2, 3, 4)
@@ -26,7 +27,7 @@ class Speller:
     local: Callable[[Load, Polynomial, Lanes | None], Text | None]
     """What an element of a local buffer is called, where it is a variable."""
     fresh: Callable[[str], str]
-    bounds: Bounds
+    bounds: Mapping[Var, Expr]
     order: list[Var]
     names: IndexNames
     used: set[str] = field(default_factory=set)
@@ -88,15 +89,22 @@ class Speller:
 
     def indexed(self, expr: Apply, lanes: Lanes | None) -> Text:
         """A function of integers, which may be a part of an index."""
-        is_sum = expr.fn in ("add", "sub", "mul", "floordiv", "mod")
+        is_sum = expr.fn in ("add", "sub", "mul", "floordiv", "mod", "min", "max")
         if lanes is None or (lanes.var not in variables(expr) and self.names.is_steady(expr)):
             if is_sum:
                 return self.names.sum(polynomial(expr, self.bounds))
             return self.names.atom(expr)
         if not is_sum:
             return self.applied(expr, lanes)
-        tidied = polynomial(expr, self.bounds).expr(self.order)
+        tidied = self.summed(polynomial(expr, self.bounds), lanes)
         return self.applied(tidied, lanes) if isinstance(tidied, Apply) else self.value(tidied, lanes)
+
+    def summed(self, p: Polynomial, lanes: Lanes) -> Expr:
+        """A polynomial as an expression: what is the same in all lanes is summed up first."""
+        rank = {v: k for k, v in enumerate(self.order)}
+        wide = {t: n for t, n in p.terms.items() if any(lanes.var in variables(a) for a in t)}
+        steady = Polynomial({t: n for t, n in p.terms.items() if t not in wide})
+        return apply("add", steady.expr(rank), Polynomial(wide).expr(rank))
 
     def constant(self, const: Const) -> Text:
         """A number of its dtype."""
@@ -124,7 +132,7 @@ class Speller:
 
     def address(self, load: Load) -> Polynomial:
         """The number of the element, counted from the buffer's start."""
-        return self.own(load.buffer, gathered(address_of(load, self.bounds), self.bounds))
+        return self.own(load.buffer, address_of(load, self.bounds))
 
     def load(self, load: Load, lanes: Lanes | None) -> Text:
         """An element, or one for each lane."""
@@ -154,7 +162,7 @@ class Speller:
             fn = self.use("load_repeated")
             return self.loaded(Text(f"{fn}({p}, {start}, {times}, {lanes.count})", ATOM, True), dtype)
         fn = self.use("gather_where" if lanes.mask else "gather")
-        at = self.value(place.expr(self.order), lanes).text
+        at = self.value(self.summed(place, lanes), lanes).text
         return self.loaded(Text(f"{fn}({p}, {at}{mask})", ATOM, True), dtype)
 
     def start(self, place: Polynomial, lanes: Lanes) -> str | None:
@@ -189,7 +197,7 @@ class Speller:
         steady = Polynomial({p: t for p, t in base.terms.items() if p != (lanes.var,)}) + rest
         if any(t % times for t in steady.terms.values()):
             return None
-        first = Apply("floordiv", ((base + rest).expr(self.order), atom.args[1]), INDEX)
+        first = Apply("floordiv", (self.summed(base + rest, lanes), atom.args[1]), INDEX)
         others = Polynomial({p: t for p, t in place.terms.items() if p != wide[0]})
         return times, self.names.sum(others + Polynomial({(first,): 1})).text
 
@@ -229,7 +237,7 @@ class Speller:
             factor, start = stride
             self.line(f"{self.use('store_strided')}({p}, {start}, {factor}, {kept})")
         else:
-            at = self.value(place.expr(self.order), lanes).text
+            at = self.value(self.summed(place, lanes), lanes).text
             self.line(f"{self.use('scatter_where' if mask else 'scatter')}({p}, {at}, {kept}{mask})")
 
     # ------------------------------------------------------------------ functions
@@ -244,6 +252,9 @@ class Speller:
             return fused
         if expr.fn in ("mul", "div") and expr.args[1] == Const(1.0, expr.dtype):
             return self.value(expr.args[0], lanes)
+        last = expr.args[-1]
+        if expr.fn == "add" and isinstance(last, Const) and last.dtype == INDEX and last.value < 0:
+            expr = Apply("sub", (expr.args[0], Const(-last.value)), INDEX)
         args = [self.value(a, lanes) for a in expr.args]
         wide = any(a.wide for a in args)
         kind = expr.args[0].dtype

@@ -28,7 +28,8 @@ from graphopt.lowering.emit.loop_invariants import IndexNames, Key
 from graphopt.lowering.emit.statement_text import ATOM, Lanes, Text
 from graphopt.lowering.emit.vector_loops import VectorLoops
 from graphopt.lowering.emit.vocabulary import TAKEN, imports
-from graphopt.lowering.index.addresses import Polynomial, polynomial
+from graphopt.lowering.index.arithmetic import polynomial, simplify
+from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic, implementation, sides
 from graphopt.lowering.loops.accumulation import HORIZONTAL, accumulated, identity
 from graphopt.lowering.loops.expressions import (
@@ -185,7 +186,7 @@ class Writer:
         self.numbers = count()
         self.messages: list[str] = []
         self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}
-        self.bounds: dict[Var, int] = {}
+        self.bounds: dict[Var, Expr] = {}
         self.order: list[Var] = []
         self.private = private(nest)
         self.loops = self.stores = 0
@@ -295,8 +296,7 @@ class Writer:
 
     def loop(self, var: Var, extent: Expr, steps: str, body: Stmt, place: Place) -> None:
         """A loop of source over ``range(steps)``."""
-        if isinstance(extent, Const):
-            self.bounds[var] = int(extent.value)
+        self.bounds[var] = extent
         with self.iterating(var, steps):
             self.indented(body, place)
         self.bounds.pop(var, None)
@@ -312,6 +312,13 @@ class Writer:
             yield
         self.order.remove(var)
         self.stores_in_rounds |= self.loops == before[0] and self.stores > before[1]
+
+    def decided(self, expr: Expr) -> Expr:
+        """The number or truth that an expression is for all steps of the loops around; itself where it is none."""
+        if isinstance(expr, Const):
+            return expr
+        found = simplify(expr, self.bounds)
+        return found if isinstance(found, Const) else expr
 
     # ------------------------------------------------------------------ statements
 
@@ -332,15 +339,17 @@ class Writer:
                 for inner in stmt.stmts:
                     yield from self.flat(inner, place)
             case For():
-                extent = place.of(stmt.extent)
+                extent = self.decided(place.of(stmt.extent))
+                if isinstance(extent, Const):
+                    stmt = replace(stmt, extent=extent)
                 number = int(extent.value) if isinstance(extent, Const) else None
-                if number == 1 or (number is not None and stmt.kind == "unrolled"):
+                if number in (0, 1) or (number is not None and stmt.kind == "unrolled"):
                     for k in range(number):
                         yield from self.flat(stmt.body, place.bind({stmt.var: Const(k)}))
                 elif stmt.kind == "vectorized" and place.lanes is None and self.vectors.width(stmt, place) == number:
                     assert number is not None
                     lanes = Lanes(stmt.var, Const(0), number)
-                    self.bounds[stmt.var] = number
+                    self.bounds[stmt.var] = Const(number)
                     yield from self.flat(stmt.body, replace(place, lanes=lanes))
                 else:
                     yield stmt, place
@@ -352,7 +361,7 @@ class Writer:
                 else:
                     yield stmt, place
             case If():
-                decided = place.of(stmt.condition)
+                decided = self.decided(place.of(stmt.condition))
                 if not isinstance(decided, Const):
                     yield stmt, place
                 elif decided.value:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graphopt.lowering.emit.statement_text import ATOM, PRODUCT, SUM, UNARY, Text
-from graphopt.lowering.index.addresses import Polynomial, Product, by_text
+from graphopt.lowering.index.polynomials import Polynomial, Product, by_text
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, loads_in, variables
 
 Key: TypeAlias = "Expr | frozenset[tuple[Product, int]]"

@@ -1,4 +1,4 @@
-"""Index arithmetic: what can be said of integer expressions over variables of known extents.
+"""Index arithmetic: simpler forms, bounds, proofs and addresses of integer expressions over variables of known extents.
 
 A variable with an extent runs from 0 up to it, and is running, so that its extent is at least 1; any
 other index variable is a size, at least 0. Extents come in the order of the loops, outermost first:
@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from math import gcd, prod
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from graphopt.lowering.index.interval_bounds import high, low
+from graphopt.lowering.index.polynomials import Polynomial, Product
 from graphopt.lowering.index.ranges import Ranges, ranges
-from graphopt.lowering.loops.expressions import Const, Expr, Var, variables
+from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, variables
 from graphopt.lowering.loops.nest import Range, Region
 
 Extents: TypeAlias = Mapping[Var, Expr] | Mapping[Var, int] | Mapping[Var, Expr | int]
+NOTHING: Final[Extents] = MappingProxyType({})
 
 
 def simplify(expr: Expr, extents: Extents) -> Expr:
@@ -99,6 +103,28 @@ def _covered(sides: Sequence[Range], inner: frozenset[Var], around: frozenset[Va
     return None if extent is None else Range(facts.expr(least), facts.expr(extent))
 
 
+def polynomial(expr: Expr, extents: Extents = NOTHING) -> Polynomial:
+    """The index expression as a polynomial, of which equal ones are equal."""
+    return known(extents).polynomial(expr)
+
+
+def address_of(load: Load, extents: Extents = NOTHING) -> Polynomial:
+    """The number of an element, counted from its buffer's start."""
+    return known(extents).address(load)
+
+
+def multiple(product: Product, times: int) -> int:
+    """A number of which so many times a product is a multiple, whatever its variables are."""
+    return abs(times) * prod(map(_factor, product))
+
+
+def _factor(atom: Expr) -> int:
+    if isinstance(atom, Apply) and atom.fn == "mod" and isinstance(atom.args[1], Const):
+        terms = polynomial(atom.args[0]).terms
+        return gcd(int(atom.args[1].value), *(multiple(p, t) for p, t in terms.items()))
+    return 1
+
+
 def known(extents: Extents) -> Ranges:
     """What the extents say about variables."""
-    return ranges(tuple((v, e if isinstance(e, Expr) else Const(e)) for v, e in extents.items()))
+    return ranges(tuple(extents.items()))

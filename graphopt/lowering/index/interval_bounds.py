@@ -1,4 +1,4 @@
-"""The least and the largest value of a polynomial while some of its variables run."""
+"""Interval bounds: the least and the largest value of a polynomial while some of its variables run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _high(facts: Ranges, p: Polynomial, over: frozenset[Var]) -> Polynomial | No
         if not running:
             return facts.collected(p)
         inner = min(running, key=facts.turn)
-        parts = p.split(inner)
+        parts = p.split_atom(inner)
         if parts is None:
             return None
         factor, rest = parts
@@ -77,10 +77,10 @@ def _end(facts: Ranges, inner: Apply, over: frozenset[Var], up: bool) -> Polynom
         case "floordiv" if not variables(inner.args[1]) & over:
             x, d = map(facts.polynomial, inner.args)
             end = reach(facts, x, over)
-            return None if end is None or not facts.at_least_zero(d - 1) else facts.division(end, d)[0]
+            return None if end is None or not facts.divides(d) else facts.division(end, d)[0]
         case "mod" if not variables(inner.args[1]) & over:
             d = facts.polynomial(inner.args[1])
-            return None if not facts.at_least_zero(d - 1) else d - 1 if up else number(0)
+            return None if not facts.divides(d) else d - 1 if up else number(0)
         case "min" | "max":
             ends = [reach(facts, facts.polynomial(a), over) for a in inner.args]
             if None in ends:

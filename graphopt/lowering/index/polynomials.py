@@ -1,4 +1,4 @@
-"""Sums of products of atoms, each an integer number of times: the form in which index expressions are compared.
+"""Polynomials of index expressions: sums of products of atoms, each an integer number of times, and their division.
 
 An atom is a variable or an expression that is no sum (a division, a load). Products are kept in one
 order, so that equal polynomials are equal values.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TypeAlias
 
 from graphopt.lowering.loops.expressions import INDEX, Apply, Const, Expr, Var, apply, variables
@@ -18,7 +19,13 @@ Product: TypeAlias = tuple[Expr, ...]
 @lru_cache(maxsize=1 << 16)
 def text(atom: Expr) -> str:
     """What atoms are put in order by."""
-    return atom.name if isinstance(atom, Var) else f"~{atom!r}"
+    return repr(atom)
+
+
+@lru_cache(maxsize=1 << 16)
+def by_text(product: Product) -> str:
+    """What products are put in order by."""
+    return " ".join(map(text, product))
 
 
 def product(atoms: Iterable[Expr]) -> Product:
@@ -99,8 +106,16 @@ class Polynomial:
                 return p[0]
         return None
 
-    def split(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
-        """What an atom is multiplied by, and the rest; None where the atom meets itself in a product."""
+    def split(self, var: Var) -> tuple[Polynomial, Polynomial] | None:
+        """What ``var`` is multiplied by, and the rest; None where ``var`` occurs within an atom or more than once."""
+        parts = self.split_atom(var)
+        if parts is None or any(var in variables(a) for part in parts for p in part.terms for a in p):
+            return None
+        return parts
+
+    def split_atom(self, atom: Expr) -> tuple[Polynomial, Polynomial] | None:
+        """What an atom is multiplied by, and the rest, where its variables may occur; None where the atom meets itself
+        in a product."""
         factor: dict[Product, int] = {}
         rest: dict[Product, int] = {}
         for p, n in self.terms.items():
@@ -113,7 +128,7 @@ class Polynomial:
                 rest[p] = n
         return Polynomial(factor), Polynomial(rest)
 
-    def expr(self, rank: Mapping[Var, int]) -> Expr:
+    def expr(self, rank: Mapping[Var, int] = MappingProxyType({})) -> Expr:
         """The polynomial as an expression: what varies outermost (has the smallest rank) first, numbers last."""
         ordered = [(p, n) for p, n in self.terms.items() if p]
         if len(ordered) > 1:
@@ -133,7 +148,7 @@ class Polynomial:
 def place(p: Product, rank: Mapping[Var, int]) -> tuple[int, int, str]:
     """Where a product stands in a sum."""
     ranks = [rank[v] for a in p for v in variables(a) if v in rank]
-    return (min(ranks, default=len(rank)), sum(not isinstance(a, Var) for a in p), " ".join(map(text, p)))
+    return (min(ranks, default=len(rank)), sum(not isinstance(a, Var) for a in p), by_text(p))
 
 
 def _term(atoms: Sequence[Expr], times: int) -> Expr:

@@ -1,9 +1,11 @@
-"""What is known of integer expressions from the extents of their variables: simpler forms, ranges, proofs."""
+"""Index simplification: the one form of an index expression, its range, and proofs about it, from the extents of its
+variables."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
+from threading import get_ident
 from typing import Final, TypeAlias
 
 from graphopt.lowering.index.polynomials import Polynomial, atom, divided, number, place, product, replaced, text
@@ -16,6 +18,7 @@ from graphopt.lowering.loops.expressions import (
     Load,
     Var,
     apply,
+    as_expr,
     children,
     substitute,
     variables,
@@ -28,10 +31,18 @@ EFFORT: Final = 400
 """How many steps a proof may take."""
 
 
-@lru_cache(maxsize=256)
-def ranges(extents: tuple[tuple[Var, Expr], ...]) -> Ranges:
+KEPT: Final = 1 << 14
+"""How many expressions answers are kept for."""
+
+
+def ranges(extents: tuple[tuple[Var, Expr | int], ...]) -> Ranges:
     """What the extents say, kept for the next question about the same ones."""
-    return Ranges(extents)
+    return _ranges(extents, get_ident())  # a proof under way is no other thread's business
+
+
+@lru_cache(maxsize=256)
+def _ranges(extents: tuple[tuple[Var, Expr | int], ...], thread: int) -> Ranges:
+    return Ranges(tuple((v, as_expr(e)) for v, e in extents))
 
 
 class Ranges:
@@ -113,6 +124,9 @@ class Ranges:
         """The index expression as a polynomial."""
         found = self._polynomials.get(expr)
         if found is None:
+            if len(self._polynomials) >= KEPT:
+                self._polynomials.clear()
+                self._intervals.clear()
             left, self._left = self._left, 0  # what is kept must not depend on the proof that first asked for it
             found = self._polynomials[expr] = self.collected(self._polynomial(expr))
             self._left = left
@@ -133,13 +147,20 @@ class Ranges:
             return -self.polynomial(expr.args[0])
         if expr.fn in ("floordiv", "mod") and tame(expr):
             d = self.polynomial(expr.args[1])
-            if self.at_least_zero(d - 1):
+            if self.divides(d):
                 quotient, remainder = self.division(self.polynomial(expr.args[0]), d)
                 return quotient if expr.fn == "floordiv" else remainder
         if expr.fn in ("min", "max") and tame(expr):
             return self.chosen(expr.fn, *map(self.polynomial, expr.args))
         made = self._inside(expr)
         return atom(made) if isinstance(made, Apply) and made.fn == expr.fn else self.polynomial(made)
+
+    def address(self, load: Load) -> Polynomial:
+        """The number of an element, counted from its buffer's start."""
+        total = Polynomial({})
+        for index, stride in zip(load.indices, load.buffer.row_major, strict=True):
+            total += self.polynomial(index) * self.polynomial(stride)
+        return self.collected(total)
 
     def chosen(self, fn: str, a: Polynomial, b: Polynomial) -> Polynomial:
         """The minimum or maximum of two."""
@@ -165,6 +186,11 @@ class Ranges:
                 return whole + q, r * g + rest.constant % g
         return whole + self._floor(rest, d), self._mod(rest, d)
 
+    def divides(self, d: Polynomial) -> bool:
+        """Whether what something is divided by is sure to be positive: it is not 0, or nothing would be divided by
+        it."""
+        return d.number != 0 and self.at_least_zero(d)
+
     def _candidates(self, rest: Polynomial, n: int | None) -> list[tuple[Polynomial, Polynomial]]:
         """Ways to write ``rest`` as ``q * n + r``."""
         found = [(Polynomial({}), rest)]
@@ -185,16 +211,16 @@ class Ranges:
 
     def _floor(self, rest: Polynomial, d: Polynomial) -> Polynomial:
         """``rest // d`` where nothing more comes out of it."""
-        inner = (rest - rest.constant).single
-        if isinstance(inner, Apply) and inner.fn == "floordiv":  # (x // a + c) // d = (x + c * a) // (a * d)
+        inner = _only(rest, "floordiv")
+        if inner is not None:  # (x // a + y) // d = (x + a * y) // (a * d)
             x, a = map(self.polynomial, inner.args)
-            if self.at_least_zero(a - 1):
-                return self.division(x + a * rest.constant, a * d)[0]
-        inner = rest.single
-        if isinstance(inner, Apply) and inner.fn == "mod":  # x % (a * d) // d = x // d % a
-            x, m = map(self.polynomial, inner.args)
+            if self.divides(a):
+                return self.division(x + a * (rest - atom(inner)), a * d)[0]
+        single = rest.single
+        if isinstance(single, Apply) and single.fn == "mod":  # x % (a * d) // d = x // d % a
+            x, m = map(self.polynomial, single.args)
             a, left = divided(m, d)
-            if not left.terms and self.at_least_zero(a - 1):
+            if not left.terms and self.divides(a):
                 return self.division(self.division(x, d)[0], a)[1]
         return atom(Apply("floordiv", (self.expr(rest), self.expr(d)), INDEX)) if rest.terms else rest
 
@@ -223,7 +249,7 @@ class Ranges:
                 if not (isinstance(inner, Apply) and inner.fn in ("floordiv", "mod") and tame(inner)):
                     continue
                 x, d = map(self.polynomial, inner.args)
-                if not self.at_least_zero(d - 1):
+                if not self.divides(d):
                     continue
                 n = d.number
                 others = Polynomial({_less(t, inner): c})
@@ -231,10 +257,34 @@ class Ranges:
                     gone = others * d * self.division(x, d)[0]
                     if gone.terms and _holds_all(p, gone):
                         return p - gone + others * (x - atom(inner))
+                    made = self._rejoined(p, inner, others)
+                    if made is not None:
+                        return made
                 elif n is not None and c % n == 0:  # x - (x // n) * n = x % n
                     others = Polynomial({_less(t, inner): -c // n})
                     if _holds_all(p, others * x):
                         return p - others * x + others * atom(inner) * n + others * self.division(x, d)[1]
+        return None
+
+    def _rejoined(self, p: Polynomial, mod: Apply, others: Polynomial) -> Polynomial | None:
+        """The polynomial, which has ``others * (x % d)``, with this and another term written as one; None where there
+        is no such term."""
+        x, d = map(self.polynomial, mod.args)
+        for other in p.atoms:
+            gone = others * d * atom(other)
+            if not (isinstance(other, Apply) and other.fn in ("floordiv", "mod") and _holds_all(p, gone)):
+                continue
+            y, e = map(self.polynomial, other.args)
+            if other.fn == "mod":  # (y % e) * d + x % d = (y * d + x % d) % (d * e), worth it where x is in y // d
+                whole = self.collected(y * d + atom(mod))
+                if mod not in whole.atoms and self.divides(e):
+                    return p - gone + others * (self.division(whole, d * e)[1] - atom(mod))
+                continue
+            times, left = divided(e, d)
+            if not left.terms and self.divides(times):  # y // e = y // times // d, and z // d * d + z % d = z
+                z = self.division(y, times)[0]
+                if not self.division(z - x, d)[1].terms:
+                    return p - gone + others * (z - atom(mod))
         return None
 
     # ------------------------------------------------------------------ ranges in numbers
@@ -277,9 +327,9 @@ class Ranges:
                 return max((a for a in lows if a is not None), default=None), _highest(highs)
             case "select":
                 return _lowest(lows), _highest(highs)
-            case "floordiv" if lows[1] is not None and lows[1] > 0:
+            case "floordiv" if lows[1] is not None and lows[1] >= 0:
                 return self._of_quotient(lows, highs)
-            case "mod" if lows[1] is not None and lows[1] > 0:
+            case "mod" if lows[1] is not None and lows[1] >= 0:
                 ends = [None if highs[1] is None else highs[1] - 1]
                 if lows[0] is not None and lows[0] >= 0:
                     ends.append(highs[0])
@@ -287,7 +337,8 @@ class Ranges:
         return None, None
 
     def _of_quotient(self, lows: list[int | None], highs: list[int | None]) -> Interval:
-        (a, d), (b, e) = (lows[0], lows[1]), (highs[0], highs[1])
+        a, b = lows[0], highs[0]
+        d, e = (None if end is None else max(end, 1) for end in (lows[1], highs[1]))
         assert d is not None
         least = None if a is None else a // d if a < 0 else 0 if e is None else a // e
         return least, None if b is None else b // d if b >= 0 else -1
@@ -343,6 +394,9 @@ class Ranges:
 
     def at_least_zero(self, p: Polynomial) -> bool:
         """Whether the polynomial is sure not to be negative."""
+        known = p.number
+        if known is not None:
+            return known >= 0
         if self._left:  # asked within a proof
             return self._proved(p)
         self._left = EFFORT
@@ -361,7 +415,7 @@ class Ranges:
         for inner in sorted(p.atoms, key=self.turn):
             if isinstance(inner, Var) and inner not in self.extents:
                 break
-            parts = p.split(inner)
+            parts = p.split_atom(inner)
             if parts is not None:
                 return self._without(inner, *parts)
         return self._of_sizes(p)
@@ -388,7 +442,7 @@ class Ranges:
                 return all(cases) if up == (inner.fn == "min") else any(cases)
             if inner.fn in ("floordiv", "mod"):
                 x, d = map(self.polynomial, inner.args)
-                if self._proved(d - 1) and self._division_proved(inner.fn, x, d, factor, rest, up):
+                if self._proved(d) and self._division_proved(inner.fn, x, d, factor, rest, up):
                     return True
         least, most = self.of_atom(inner)
         end = least if up else most
@@ -427,6 +481,13 @@ def _balanced(facts: Ranges, fn: str, p: Polynomial) -> Expr:
         return apply(fn, facts.expr(over), facts.expr(under - p.constant))
     mirrored = {"gt": "lt", "ge": "le"}.get(fn, fn)
     return apply(mirrored, facts.expr(under), facts.expr(over + p.constant))
+
+
+def _only(p: Polynomial, fn: str) -> Apply | None:
+    """The one atom that is such a function and a term of its own, where there is just one."""
+    atoms = (t[0] for t, c in p.terms.items() if c == 1 and len(t) == 1)
+    found = [a for a in atoms if isinstance(a, Apply) and a.fn == fn]
+    return found[0] if len(found) == 1 else None
 
 
 def _less(t: tuple[Expr, ...], inner: Expr) -> tuple[Expr, ...]:

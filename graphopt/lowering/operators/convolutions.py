@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.lowering.index.addresses import tidy
+from graphopt.lowering.index.arithmetic import simplify
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Const, Expr, cast, conjunction, const, equal, maximum, select
@@ -76,9 +76,9 @@ def _by_phases(op: Operation, where: Windows) -> Tensor:
     depth, share = x.shape[1] // group, w.shape[1]
     taps = [-(-int(k.value) // s) for k, s in zip(where.kernel, strides, strict=True) if isinstance(k, Const)]
     steps = [d if s == 1 else 1 for s, d in zip(strides, where.dilations, strict=True)]
-    counts = [tidy((n + b + (s - 1)) // s, {}) for n, b, s in zip(shape[2:], where.before, strides, strict=True)]
+    counts = [simplify((n + b + (s - 1)) // s, {}) for n, b, s in zip(shape[2:], where.before, strides, strict=True)]
     before: list[Expr] = [Const((n - 1) * d) for n, d in zip(taps, steps, strict=True)]
-    after = [maximum(tidy(n - size, {}), 0) for n, size in zip(counts, x.shape[2:], strict=True)]
+    after = [maximum(simplify(n - size, {}), 0) for n, size in zip(counts, x.shape[2:], strict=True)]
     whole = padded(x, const(0, x.dtype), before, after)
 
     def element(n: Expr, o: Expr, *at: Expr) -> t.Reduction:

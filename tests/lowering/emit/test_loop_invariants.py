@@ -6,7 +6,7 @@ from graphopt.lowering.cpu.default_schedules import scheduled
 from graphopt.lowering.emit.kernel_source import emit
 from graphopt.lowering.emit.loop_invariants import IndexNames
 from graphopt.lowering.emit.statement_text import Text
-from graphopt.lowering.index.addresses import polynomial
+from graphopt.lowering.index.arithmetic import polynomial
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops.expressions import Apply, Expr, Load, Var, cast, maximum, minimum
 from graphopt.lowering.loops.nest import Buffer, Nest

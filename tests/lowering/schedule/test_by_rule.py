@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from graphopt.errors import ScheduleError
+from graphopt.ir.text import parse
+from graphopt.lowering.cpu import default_schedules
 from graphopt.lowering.cpu.default_schedules import chosen, scheduled
+from graphopt.lowering.cuda import schedules
 from graphopt.lowering.cuda.procedures import is_bound
 from graphopt.lowering.schedule import by_rule as schedule_rules
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
+from graphopt.program.pipeline import linked_for
+from graphopt.run.settings import Settings
+from graphopt.target import CPU, CUDA
 from tests.lowering.described import FIXED
 from tests.lowering.documented import check as check_documented
 from tests.lowering.native import check
@@ -61,3 +72,58 @@ def test_what_there_is_no_choice_of_is_an_error() -> None:
         s.by_rule([["width 0", 2]], target="cuda")
     with pytest.raises(ScheduleError, match="pairs of a name and a number"):
         s.by_rule(["width"])
+
+
+RULES_OF_ATTENTION = Path(__file__).parent / "attention_rules.txt"
+SHAPES = [(batch, heads) for batch in (1, 2) for heads in (1, 12)]
+ATTENTION = """q: float32[{0}, {1}, 64, 32]
+k: float32[{0}, {1}, 32, 64]
+v: float32[{0}, {1}, 64, 32]
+z = MatMul(Softmax(MatMul(q, k), axis=-1), v)
+return z"""
+FUSED = """q: float32[{0}, {1}, 64, 32]
+k: float32[{0}, {1}, 64, 32]
+v: float32[{0}, {1}, 64, 32]
+z = Attention(q, k, v)
+return z"""
+
+
+def rules_of_attention(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Which rule of each target takes the nests of attention, and how many blocks of them, where no library does."""
+    taken: list[str] = []
+
+    def told(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*arguments: Any) -> Any:
+            before, made = len(taken), rule(*arguments)
+            if made is not None:
+                count = f" of {made[1]}" if isinstance(made, tuple) else ""
+                taken[before:] = [name + count]  # what a rule asks others for is its own
+            return made
+
+        return asked
+
+    for name in ("called", "multiplied"):
+        monkeypatch.setattr(default_schedules, name, told(name, getattr(default_schedules, name)))
+    for name in ("tiles", "rows", "alone"):
+        found = getattr(default_schedules._Scheduler, name)
+        monkeypatch.setattr(default_schedules._Scheduler, name, told(name, found))
+    alone = schedules._first
+
+    def first(owner: Any, blocks: Any, rules: Any) -> Any:
+        return alone(owner, blocks, [told(getattr(r, "__name__", "library"), r) for r in rules])
+
+    monkeypatch.setattr(schedules, "_first", first)
+    monkeypatch.setattr(schedules, "_alone", told("alone", schedules._alone))
+    for title, text in (("products and softmax", ATTENTION), ("Attention", FUSED)):
+        for target in (CPU, CUDA):
+            for batch, heads in SHAPES:
+                taken.clear()
+                linked_for(parse(text.format(batch, heads)), Settings(target=target, dispatch="never", optimize=False))
+                yield f"{title}, {target.name}, batch {batch}, heads {heads}: {', '.join(taken) or 'a procedure'}"
+
+
+def test_which_rule_took_each_nest_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = "\n".join(rules_of_attention(monkeypatch)) + "\n"
+    if os.environ.get("GRAPHOPT_GOLDEN"):
+        RULES_OF_ATTENTION.write_text(found)
+    assert found == RULES_OF_ATTENTION.read_text()
