@@ -114,7 +114,7 @@ def _verified(found: Verification) -> str:
     at = f" ({escape(sizes)})" if sizes else ""
     large = " and one of large numbers" if found.enlarged else ""
     values = "one value" if found.inside == 1 else f"{found.inside} values"
-    inside = f", by {values} inside too," if found.inside else ""
+    inside = f", and by {values} inside," if found.inside else ""
     how = f"on {draws}{at}{large}{inside} in {escape(found.engine)}"
     size = f", {found.difference}" if found.difference else ""
     colour = "green" if found.is_verified else "yellow"

@@ -37,10 +37,6 @@ class Verification:
     reason: str = ""
     engine: str = ""
     draws: int = 0
-    inside: int = 0
-    """How many values inside both models were compared as well, because outputs made of them say little."""
-    enlarged: bool = False
-    """Whether large inputs were drawn for that, because all says little on others."""
     error: float | None = None
     """The largest difference of all outputs and draws, in units of the tolerance (up to 1 is right); None where nothing
     was compared, or where the difference has no size: in shape, in whole numbers, or in where numbers are finite."""
@@ -49,6 +45,10 @@ class Verification:
     """For each draw the sizes of open dimensions, where there are any."""
     outputs: tuple[tuple[str, float | None], ...] = ()
     """Of each output the same."""
+    inside: int = 0
+    """How many values inside both models were compared as well, because outputs made of them say little."""
+    enlarged: bool = False
+    """Whether large inputs were drawn for that, because all says little on others."""
 
     @property
     def is_verified(self) -> bool:

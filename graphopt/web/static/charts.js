@@ -132,7 +132,7 @@ function checkSection(found) {
   const head =
     found.status === "unverified"
       ? `Unverified: ${found.reason}`
-      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.enlarged ? " and one of large numbers" : ""}${found.inside ? `, by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside too` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
+      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.enlarged ? " and one of large numbers" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),
