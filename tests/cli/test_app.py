@@ -15,7 +15,7 @@ from graphopt.ir.text import parse
 
 GRAPHOPT = [sys.executable, "-c", "import sys; from graphopt.cli import main; main(sys.argv[1:])"]
 HEAVY = {"numpy", "onnx", "onnx_ir", "networkx", "egglog", "numba", "scipy", "lark", "onnxruntime", "cupy", "torch"}
-OURS = {"cli", "errors", "nearest"}
+OURS = {"cli", "errors"}
 """The parts of graphopt that a command line is read with."""
 
 
