@@ -187,7 +187,8 @@ def optimize(
             quiet=quiet,
             verbose=verbose,
         )
-    how["steps"] = values.printed(print_after, print_between, "optimize")
+    if printed := values.printed(print_after, print_between, "optimize"):
+        how["steps"] = printed
     return single.optimize_one(
         models[0],
         how,
