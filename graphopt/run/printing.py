@@ -59,7 +59,8 @@ def text_of(value: object) -> str:
             terms = (f"c{number} = {_term(node)}" for number, node in value.choice.items())
             return "\n".join((f"# {value.cost.total.seconds:.3g} s as modelled", *terms))
         case [bytes(), *_]:
-            return f"# {len(value)} objects of {sum(len(v) for v in value if isinstance(v, bytes)):,} bytes"
+            sizes = [len(part) for part in value if isinstance(part, bytes)]
+            return f"# {len(sizes)} objects of {sum(sizes):,} bytes"
         case None:
             return "# nothing"
     return f"# {value}"
