@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from graphopt.calibration.machine import machine
-from graphopt.errors import CompilationError, DeviceError
+from graphopt.errors import CompilationError, DeviceError, MissingDependencyError
 from graphopt.ir.onnx_io.tensors import numpy_dtype
 from graphopt.kernels.compile import Compiling, native_driver
 from graphopt.kernels.cuda.compile import assemble
@@ -126,7 +126,7 @@ class Gpu:
         """The GPU's compute capability."""
         try:
             return gpu().capability
-        except DeviceError:
+        except (DeviceError, MissingDependencyError):  # code can be made all the same
             return ()
 
     def options(self, prices: Mapping[str, ProductPrices], settings: Settings) -> Options:

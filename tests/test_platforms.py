@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import graphopt
 import graphopt.runtime
 from graphopt import platforms
-from graphopt.errors import ReadError, UsageError
+from graphopt.errors import DeviceError, MissingDependencyError, ReadError, UsageError
 from graphopt.ir.tolerance import error
 from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 from graphopt.runtime.saved import load_on
@@ -171,6 +171,17 @@ def test_prices_of_a_gpu_are_by_its_capability(
     prices = platforms.here(CUDA).prices
     assert (prices.flops, prices.processors) == (flops, processors)
     assert prices.products["gemm"].step == 2 / (0.85 * flops)
+
+
+@pytest.mark.parametrize("missing", [DeviceError, MissingDependencyError])
+def test_where_no_gpu_is_prices_are_those_that_the_target_comes_with(
+    missing: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gpu() -> None:
+        raise missing("there is none")
+
+    monkeypatch.setattr(platforms, "gpu", gpu)
+    assert platforms.here(CUDA) == CUDA
 
 
 @pytest.mark.parametrize(("lanes", "flops"), [(4, 29e9), (8, 58e9), (16, 117e9)])
