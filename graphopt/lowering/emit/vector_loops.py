@@ -57,8 +57,10 @@ class VectorLoops:
             self.writer.loop(loop.var, extent, self.spell.value(extent).text, loop.body, place)
             return
         before = dict(self.spell.held)
+        self.writer.bounds[loop.var] = extent
         self.spell.held |= self.invariants(loop, place, lanes)
         self.vectors(loop, place, extent, lanes)
+        self.writer.bounds.pop(loop.var)
         self.spell.held = before
 
     def invariants(self, loop: For, place: Place, lanes: int) -> dict[Expr, Text]:
