@@ -97,9 +97,9 @@ def collapsed(chain: Chain, axes: Sequence[Axis]) -> list[list[Axis]]:
     groups: list[list[Axis]] = []
     for axis in axes:
         is_single = isinstance(axis.extent, Const) and axis.extent.value == 1 and axis.var not in used
-        wide = [a for a in groups[-1] if a.extent != Const(1)] if groups else []
-        lies_as_one = not wide or _lies_as_one(chain, wide[-1], axis)
-        if groups and (is_single or (lies_as_one and not {axis.var, *(a.var for a in groups[-1])} & used)):
+        if groups and (
+            is_single or (_lies_as_one(chain, groups[-1][-1], axis) and not {axis.var, groups[-1][-1].var} & used)
+        ):
             groups[-1].append(axis)
         else:
             groups.append([axis])

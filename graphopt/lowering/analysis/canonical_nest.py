@@ -109,7 +109,8 @@ def _accesses(block: Block, bounds: Mapping[Var, int]) -> Iterator[Access]:
 
 
 def _access(element: Load, is_write: bool, bounds: Mapping[Var, int]) -> Access:
-    whole = address_of(element, bounds)
+    # an axis of one step keeps its stride, which says whether it is one with its neighbour
+    whole = address_of(element, {v: n for v, n in bounds.items() if n != 1})
     return Access(element.buffer, element.indices, is_write, tuple(sorted(whole.terms.items(), key=repr)))
 
 
