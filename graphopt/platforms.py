@@ -212,7 +212,7 @@ def here(target: Target) -> Target:
     if not target.variants:
         return target
     can = platform_of(target.device).can()
-    found = [variant for variant in target.variants if variant.least <= can]
+    found = [variant for variant in target.variants if variant.least <= can and variant.base == target.prices]
     return replace(target, prices=found[-1].prices, sources=found[-1].sources) if found else target
 
 

@@ -135,6 +135,8 @@ class Variant:
 
     least: tuple[int, ...]
     prices: Prices = field(hash=False)
+    base: Prices = field(hash=False)
+    """The prices that these take the place of: those of a target whose prices were changed since are its user's."""
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
 
@@ -534,7 +536,7 @@ class _Reading:
             self.wrong("opsets", "the first opset, and a last one that is none before it", found)
         return first, last
 
-    def variants(self, raw: Toml) -> tuple[Variant, ...]:
+    def variants(self, raw: Toml, base: Prices) -> tuple[Variant, ...]:
         """Other prices, by what the device can do."""
         found = raw.get("variants", [])
         if not isinstance(found, list):
@@ -554,7 +556,8 @@ class _Reading:
             numbers = tuple(self.count(n, f"{place}.least", 0, 4096) for n in least)
             own = self.table(row, "prices", within=f"{place}.")
             merged = _merged(_with_sources(self.table(raw, "prices")), _with_sources(own))
-            result.append(Variant(numbers, *self.prices(merged, f"{place}.prices.")))
+            prices, sources = self.prices(merged, f"{place}.prices.")
+            result.append(Variant(numbers, prices, base, sources))
         if [v.least for v in result] != sorted({v.least for v in result}):
             self.wrong("variants", "one for each least, in their order", [list(v.least) for v in result])
         return tuple(result)
@@ -594,7 +597,7 @@ class _Reading:
             runtime,
             device or HOST,
             opsets=self.opsets(raw),
-            variants=self.variants(raw),
+            variants=self.variants(raw, prices),
             sources={**sources, **({"ops": source} if source else {})},
         )
 

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 from graphopt.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from graphopt.compile import CompiledModel
     from graphopt.ir.graph import Graph
     from graphopt.lowering.loops.nest import Nest
+    from graphopt.program.compiled_model import CompiledModel
     from graphopt.rewrite.rule.rule import Rule
     from graphopt.run.report import Report
     from graphopt.runtime.interface import Interface
@@ -209,7 +209,7 @@ _CARDS: Final[dict[str, Callable[[Any], Iterable[Element]]]] = {
     "graphopt.rewrite.rule.rule.Rule": _of_rule,
     "graphopt.lowering.loops.nest.Nest": _of_nest,
     "graphopt.runtime.interface.Interface": _of_program,
-    "graphopt.compile.CompiledModel": _of_model,
+    "graphopt.program.compiled_model.CompiledModel": _of_model,
     "graphopt.run.report.Report": _of_report,
 }
 """Who makes the card of what, by the name of the class, so that none of them is imported before one is there."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from graphopt.compile import linked_for
 from graphopt.errors import ScheduleError
 from graphopt.ir.text import parse
 from graphopt.lowering.cpu import default_schedules
@@ -19,7 +20,6 @@ from graphopt.lowering.schedule import by_rule as schedule_rules
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
-from graphopt.program.pipeline import linked_for
 from graphopt.run.settings import Settings
 from graphopt.target import CPU, CUDA
 from tests.lowering.described import FIXED

@@ -160,7 +160,7 @@ else:
 
 def test_engines_of_forked_processes_are_loaded_once_for_each() -> None:
     body = """
-from graphopt.rewrite import egraph
+from graphopt.rewrite.egraph import egglog as egraph
 first = egraph._bindings()
 assert egraph._bindings() is first
 if not os.fork():

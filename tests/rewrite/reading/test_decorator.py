@@ -198,7 +198,7 @@ def test_what_the_decorator_says() -> None:
         return Relu(x).becomes(ops.Abs(x))
 
     assert parse_rules("# Because. [J1,K2] reals always for ort\nmine: Relu(x) => Abs(x)") == [function]
-    assert function.source.startswith("test_python.py:")
+    assert function.source.startswith("test_decorator.py:")
 
 
 def wrong(function, **more) -> str:
