@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from graphopt.errors import SENSELESS, InvalidModelError, RuleError, words_of
+from graphopt.errors import SENSELESS, RuleError, words_of
 from graphopt.ir import infer
-from graphopt.ir.call import Call
 from graphopt.ir.facts import Fact
 from graphopt.ir.functions import callee
 from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
@@ -41,16 +41,36 @@ def simplify(
     """A graph to which none of the rules and passes applies any more, bodies of its nodes included.
 
     The graph itself is never changed, and it is what comes back where nothing applied. ``facts`` is
-    what is known of its inputs beyond their types; what is done is noted in the ``journal``. Raises
-    RuleError after ``limit`` applications (a generous multiple of the graph's size): rules undo each
-    other, or make what they apply to.
+    what is known of its inputs beyond their types; what is done is noted in the ``journal``. A pass in which
+    something goes wrong is left out, and warned of, or told to the ``statistics``. Raises RuleError after ``limit``
+    applications (a generous multiple of the graph's size): rules undo each other, or make what they apply to.
     """
-    space = Workspace(graph.copy(), infer.infer(graph, facts))
-    mark = 0 if journal is None else journal.open()
-    _Simplifier(space, tuple(rules), passes, journal, limit, statistics).run()
-    if journal is not None:
-        journal.close(mark, space.edits > 0)
-    return space.graph if space.edits else graph
+    rules, known = tuple(rules), infer.infer(graph, facts)
+    while True:
+        before = None if journal is None else journal.state()
+        space = Workspace(graph.copy(), dict(known))
+        try:
+            mark = 0 if journal is None else journal.open()
+            _Simplifier(space, rules, passes, journal, limit, statistics).run()
+            if journal is not None:
+                journal.close(mark, space.edits > 0)
+            return space.graph if space.edits else graph
+        except _PassFailed as failure:  # half of an edit may be done: all begins again from the graph that was given
+            passes = tuple(native for native in passes if native.name != failure.name)
+            if journal is not None and before is not None:
+                journal.restore(before)
+            if statistics is None:
+                warnings.warn(str(failure), stacklevel=2)
+            else:
+                statistics.failed.setdefault(failure.name, str(failure))
+
+
+class _PassFailed(Exception):  # noqa: N818
+    """Something went wrong in a native pass. Inference accepted the model before, so the fault is the pass's."""
+
+    def __init__(self, name: str, place: str, error: Exception) -> None:
+        self.name = name
+        super().__init__(f"the pass {name} was left out, since it failed at {place}: {words_of(error)}")
 
 
 def replace_roots(space: Workspace, found: Match, made: Sequence[Value], first: int) -> None:
@@ -119,8 +139,7 @@ class _Simplifier:
         try:
             is_changed = act(self.space)
         except SENSELESS as error:
-            said = words_of(error)
-            raise InvalidModelError(f"graph {self.graph.name!r}: {name} can make no sense of it: {said}") from error
+            raise _PassFailed(name, f"graph {self.graph.name!r}", error) from error
         if is_changed:
             gone = self.space.unread()
             taken = [id for id in there if id in gone or id not in self.graph]
@@ -173,17 +192,11 @@ class _Simplifier:
         )
 
     def visited(self, native: Pass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
-        """Whether a pass changes something at a node. Raises InvalidModelError where it can make no sense of it."""
+        """Whether a pass changes something at a node."""
         try:
             return visit(self.space, node)
         except SENSELESS as error:
-            facts = [
-                None if v is None else self.space.fact(v) for v in node.inputs if v is None or v in self.space.facts
-            ]
-            call = Call(node.op, node.attrs, facts, node.n_outputs, self.graph.opset)
-            reason = f"{native.name} can make no sense of it: {words_of(error)}"
-            label = infer.label_of(self.graph, node)
-            raise InvalidModelError(f"node {label!r}: {infer.complaint(call, reason)}") from error
+            raise _PassFailed(native.name, f"node {infer.label_of(self.graph, node)!r} ({node.op})", error) from error
 
     def matches(self, rule: Rule, node: Node) -> Iterator[Match]:
         """The matches of a rule at a node, watched where somebody counts."""

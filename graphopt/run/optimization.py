@@ -246,6 +246,7 @@ class Optimization:
             warnings=(
                 *self._unread(after),
                 *self._idle_rules(),
+                *self.statistics.failed.values(),
                 *(f"found, but not applied: {why}" for why in self.lost),
             ),
         )

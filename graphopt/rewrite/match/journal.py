@@ -96,6 +96,10 @@ class Entry:
         return f"{self.rule} #{self.id}"
 
 
+State: TypeAlias = tuple[int, tuple[int, ...], dict[tuple[int, ...], dict[int, dict[int, None]]]]
+"""How much a journal holds: entries, the graphs that are open, and which entries made or changed each node."""
+
+
 class Journal:
     """Collects the entries of one run. ``price`` gives the modelled seconds of a node."""
 
@@ -138,6 +142,20 @@ class Journal:
             self._append(Entry(len(self.entries), Action.CLOSE))
         else:
             del self.entries[mark:]
+
+    # -- taking back
+
+    def state(self) -> State:
+        """All that was noted so far, for ``restore``."""
+        kept = {place: {node: dict(numbers) for node, numbers in by.items()} for place, by in self._kept.items()}
+        return len(self.entries), tuple(self._place), kept
+
+    def restore(self, state: State) -> None:
+        """Forget what was noted since a state."""
+        length, place, self._kept = state
+        del self.entries[length:]
+        self._place = list(place)
+        self._writers = [self._kept.setdefault(place[: i + 1], {}) for i in range(len(place))]
 
     # -- noting
 

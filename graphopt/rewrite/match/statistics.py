@@ -28,6 +28,8 @@ class Statistics:
 
     def __init__(self) -> None:
         self.rules: dict[str, RuleStatistics] = {}
+        self.failed: dict[str, str] = {}
+        """Native passes that were left out because something went wrong in them, and what, by name."""
 
     def of(self, rule: str) -> RuleStatistics:
         """What is known of a rule so far."""
