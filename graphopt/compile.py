@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import CompilationError, UsageError, names_its_model
-from graphopt.program import program_cache as stored
+from graphopt.program import program_cache
 from graphopt.program.compiled_model import Compiled, CompiledModel, Prepared, ReferenceWarning
 from graphopt.progress import Listener
 from graphopt.run.settings import CompileReport, Settings, dispatch_of, tuned_of
@@ -103,7 +103,7 @@ def compile(
         steps or {},
     )
     is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
-    place = stored.place_of(model, settings, of_graphs=cache is True) if is_kept else None
+    place = program_cache.place_of(model, settings, of_graphs=cache is True) if is_kept else None
     return CompiledModel(model, settings, prepared, compile_graph, place)
 
 

@@ -83,12 +83,12 @@ def models_are_compared_here() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nobodys_ops() -> Iterator[None]:
     """Ops that a test adds are gone after it."""
-    from graphopt.ir import custom_ops as added
+    from graphopt.ir import custom_ops
     from graphopt.lowering.operators import table
 
-    before = [dict(known) for known in (added._added, table._added)]
+    before = [dict(known) for known in (custom_ops._added, table._added)]
     yield
-    for known, was in zip((added._added, table._added), before, strict=True):
+    for known, was in zip((custom_ops._added, table._added), before, strict=True):
         known.clear()
         known.update(was)
 

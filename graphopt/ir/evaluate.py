@@ -16,8 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir import control_flow_eval as rounds
-from graphopt.ir import ops
+from graphopt.ir import control_flow_eval, ops
 from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import BITS, Array, Constant, aligned
 from graphopt.ir.contrib_semantics import MEANINGS
@@ -311,7 +310,9 @@ def runner(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     for domain in sorted({ops.split(op)[0] for op in MEANINGS} - imported):
         proto.opset_import.add(domain=domain, version=1)
     users = {n.op for n in calls(graph) if (user := added(n.op)) is not None and user.function is not None}
-    evaluator = ReferenceEvaluator(proto, new_ops=[*_contrib_ops(), *rounds.classes(), *map(_op_run, sorted(users))])
+    evaluator = ReferenceEvaluator(
+        proto, new_ops=[*_contrib_ops(), *control_flow_eval.classes(), *map(_op_run, sorted(users))]
+    )
 
     def compute(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import networkx as nx
 
 from graphopt.display import Displayed
-from graphopt.ir import custom_ops as added
+from graphopt.ir import custom_ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.types import Type
 
@@ -297,7 +297,7 @@ class Graph(Displayed):
 
     def has_effects(self, node: Node) -> bool:
         """Whether a node, in its bodies or as a call of a local function too, does more than give results."""
-        return added.any_effects() and _has_effects(node, self.functions)
+        return custom_ops.any_effects() and _has_effects(node, self.functions)
 
     def n_uses(self, value: Value) -> int:
         """How often the value is read, graph outputs included."""
@@ -448,4 +448,4 @@ class Graph(Displayed):
 def _has_effects(node: Node, functions: Mapping[tuple[str, str], Function]) -> bool:
     callee = functions.get((node.op, node.origin.overload))
     within = [*node.bodies.values(), *([] if callee is None else [callee.body])]
-    return added.has_effects(node.op) or any(_has_effects(n, functions) for body in within for n in body.nodes())
+    return custom_ops.has_effects(node.op) or any(_has_effects(n, functions) for body in within for n in body.nodes())

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.display import Displayed
 from graphopt.errors import InputError, InvalidModelError, ReadError, UsageError, naming
-from graphopt.program import program_cache as stored
+from graphopt.program import program_cache
 from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime.device_program import DeviceProgram
 from graphopt.runtime.profile import Row
@@ -78,7 +78,7 @@ class CompiledModel(Displayed):
     """
 
     def __init__(
-        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: stored.Place | None = None
+        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: program_cache.Place | None = None
     ) -> None:
         self.settings = settings
         self._model, self._place = model, place
@@ -94,7 +94,7 @@ class CompiledModel(Displayed):
         """The program for all that may come, where there is one."""
         self._rewriting: Report | None = None
         if place is not None:
-            self._only = stored.load(place, settings.threads)
+            self._only = program_cache.load(place, settings.threads)
         if self._only is None:
             self._begin()
 
@@ -213,7 +213,7 @@ class CompiledModel(Displayed):
                     if self._only is None:
                         self._only = compiled.program, compiled.report
                         if self._place is not None and may_be_kept and isinstance(compiled.program, Program):
-                            stored.store(self._place, compiled.program, compiled.report)
+                            program_cache.store(self._place, compiled.program, compiled.report)
                 except NeedsValues as needs:
                     self._needed = frozenset(graph.names[v] for v in needs.inputs)
             self._graph = graph

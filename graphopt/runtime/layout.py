@@ -12,7 +12,7 @@ from ctypes import c_int64
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from graphopt.runtime import bytecode as table
+from graphopt.runtime import bytecode
 from graphopt.runtime.sizes import Size, symbols_of
 from graphopt.runtime.steps import Bind, Branch, Buffer, Call, Code, Host, Launch, Library, Loop, Ref, Step, inner
 
@@ -233,7 +233,7 @@ class _Maker:
         return len(self.words) - 1
 
     def instruct(self, operation: int, *operands: int) -> list[int]:
-        row = [operation, *operands, *[0] * (table.WIDTH - 1 - len(operands))]
+        row = [operation, *operands, *[0] * (bytecode.WIDTH - 1 - len(operands))]
         self.instructions.append(row)
         return row
 
@@ -244,20 +244,20 @@ class _Maker:
                 first = len(self.words)
                 for arg in step.args:
                     self.word(arg)
-                self.instruct(table.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
+                self.instruct(bytecode.CALL, step.kernel, first, self.word(step.extent), int(step.parallel))
             case Launch() | Library():
                 self.launches[len(self.instructions)] = step
                 first = len(self.words)
                 status = (0,) if isinstance(step, Launch) and step.messages else ()
                 for arg in (*step.args, *status, *(step.grid if isinstance(step, Launch) else ())):
                     self.word(arg)
-                self.instruct(table.CALL, step.kernel if isinstance(step, Launch) else 0, first)
+                self.instruct(bytecode.CALL, step.kernel if isinstance(step, Launch) else 0, first)
             case Branch():
-                skip = self.instruct(table.UNLESS, 0, self.word(Ref(step.condition)))
+                skip = self.instruct(bytecode.UNLESS, 0, self.word(Ref(step.condition)))
                 for s in step.then:
                     self.emit(s)
                 if step.otherwise:
-                    leave = self.instruct(table.JUMP, 0)
+                    leave = self.instruct(bytecode.JUMP, 0)
                     skip[1] = len(self.instructions)
                     for s in step.otherwise:
                         self.emit(s)
@@ -266,18 +266,18 @@ class _Maker:
                     skip[1] = len(self.instructions)
             case Loop():
                 counter = self.word(Ref(step.counter))
-                self.instruct(table.SET, counter, 0)
+                self.instruct(bytecode.SET, counter, 0)
                 top = len(self.instructions)
                 exits = []
                 if step.count is not None:
-                    test = table.NOT_BELOW_STORED if isinstance(step.count, Ref) else table.NOT_BELOW
+                    test = bytecode.NOT_BELOW_STORED if isinstance(step.count, Ref) else bytecode.NOT_BELOW
                     exits.append(self.instruct(test, 0, counter, self.word(step.count)))
                 if step.condition is not None:
-                    exits.append(self.instruct(table.UNLESS, 0, self.word(Ref(step.condition))))
+                    exits.append(self.instruct(bytecode.UNLESS, 0, self.word(Ref(step.condition))))
                 for s in step.body:
                     self.emit(s)
-                self.instruct(table.ADD, counter, 1)
-                self.instruct(table.JUMP, top)
+                self.instruct(bytecode.ADD, counter, 1)
+                self.instruct(bytecode.JUMP, top)
                 for row in exits:
                     row[1] = len(self.instructions)
 

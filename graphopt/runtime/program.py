@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InputError
-from graphopt.runtime import bytecode as table
-from graphopt.runtime import cpu
+from graphopt.runtime import bytecode, cpu
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.dtypes import OBJECTS
 from graphopt.runtime.host import HostFunction
@@ -81,10 +80,10 @@ class Program(Interface):
         self._image = Image([code.driver, *code.objects])
         self._driver = _ENTRY(self._image.entries[0])
         rows = [
-            [op, self._image.entries[1 + a], *rest] if op == table.CALL else [op, a, *rest]
+            [op, self._image.entries[1 + a], *rest] if op == bytecode.CALL else [op, a, *rest]
             for op, a, *rest in self._layout.instructions
         ]
-        self._instructions = np.array(rows, np.int64).reshape(len(rows), table.WIDTH)
+        self._instructions = np.array(rows, np.int64).reshape(len(rows), bytecode.WIDTH)
         level = self._binder.levels[0]
         self._outputs = [(n, self._dtypes[self.code.buffers[n].dtype]) for n in level.outputs]
         self._returned = {p.name: p.buffer for p in code.outputs}

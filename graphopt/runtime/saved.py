@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphopt.errors import CompilationError, ReadError
-from graphopt.runtime import bytecode as table
-from graphopt.runtime import cpu
+from graphopt.runtime import bytecode, cpu
 from graphopt.runtime.arena import up
 from graphopt.runtime.device import Device
 from graphopt.runtime.device_program import DeviceProgram
@@ -87,7 +86,7 @@ def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> No
     text = {
         "format": FORMAT,
         "files": dict(zip((_CODE, _CONSTANTS), files, strict=True)),
-        "driver": table.digest(),
+        "driver": bytecode.digest(),
         "cpu": [] if device else sorted(_processor()),
         "device": device,
         "inputs": _plain(code.inputs),
@@ -214,7 +213,7 @@ def _manifest(file: Path) -> dict[str, Any]:
     digest = text.pop("digest", None)
     if not _FIXED <= text["format"] <= FORMAT or digest != _digest(text):
         raise damaged
-    if text.get("driver") != table.digest() or not isinstance(text.get("device"), str):
+    if text.get("driver") != bytecode.digest() or not isinstance(text.get("device"), str):
         raise ReadError(f"{file} was written by another version of graphopt: save the program again")
     return text
 

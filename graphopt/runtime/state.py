@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ExecutionError
-from graphopt.runtime import arena
-from graphopt.runtime import bytecode as table
+from graphopt.runtime import arena, bytecode
 from graphopt.runtime.binding import Binder, Binding
 from graphopt.runtime.executor import Walker
 from graphopt.runtime.host import HostFunction, failure, view_of
@@ -68,10 +67,10 @@ class State(Walker):
         self._objects = words(len(binder.arrays))
         self._addresses = self._objects.data
         self._places = self._placed()
-        self._block = words(len(table.DRIVER_PARAMS))
+        self._block = words(len(bytecode.DRIVER_PARAMS))
         args, places, objects = address(self._args), address(self._places), address(self._objects)
         rest = places, len(self._places), objects, ELEMENTS
-        self._block[:] = instructions, args, args, 0, address(self._report), 0, table.WALK, *rest
+        self._block[:] = instructions, args, args, 0, address(self._report), 0, bytecode.WALK, *rest
         self._start = ctypes.c_void_p(address(self._block))
         self._arenas: list[Array] = [_no_memory()] * len(layout.levels)
         self._host_words = {n: self._words_of(n) for n in binder.slots if code.buffers[n].place == "host"}
@@ -90,7 +89,7 @@ class State(Walker):
         """The driver's rows for arguments that lie in the arrays of a call; how far from their starts is not known."""
         numbers = {n: k for k, n in enumerate(self._binder.arrays)}
         found = [(n, numbers[w.root], 0) for n, w in enumerate(self._layout.words) if not w.level and w.root in numbers]
-        rows = words(len(found) * table.PLACE_WIDTH).reshape(-1, table.PLACE_WIDTH)
+        rows = words(len(found) * bytecode.PLACE_WIDTH).reshape(-1, bytecode.PLACE_WIDTH)
         rows[:] = np.array(found, np.int64).reshape(rows.shape)
         return rows
 
@@ -119,10 +118,10 @@ class State(Walker):
 
     def profile(self, size: int) -> Array:
         """From here on instructions are timed, ``size`` of them; gives their rows of ``table.STAMP_WIDTH`` words."""
-        self._stamps = words(size * table.STAMP_WIDTH)
+        self._stamps = words(size * bytecode.STAMP_WIDTH)
         self._block[5] = address(self._stamps)
         self._clock = self.spans = Spans()
-        return self._stamps.reshape(size, table.STAMP_WIDTH)
+        return self._stamps.reshape(size, bytecode.STAMP_WIDTH)
 
     def end(self) -> None:
         """Let go of the call's arrays, and of its profile."""
@@ -161,9 +160,9 @@ class State(Walker):
 
     def _go_on(self, outcome: int, stage: Native) -> None:
         """Run the rest of a stage that paused, for Python to see to signals in between."""
-        while outcome == table.PAUSED:
+        while outcome == bytecode.PAUSED:
             outcome = self._driver(self._start, ctypes.c_int64(int(self._report[0])), stage.bounds[1])
-        if outcome != table.DONE:
+        if outcome != bytecode.DONE:
             raise self._failure()
 
     def _failure(self) -> ExecutionError:

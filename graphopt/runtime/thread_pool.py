@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.runtime import bytecode as table
-from graphopt.runtime import cpu
+from graphopt.runtime import bytecode, cpu
 
 Driver = Callable[[int, int, int], int]
 """The native driver: the address of its arguments, ``lo``, ``hi``."""
@@ -60,12 +59,12 @@ class Team:
         self.has_ended = False
         self.process, self.threads = os.getpid(), threads
         self._keep = keep
-        self._words = words(table.BEGUN + table.LINE * threads)
+        self._words = words(bytecode.BEGUN + bytecode.LINE * threads)
         self.address = address(self._words)
-        self._words[table.MEMBERS] = threads
-        self._words[table.SPINS] = _SPINS if threads <= cpu.cores() else 0
-        self._block = words(len(table.DRIVER_PARAMS))
-        self._block[[3, 6]] = self.address, table.SERVE
+        self._words[bytecode.MEMBERS] = threads
+        self._words[bytecode.SPINS] = _SPINS if threads <= cpu.cores() else 0
+        self._block = words(len(bytecode.DRIVER_PARAMS))
+        self._block[[3, 6]] = self.address, bytecode.SERVE
         self._driver = driver
         self._members = [
             threading.Thread(target=driver, args=(address(self._block), n, 0), name=f"graphopt-{n}", daemon=True)
@@ -105,10 +104,10 @@ class Team:
             if self.has_ended:
                 return
             self.has_ended = True
-            self._words[table.STOPPED] = 1
-            word = ctypes.c_int64.from_address(self.address + 8 * table.GENERATION)
+            self._words[bytecode.STOPPED] = 1
+            word = ctypes.c_int64.from_address(self.address + 8 * bytecode.GENERATION)
             word.value += 1
-            _wake(self.address + 8 * table.GENERATION)
+            _wake(self.address + 8 * bytecode.GENERATION)
             for thread in self._members:
                 thread.join()
 

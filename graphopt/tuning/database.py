@@ -17,7 +17,7 @@ from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
 from graphopt.runtime.output import whole
-from graphopt.tuning import jsonl as exchange
+from graphopt.tuning import jsonl
 from graphopt.tuning.record import Candidate, Outcome, Record, Timed
 from graphopt.tuning.workload import Workload
 
@@ -81,11 +81,11 @@ class Records(Tables):
     def merge(self, other: Path) -> int:
         """Take the records of another database, as ``take`` does. ReadError where it is damaged."""
         with Records(other) as records:
-            return self.take(exchange.read(exchange.line(record), str(other)) for record in records)
+            return self.take(jsonl.read(jsonl.line(record), str(other)) for record in records)
 
     def export(self, path: Path) -> int:
         """Write all records into a file of JSON lines; how many they are."""
-        lines = [exchange.line(record) for record in self]
+        lines = [jsonl.line(record) for record in self]
         with whole(path) as file:
             file.writelines(f"{line}\n".encode() for line in lines)
         return len(lines)
@@ -97,7 +97,7 @@ class Records(Tables):
             lines = path.read_bytes().splitlines()
         except OSError as error:
             raise ReadError(f"{path}: cannot be read ({error.strerror or error})") from None
-        return self.take(exchange.read(line, f"{path}:{number}") for number, line in enumerate(lines, 1))
+        return self.take(jsonl.read(line, f"{path}:{number}") for number, line in enumerate(lines, 1))
 
     def prune(self, *, runtime: str | None = None, best: int | None = None, failed: bool = False) -> int:
         """Forget records: those of other versions than the runtime's, all but so many best ones of a workload under a

@@ -20,7 +20,7 @@ from graphopt.platforms import platform_of
 from graphopt.runtime import cpu
 from graphopt.runtime.steps import Code
 from graphopt.target import target as target_named
-from graphopt.tuning import machine_lock as turns
+from graphopt.tuning import machine_lock
 from graphopt.tuning.building import NOT_BUILT, Order, built
 from graphopt.tuning.oracle import PATIENCE, RUNNER, UNCHECKED, WRONG, oracle
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child
@@ -57,7 +57,7 @@ def prepare(candidates: Iterable[Candidate], jobs: int | None = None, limit: flo
 
 def _prepared(candidate: Candidate, limit: float) -> None:
     try:
-        with turns.building():
+        with machine_lock.building():
             _code(candidate, limit)
     except CandidateError:  # whoever measures it is told
         return
@@ -67,11 +67,11 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
     """Raises CandidateError."""
     device, here = target_named(candidate.target).device, _machine(candidate)
     try:
-        processors = turns.processors(candidate.threads)
+        processors = machine_lock.processors(candidate.threads)
     except UsageError as error:
         raise CandidateError(NOT_BUILT, str(error)) from None
     with ExitStack() as kept:
-        with turns.building():  # an interpreter that starts disturbs who measures, too
+        with machine_lock.building():  # an interpreter that starts disturbs who measures, too
             runner = kept.enter_context(child(RUNNER, once=True))
             # first, for it has more time than a candidate: what all share is made with it
             with _once(candidate.workload, candidate.target):
@@ -82,7 +82,7 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
         results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
         place = str(wanted.folder)
         job = Job(code, place, results, wanted.cases, beside, device, candidate.threads, processors, limit)
-        with turns.measuring():
+        with machine_lock.measuring():
             ran = runner.ask(job, limit)
         assert isinstance(ran, Ran)
         problem = wanted.problem(results)

@@ -22,7 +22,7 @@ from graphopt.lowering.loops.sizes import product, size_of
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
 from graphopt.saving import folder_beside
-from graphopt.tuning import machine_lock as turns
+from graphopt.tuning import machine_lock
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
 from graphopt.tuning.processes import INTERRUPTED, CandidateError, child, one_line
@@ -83,7 +83,7 @@ def oracle(workload: Workload, limit: float) -> Oracle:
         raise CandidateError(UNCHECKED, _problems[workload.key])
     folder = cache.folder("oracles") / _digest(workload)
     if not (folder / _DONE).exists():
-        with turns.alone("oracles"):
+        with machine_lock.alone("oracles"):
             if not (folder / _DONE).exists():
                 try:
                     _fill(workload, folder, limit)
@@ -105,7 +105,7 @@ def _digest(workload: Workload) -> str:
 
 def _fill(workload: Workload, folder: Path, limit: float) -> None:
     """Write the inputs and what comes of them. Raises CandidateError."""
-    with turns.building():
+    with machine_lock.building():
         limit *= PATIENCE
         written, default = (built(Order(workload, way=way), limit) for way in ("written", "default"))
         with folder_beside(folder.parent) as made:

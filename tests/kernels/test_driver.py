@@ -14,7 +14,7 @@ import pytest
 from graphopt.kernels import driver as source
 from graphopt.kernels.compile import compile_kernels, native_driver
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime import bytecode as table
+from graphopt.runtime import bytecode
 from graphopt.runtime.objects import Image
 from graphopt.runtime.thread_pool import ELEMENTS, Team, address, words
 
@@ -48,10 +48,10 @@ def team(request: pytest.FixtureRequest, drive: Any, image: Image) -> Iterator[T
 
 def run(drive: Any, rows: list[list[int]], args: list[int], team: Team | None = None) -> tuple[int, list[int]]:
     """Run instructions; gives the driver's answer and its report."""
-    code = np.zeros((len(rows), table.WIDTH), np.int64)
+    code = np.zeros((len(rows), bytecode.WIDTH), np.int64)
     for at, row in enumerate(rows):
         code[at, : len(row)] = row
-    values, report, block = np.array(args, np.int64), words(2), words(len(table.DRIVER_PARAMS))
+    values, report, block = np.array(args, np.int64), words(2), words(len(bytecode.DRIVER_PARAMS))
     start = address(values)
     block[:7] = address(code), start, start, team.address if team else 0, address(report), 0, 0
     return drive(address(block), 0, len(rows)), report.tolist()
@@ -61,32 +61,32 @@ def test_the_driver_and_python_agree_on_numbers() -> None:
     names = ["CALL", "JUMP", "UNLESS", "NOT_BELOW", "NOT_BELOW_STORED", "SET", "ADD", "SERVE"]
     names += ["DONE", "FAILED", "PAUSED", "LOOK", "STRETCH"]
     names += ["WIDTH", "STAMP_WIDTH", "PLACE_WIDTH", "RANGES"]
-    assert [getattr(source, n) for n in names] == [getattr(table, n) for n in names]
+    assert [getattr(source, n) for n in names] == [getattr(bytecode, n) for n in names]
     team = ["GENERATION", "SLEEPING", "REMAINING", "WAITING", "STATUS", "FUNCTION", "ARGUMENTS", "EXTENT", "MEMBERS"]
     for name in [*team, "SPINS", "ACTIVE", "STOPPED", "BEGUN", "LINE"]:
-        assert getattr(source, name) == 8 * getattr(table, name), name
+        assert getattr(source, name) == 8 * getattr(bytecode, name), name
 
 
 @pytest.mark.parametrize("extent", [0, 1, 2, 3, 4, 5, 6, 77, 1000])
 def test_every_work_item_is_done_once(drive: Any, image: Image, team: Team, extent: int) -> None:
     a = np.zeros(1000, np.int64)
-    rows = [[table.CALL, image.entries[1], 0, 2, 1]] * 50
+    rows = [[bytecode.CALL, image.entries[1], 0, 2, 1]] * 50
     assert run(drive, rows, [address(a), 0, extent], team) == (0, [0, 0])
     assert a.tolist() == [50] * extent + [0] * (1000 - extent)
 
 
 def test_small_kernels_wake_nobody(drive: Any, image: Image, team: Team) -> None:
     a = np.zeros(10, np.int64)
-    assert run(drive, [[table.CALL, image.entries[1], 0, 2, 0]], [address(a), 0, 10], team)[0] == 0
+    assert run(drive, [[bytecode.CALL, image.entries[1], 0, 2, 0]], [address(a), 0, 10], team)[0] == 0
     assert a.tolist() == [1] * 10
-    assert ctypes.c_int64.from_address(team.address + 8 * table.GENERATION).value == 0
+    assert ctypes.c_int64.from_address(team.address + 8 * bytecode.GENERATION).value == 0
 
 
 @pytest.mark.parametrize("parallel", [0, 1])
 def test_a_failure_in_any_part_stops_the_program(drive: Any, image: Image, team: Team, parallel: int) -> None:
     a = np.zeros(100, np.int64)
-    touch = [table.CALL, image.entries[1], 0, 2, parallel]
-    fail = [table.CALL, image.entries[1], 3, 5, parallel]
+    touch = [bytecode.CALL, image.entries[1], 0, 2, parallel]
+    fail = [bytecode.CALL, image.entries[1], 3, 5, parallel]
     args = [address(a), 0, 100, address(a), 9, 100]
     assert run(drive, [touch, touch, fail, touch], args, team) == (1, [2, 9])
     assert a.tolist() == [3] * 100
@@ -97,26 +97,26 @@ def test_jumps_and_counters(drive: Any, image: Image) -> None:
     a, counter, stored, truth = np.zeros(3, np.int64), words(1), words(1), np.array([True])
     stored[0] = 2
     args = [address(a), 0, 3, address(counter), 5, address(stored), truth.ctypes.data]
-    touch = [table.CALL, image.entries[1], 0, 2, 0]
-    loop = [[table.SET, 3, 0], [table.NOT_BELOW, 5, 3, 4], touch, [table.ADD, 3, 1], [table.JUMP, 1]]
+    touch = [bytecode.CALL, image.entries[1], 0, 2, 0]
+    loop = [[bytecode.SET, 3, 0], [bytecode.NOT_BELOW, 5, 3, 4], touch, [bytecode.ADD, 3, 1], [bytecode.JUMP, 1]]
     assert run(drive, loop, args)[0] == 0
     assert (a.tolist(), counter[0]) == ([5] * 3, 5)
-    loop[1] = [table.NOT_BELOW_STORED, 5, 3, 5]
+    loop[1] = [bytecode.NOT_BELOW_STORED, 5, 3, 5]
     run(drive, loop, args)
     assert (a.tolist(), counter[0]) == ([7] * 3, 2)
-    run(drive, [[table.UNLESS, 2, 6], touch], args)
+    run(drive, [[bytecode.UNLESS, 2, 6], touch], args)
     assert a.tolist() == [8] * 3
     truth[0] = False
-    run(drive, [[table.UNLESS, 2, 6], touch], args)
+    run(drive, [[bytecode.UNLESS, 2, 6], touch], args)
     assert a.tolist() == [8] * 3
 
 
 def test_a_loop_that_does_not_end_pauses_and_goes_on(drive: Any) -> None:
     counter = words(1)
-    forever = [[table.SET, 0, 0], [table.ADD, 0, 1], [table.JUMP, 1]]
+    forever = [[bytecode.SET, 0, 0], [bytecode.ADD, 0, 1], [bytecode.JUMP, 1]]
     outcome, (at, _) = run(drive, forever, [address(counter)])
-    assert (outcome, at in (1, 2)) == (table.PAUSED, True)
-    assert counter[0] > table.LOOK
+    assert (outcome, at in (1, 2)) == (bytecode.PAUSED, True)
+    assert counter[0] > bytecode.LOOK
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 5), (), (0,)])
@@ -125,10 +125,10 @@ def test_arguments_are_placed_in_arrays_of_the_callers(drive: Any, image: Image,
     a = np.zeros(4, np.int64)
     args = np.array([address(a), 0, 2, -1, -1, -1], np.int64)
     places = np.array([(3, 2, 8), (5, 0, 0), (4, 1, 24)], np.int64)
-    objects, block = np.array([id(x) for x in arrays], np.int64), words(len(table.DRIVER_PARAMS))
-    code = np.array([[table.CALL, image.entries[1], 0, 2, 0]], np.int64)
+    objects, block = np.array([id(x) for x in arrays], np.int64), words(len(bytecode.DRIVER_PARAMS))
+    code = np.array([[bytecode.CALL, image.entries[1], 0, 2, 0]], np.int64)
     start = address(args)
-    block[:] = address(code), start, start, 0, 0, 0, table.WALK, address(places), 3, address(objects), ELEMENTS
+    block[:] = address(code), start, start, 0, 0, 0, bytecode.WALK, address(places), 3, address(objects), ELEMENTS
     assert drive(address(block), 0, 1) == 0
     assert args.tolist() == [address(a), 0, 2, *(address(x) + n for x, n in zip(arrays[::-1], (8, 24, 0), strict=True))]
     assert a.tolist() == [1, 1, 0, 0]
@@ -136,20 +136,20 @@ def test_arguments_are_placed_in_arrays_of_the_callers(drive: Any, image: Image,
 
 def test_members_sleep_and_wake(drive: Any, image: Image, team: Team) -> None:
     a = np.zeros(8, np.int64)
-    sleeping = ctypes.c_int64.from_address(team.address + 8 * table.SLEEPING)
+    sleeping = ctypes.c_int64.from_address(team.address + 8 * bytecode.SLEEPING)
     for _ in range(20):
         until = time.monotonic() + 10
         while sleeping.value < team.threads - 1:
             assert time.monotonic() < until
             time.sleep(0.001)
-        run(drive, [[table.CALL, image.entries[1], 0, 2, 1]], [address(a), 0, 8], team)
+        run(drive, [[bytecode.CALL, image.entries[1], 0, 2, 1]], [address(a), 0, 8], team)
     assert a.tolist() == [20] * 8
 
 
 def test_nobody_waits_for_a_member_that_does_not_come(drive: Any, image: Image) -> None:
     made = Team(3, lambda *_: 0, image)  # its threads have gone
     a = np.zeros(100, np.int64)
-    touch = [table.CALL, image.entries[1], 0, 2, 1]
+    touch = [bytecode.CALL, image.entries[1], 0, 2, 1]
     assert run(drive, [touch] * 5, [address(a), 0, 100], made) == (0, [0, 0])
     assert a.tolist() == [5] * 100
 

@@ -20,7 +20,7 @@ from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.kernels import cache
 from graphopt.kernels.cache import VARIABLE
-from graphopt.program import program_cache as stored
+from graphopt.program import program_cache
 from graphopt.run.settings import Settings
 
 TEXT = "x: float32[n, 8] w = float32[8, 4]{0.5, ...} b = float32[4]{1.0, ...} y = Relu(Add(MatMul(x, w), b)) return y"
@@ -68,7 +68,7 @@ def test_a_second_start_needs_no_compiler(folder: Path, model: Path) -> None:
 
 
 def test_a_model_that_was_written_to_is_not_the_one_whose_place_was_found(folder: Path, model: Path) -> None:
-    place, found = stored.place_of(model, Settings()), model.stat()
+    place, found = program_cache.place_of(model, Settings()), model.stat()
     assert place is not None
     assert place.is_current
     while model.stat().st_ctime_ns == found.st_ctime_ns:  # the size and the time of writing are the same
@@ -139,14 +139,14 @@ def test_a_bit_that_flipped_is_found(folder: Path, model: Path, pattern: str) ->
 
 
 def test_what_killed_runs_left_is_removed(folder: Path, model: Path) -> None:
-    stored.place_of(model, Settings())  # makes the folder
+    program_cache.place_of(model, Settings())  # makes the folder
     (folder / ".graphopt.0123456789abcdef" / "program").mkdir(parents=True)
     graphopt.compile(model)
     assert len(list(folder.iterdir())) == 1
 
 
 def test_what_is_no_program_gives_way_to_one(folder: Path, model: Path, tmp_path: Path) -> None:
-    place = stored.place_of(model, Settings())
+    place = program_cache.place_of(model, Settings())
     assert place is not None
     (tmp_path / "elsewhere").mkdir()
     for foreign in (place.folder.touch, lambda: place.folder.symlink_to(tmp_path / "elsewhere"), place.folder.mkdir):
@@ -211,18 +211,18 @@ def test_what_was_used_longest_ago_goes_first(folder: Path, tmp_path: Path, monk
         graphopt.compile(path)
     size = sum(f.stat().st_size for f in folder.rglob("*.*") if f.is_file())
     for age, path in enumerate(paths[:2]):
-        place = stored.place_of(path, Settings())
+        place = program_cache.place_of(path, Settings())
         assert place is not None
         os.utime(place.folder, (age, age))
     assert graphopt.compile(paths[0]).report.steps == ()  # used again: now the other is the older one
-    monkeypatch.setattr(stored, "MOST", size)
+    monkeypatch.setattr(program_cache, "MOST", size)
     graphopt.compile(paths[2])
     assert [graphopt.compile(p).report.steps == () for p in (paths[0], paths[2])] == [True, True]
     assert graphopt.compile(paths[1]).report.steps != ()
 
 
 def test_large_programs_are_not_kept(folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LARGEST", 1)
+    monkeypatch.setattr(program_cache, "LARGEST", 1)
     graphopt.compile(model)
     assert list(folder.iterdir()) == []
 
@@ -239,8 +239,8 @@ def test_other_prices_make_another_program(folder: Path, model: Path, tmp_path: 
         store.put(Setting("a machine", "graphopt 0", 1), "a", Time(1.0))
     assert not is_warm(graphopt.compile(model, costs="analytic"))
     assert is_warm(graphopt.compile(model, costs="analytic"))
-    first, second = (stored.place_of(model, Settings(costs=c)) for c in ("analytic", database))
+    first, second = (program_cache.place_of(model, Settings(costs=c)) for c in ("analytic", database))
     assert first != second
     with Store(database, write=True) as store:
         store.put(Setting("a machine", "graphopt 0", 1), "b", Time(2.0))
-    assert stored.place_of(model, Settings(costs=database)) != second
+    assert program_cache.place_of(model, Settings(costs=database)) != second

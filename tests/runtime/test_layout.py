@@ -1,6 +1,6 @@
 import pytest
 
-from graphopt.runtime import bytecode as table
+from graphopt.runtime import bytecode
 from graphopt.runtime.layout import Choice, Native, Pause, Round, lay_out
 from graphopt.runtime.program import Bind, Branch, Buffer, Host, Loop, Ref
 from graphopt.runtime.steps import Launch, Library
@@ -23,13 +23,13 @@ def test_native_steps_are_one_stretch_of_instructions() -> None:
     layout = lay_out(code(NO_K, [A, loop, B], {"x": 0}, {}))
     assert layout.stages == (Native(0, len(layout.instructions)),)
     names = [row[0] for row in layout.instructions]
-    call, jump, unless = table.CALL, table.JUMP, table.UNLESS
+    call, jump, unless = bytecode.CALL, bytecode.JUMP, bytecode.UNLESS
     assert names == [
-        *(call, table.SET, table.NOT_BELOW, unless),
+        *(call, bytecode.SET, bytecode.NOT_BELOW, unless),
         *(call, unless, call, jump, call),
-        *(table.ADD, jump, call),
+        *(bytecode.ADD, jump, call),
     ]
-    targets = {at: row[1] for at, row in enumerate(layout.instructions) if row[0] in (jump, unless, table.NOT_BELOW)}
+    targets = {at: row[1] for at, row in enumerate(layout.instructions) if row[0] in (jump, unless, bytecode.NOT_BELOW)}
     assert targets == {2: 11, 3: 11, 5: 8, 7: 9, 10: 2}
     assert list(layout.calls) == [0, 4, 6, 8, 11]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphopt.runtime import thread_pool as team
+from graphopt.runtime import thread_pool
 from graphopt.runtime.objects import Image
 from tests.runtime.programs import objects
 
@@ -19,44 +19,44 @@ def driver() -> tuple[Any, Image]:
 
 def test_words_begin_on_a_cache_line() -> None:
     for count in (1, 7, 8, 100):
-        made = team.words(count)
-        assert team.address(made) % 64 == 0
+        made = thread_pool.words(count)
+        assert thread_pool.address(made) % 64 == 0
         assert made.tolist() == [0] * count
 
 
 def test_programs_share_a_team_that_ends_with_the_last(driver: tuple[Any, Image]) -> None:
     before = threading.active_count()
-    one, two, other = team.join(11, *driver), team.join(11, *driver), team.join(12, *driver)
+    one, two, other = thread_pool.join(11, *driver), thread_pool.join(11, *driver), thread_pool.join(12, *driver)
     assert one is two is not other
     assert threading.active_count() == before + 10 + 11
-    team.leave(one)
-    team.leave(other)
+    thread_pool.leave(one)
+    thread_pool.leave(other)
     assert threading.active_count() == before + 10
     assert one.claim()
     assert not two.claim()
     one.busy.release()
-    team.leave(two)
+    thread_pool.leave(two)
     assert threading.active_count() == before
     assert not one.claim()  # whoever still has it runs alone
-    again = team.join(11, *driver)
+    again = thread_pool.join(11, *driver)
     assert again is not one
-    team.leave(again)
+    thread_pool.leave(again)
 
 
 def test_all_teams_end_with_the_interpreter(driver: tuple[Any, Image]) -> None:
     before = threading.active_count()
-    one = team.join(13, *driver)
-    team._end_all()
+    one = thread_pool.join(13, *driver)
+    thread_pool._end_all()
     assert threading.active_count() <= before
     assert not one.claim()
-    team.leave(one)
+    thread_pool.leave(one)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_members_run_elsewhere_than_the_caller(driver: tuple[Any, Image]) -> None:
     allowed = os.sched_getaffinity(0)
     before = {t.native_id for t in threading.enumerate()}
-    made = team.join(2, *driver)
+    made = thread_pool.join(2, *driver)
     (member,) = {t.native_id for t in threading.enumerate()} - before
     assert member is not None
     try:
@@ -67,15 +67,15 @@ def test_members_run_elsewhere_than_the_caller(driver: tuple[Any, Image]) -> Non
             assert os.sched_getaffinity(member) == allowed - {processor}
     finally:
         os.sched_setaffinity(0, allowed)
-        team.leave(made)
+        thread_pool.leave(made)
 
 
 def test_members_of_a_team_larger_than_the_machine_run_anywhere(driver: tuple[Any, Image]) -> None:
     allowed = os.sched_getaffinity(0)
     before = {t.native_id for t in threading.enumerate()}
-    made = team.join(len(allowed) + 1, *driver)
+    made = thread_pool.join(len(allowed) + 1, *driver)
     members = {t.native_id for t in threading.enumerate()} - before
     assert made.claim()
     made.busy.release()
     assert all(os.sched_getaffinity(m or 0) == allowed for m in members)
-    team.leave(made)
+    thread_pool.leave(made)

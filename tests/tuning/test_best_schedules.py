@@ -19,7 +19,7 @@ from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import read, show
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
-from graphopt.program import program_cache as stored
+from graphopt.program import program_cache
 from graphopt.run.settings import Settings
 from graphopt.tuning.best_schedules import Tuned
 from graphopt.tuning.database import Records
@@ -191,14 +191,14 @@ def test_the_record_of_another_machine_is_not_used(model: Path, users: Path, mon
 
 def test_what_was_tuned_makes_another_program(model: Path, tmp_path: Path) -> None:
     database = tmp_path / "tuning.sqlite"
-    places = [stored.place_of(model, Settings())]
+    places = [program_cache.place_of(model, Settings())]
     for gain in (0.5, 2.0, 2.0, 3.0):  # layouts go by times, also those of what is slower than the default
         tune(model, database, split, gain)
-        places.append(stored.place_of(model, Settings(database=database)))
+        places.append(program_cache.place_of(model, Settings(database=database)))
     assert places[0] != places[1] != places[2] == places[3] != places[4]
-    assert stored.place_of(model, Settings(database=database, threads=2)) == places[0]
-    assert stored.place_of(model, Settings(database=database, tuned="off")) == places[0]
-    assert stored.place_of(model, Settings(database=database, tuned="require")) not in places
+    assert program_cache.place_of(model, Settings(database=database, threads=2)) == places[0]
+    assert program_cache.place_of(model, Settings(database=database, tuned="off")) == places[0]
+    assert program_cache.place_of(model, Settings(database=database, tuned="require")) not in places
 
 
 def test_a_damaged_database_is_a_warning_unless_it_is_asked_for(model: Path, users: Path) -> None:
@@ -207,9 +207,9 @@ def test_a_damaged_database_is_a_warning_unless_it_is_asked_for(model: Path, use
     users.write_bytes(b"nonsense" * 999)
     with pytest.warns(UserWarning, match=r"damaged .*; default schedules are used"):
         assert script(model) == before
-    assert stored.place_of(model, Settings()) == stored.place_of(model, Settings(tuned="off"))
+    assert program_cache.place_of(model, Settings()) == program_cache.place_of(model, Settings(tuned="off"))
     for options in (Settings(tuned="require"), Settings(database=users)):
-        for use in (linked_for, stored.place_of):
+        for use in (linked_for, program_cache.place_of):
             with pytest.raises(ReadError, match="damaged"):
                 use(model, options)
 

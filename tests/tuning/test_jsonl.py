@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ReadError
-from graphopt.tuning import jsonl as exchange
+from graphopt.tuning import jsonl
 from graphopt.tuning.database import Records
 from graphopt.tuning.jsonl import LONGEST, SHORTEST
 from tests.tuning.test_database import FEW, HERE, MANY, failed, record
@@ -15,8 +15,8 @@ from tests.tuning.test_database import FEW, HERE, MANY, failed, record
 
 def test_a_record_comes_back_unverified() -> None:
     for each in (record(4, 2.0), failed(2), record(2, 3.0, MANY)):
-        assert exchange.read(exchange.line(each), "here") == replace(each, verified=False)
-        assert "\n" not in exchange.line(each)
+        assert jsonl.read(jsonl.line(each), "here") == replace(each, verified=False)
+        assert "\n" not in jsonl.line(each)
 
 
 def test_a_database_comes_back(tmp_path: Path) -> None:
@@ -35,17 +35,17 @@ def test_a_database_comes_back(tmp_path: Path) -> None:
 
 def line(**changes: object) -> str:
     """A line with some of its values changed."""
-    return json.dumps(json.loads(exchange.line(record(4, 2.0))) | changes)
+    return json.dumps(json.loads(jsonl.line(record(4, 2.0))) | changes)
 
 
 def test_times_are_held_in_what_can_be() -> None:
-    read = exchange.read(line(seconds=[0, -1, 1e-300, float("inf")], beside=[1e300, 1, 1, 1]), "here")
+    read = jsonl.read(line(seconds=[0, -1, 1e-300, float("inf")], beside=[1e300, 1, 1, 1]), "here")
     assert read.outcome.seconds == (SHORTEST, SHORTEST, SHORTEST, LONGEST)
     assert read.outcome.beside == (LONGEST, 1.0, 1.0, 1.0)
 
 
 def test_a_problem_is_one_line() -> None:
-    assert exchange.read(line(problem=" no\ngood  at all"), "here").outcome.problem == "no good at all"
+    assert jsonl.read(line(problem=" no\ngood  at all"), "here").outcome.problem == "no good at all"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_problem_is_one_line() -> None:
 )
 def test_what_is_wrong_with_a_line_is_said_in_one(changes: dict[str, object], why: str) -> None:
     with pytest.raises(ReadError) as error:
-        exchange.read(line(**changes), "records.jsonl:7")
+        jsonl.read(line(**changes), "records.jsonl:7")
     message = str(error.value)
     assert message.startswith("records.jsonl:7: not a record of a tuned schedule: ")
     assert why in message
@@ -88,13 +88,13 @@ def test_a_trace_whose_steps_name_nothing_is_refused() -> None:
     step = {"primitive": "split", "args": [{"step": 7, "item": None}], "kwargs": {}, "decision": None}
     trace = {"format": 1, "steps": [step | {"results": "l", "single": True, "question": False}]}
     with pytest.raises(ReadError, match="not a record"):
-        exchange.read(line(trace=json.dumps(trace)), "here")
+        jsonl.read(line(trace=json.dumps(trace)), "here")
 
 
 @pytest.mark.parametrize("text", [b"", b"nonsense", b"[]", b"7", b"\xff", b"[" * 99999, b"{}", b'{"format": 1}'])
 def test_what_is_no_record_is_refused(text: bytes) -> None:
     with pytest.raises(ReadError, match="not a record"):
-        exchange.read(text, "here")
+        jsonl.read(text, "here")
 
 
 def test_one_bad_line_keeps_all_out(tmp_path: Path) -> None:

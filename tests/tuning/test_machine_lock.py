@@ -9,16 +9,16 @@ from threading import Event
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.tuning import machine_lock as turns
+from graphopt.tuning import machine_lock
 
 
 @pytest.mark.parametrize(
     ("first", "second", "waits"),
     [
-        (turns.building, turns.building, False),
-        (turns.building, turns.measuring, True),
-        (turns.measuring, turns.building, True),
-        (turns.measuring, turns.measuring, True),
+        (machine_lock.building, machine_lock.building, False),
+        (machine_lock.building, machine_lock.measuring, True),
+        (machine_lock.measuring, machine_lock.building, True),
+        (machine_lock.measuring, machine_lock.measuring, True),
     ],
 )
 def test_who_waits_for_whom(
@@ -45,14 +45,14 @@ def test_who_waits_for_whom(
 def test_threads_have_processors_of_their_own() -> None:
     usable = os.sched_getaffinity(0)
     for threads in range(1, len(usable) + 1):
-        found = turns.processors(threads)
+        found = machine_lock.processors(threads)
         assert len(set(found)) == threads
         assert usable >= set(found)
     with pytest.raises(UsageError, match="threads cannot be measured where there are processors"):
-        turns.processors(len(usable) + 1)
+        machine_lock.processors(len(usable) + 1)
 
 
 def test_cores_come_before_their_second_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_siblings", lambda n: frozenset({n % 4, n % 4 + 4}))
-    assert turns._in_order(frozenset(range(8))) == [4, 5, 6, 7, 0, 1, 2, 3]
-    assert turns._in_order(frozenset({1, 5, 6})) == [5, 1, 6]
+    monkeypatch.setattr(machine_lock, "_siblings", lambda n: frozenset({n % 4, n % 4 + 4}))
+    assert machine_lock._in_order(frozenset(range(8))) == [4, 5, 6, 7, 0, 1, 2, 3]
+    assert machine_lock._in_order(frozenset({1, 5, 6})) == [5, 1, 6]

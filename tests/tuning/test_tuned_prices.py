@@ -13,7 +13,7 @@ from graphopt.compile import linked_for, prepared
 from graphopt.ir import onnx_io
 from graphopt.ir.graph import Graph
 from graphopt.optimize import optimize_graph
-from graphopt.program import program_cache as stored
+from graphopt.program import program_cache
 from graphopt.rewrite.extract.workload import Workload as Call
 from graphopt.run.settings import Settings
 from graphopt.run.steps import Steps
@@ -202,7 +202,7 @@ def test_a_database_chooses_the_layout(database: Path, tmp_path: Path) -> None:
 
 def test_programs_are_kept_by_the_times_that_they_go_by(database: Path, asked: Asked) -> None:
     def place() -> object:
-        return stored.place_of(convolution(), Settings(database=database))
+        return program_cache.place_of(convolution(), Settings(database=database))
 
     before = place()
     assert before == place()

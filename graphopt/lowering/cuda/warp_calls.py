@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.kernels.cuda.limits import WARP
 from graphopt.lowering.emit.emit_context import Place
-from graphopt.lowering.intrinsics import warp as warps
+from graphopt.lowering.intrinsics import warp
 from graphopt.lowering.intrinsics.tensor_intrin import find_intrinsic
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import Invoke, Nest, Region, statements
@@ -15,7 +15,7 @@ from graphopt.lowering.loops.nest import Invoke, Nest, Region, statements
 if TYPE_CHECKING:
     from graphopt.lowering.cuda.emit import DeviceWriter
 
-MULTIPLY, LOAD = warps.PRODUCT.format(""), warps.FRAGMENT.split("{")[0]
+MULTIPLY, LOAD = warp.PRODUCT.format(""), warp.FRAGMENT.split("{")[0]
 
 
 def multiplies(nest: Nest) -> bool:
@@ -27,7 +27,7 @@ def write_warp_call(writer: DeviceWriter, stmt: Invoke, place: Place, lane: Var)
     """The line of a call on fragments. ``lane`` is a thread's number in its warp."""
     writer.threads[lane] = "x"
     regions = [a for a in stmt.args if isinstance(a, Region)]
-    each = warps.together(regions[1].buffer.dtype)
+    each = warp.together(regions[1].buffer.dtype)
     function = str(find_intrinsic(stmt.intrinsic).function).rpartition(".")[2]
     if stmt.intrinsic.startswith(MULTIPLY):
         c, a, b = (
@@ -48,7 +48,7 @@ def _write_load(
 ) -> None:
     """A fragment from shared memory: by one instruction, but for elements of 32 bits that it cannot turn over."""
     target, source = regions
-    each = warps.together(source.buffer.dtype)
+    each = warp.together(source.buffer.dtype)
     words = _registers(writer, target, place, lane, range(0, 4 * each, each))
     start = [place.of(side.start) for side in source.ranges]
 
@@ -57,7 +57,7 @@ def _write_load(
         return writer.name(source.buffer), writer.index(writer.spell.address(load))
 
     _, operand, way, _ = intrinsic.split("_")
-    if each > 1 or warps.is_deep(operand, way):
+    if each > 1 or warp.is_deep(operand, way):
         buffer, at = element(*_row_of(lane, operand, way, 4 * each))
         writer.line(f"{', '.join(words)} = {writer.spell.use(function)}({buffer}, {at})")
         loaded = words

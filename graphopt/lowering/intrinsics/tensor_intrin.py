@@ -15,10 +15,7 @@ from functools import lru_cache
 from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes
 from graphopt.kernels.product_form import BLOCKS, panel
-from graphopt.lowering.intrinsics import bfloat as bfloats
-from graphopt.lowering.intrinsics import integer as integers
-from graphopt.lowering.intrinsics import tile as tiles
-from graphopt.lowering.intrinsics import warp as warps
+from graphopt.lowering.intrinsics import bfloat, integer, tile, warp
 from graphopt.lowering.intrinsics.contractions import contraction
 from graphopt.lowering.loops.expressions import Const, Expr, Load, Var
 from graphopt.lowering.loops.nest import (
@@ -254,26 +251,26 @@ FAMILIES: Mapping[str, Family] = {
     r"gemm_(n|t)(n|t)_(float32|float64)": library_product,
     r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
     r"product_(n|t)(n|t|p)_(float32|float64)": own_product,
-    integers.PRODUCT: lambda form, left, right: _by_function(
-        integers.product(form, left, right), f"integer_products.integer_product_{form}"
+    integer.PRODUCT: lambda form, left, right: _by_function(
+        integer.product(form, left, right), f"integer_products.integer_product_{form}"
     ),
-    integers.PIXELS.format("(uint8|int8)", "(uint8|int8)"): lambda left, right: _by_function(
-        integers.pixels(left, right), "integer_products.integer_pixels"
+    integer.PIXELS.format("(uint8|int8)", "(uint8|int8)"): lambda left, right: _by_function(
+        integer.pixels(left, right), "integer_products.integer_pixels"
     ),
-    integers.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
-        integers.windows(right, left), f"integer_products.integer_windows_{right}"
+    integer.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
+        integer.windows(right, left), f"integer_products.integer_windows_{right}"
     ),
-    bfloats.PRODUCT: lambda: _by_function(bfloats.product(), "bfloat_products.bfloat_product"),
-    warps.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
-        warps.product(dtype), f"cuda.functions.{warps.FUNCTIONS[dtype]}"
+    bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "bfloat_products.bfloat_product"),
+    warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
+        warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"
     ),
-    warps.FRAGMENT.format("(a|b)", "(n|t)_(float16|bfloat16|float32)"): lambda operand, way, dtype: _by_function(
-        warps.fragment(operand, way, dtype),
-        f"cuda.functions.ldmatrix4{'' if warps.is_deep(operand, way) else '_turned'}",
+    warp.FRAGMENT.format("(a|b)", "(n|t)_(float16|bfloat16|float32)"): lambda operand, way, dtype: _by_function(
+        warp.fragment(operand, way, dtype),
+        f"cuda.functions.ldmatrix4{'' if warp.is_deep(operand, way) else '_turned'}",
     ),
-    tiles.PRODUCT: lambda: _by_function(tiles.blocked_product(), "blocked_products.blocked_product"),
-    tiles.INTO.format("(2|4)"): lambda n: _by_function(tiles.tile_in(n), f"winograd.input_{n}"),
-    tiles.BACK.format("(2|4)"): lambda n: _by_function(tiles.tile_out(n), f"winograd.output_{n}"),
+    tile.PRODUCT: lambda: _by_function(tile.blocked_product(), "blocked_products.blocked_product"),
+    tile.INTO.format("(2|4)"): lambda n: _by_function(tile.tile_in(n), f"winograd.input_{n}"),
+    tile.BACK.format("(2|4)"): lambda n: _by_function(tile.tile_out(n), f"winograd.output_{n}"),
 }
 """What names of intrinsics are made up of, and what makes the intrinsic."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from graphopt.errors import CompilationError, InvalidModelError, NestError
-from graphopt.ir import custom_ops as added
+from graphopt.ir import custom_ops
 from graphopt.ir.constants import Array
 from graphopt.ir.custom_ops import Added, Filling
 from graphopt.ir.facts import Fact
@@ -65,7 +65,7 @@ def given(graph: Graph, node: Node, facts: Mapping[Value, Fact]) -> Placed | Cal
     """
     if node.op == NEST:
         return _placed(node, facts, name_of(graph, node))
-    user = added.added(node.op)
+    user = custom_ops.added(node.op)
     if user is None or user.function is None:
         return None
     for k, value in enumerate(node.outputs):
@@ -114,7 +114,7 @@ def attributes(nest: Nest) -> Attrs:
     for var in nest.sizes:
         if var.name not in named:
             raise NestError(f"{nest.name}: the size {var.name} is no axis of an input, and so nobody could tell it")
-    added.add(NEST, Added(function=_interpreted))
+    custom_ops.add(NEST, Added(function=_interpreted))
     params, types = ("; ".join(show_type(type_of(b)) for b in buffers) for buffers in (inputs, outputs))
     return Attrs(program=show(nest), params=params, types=types)
 

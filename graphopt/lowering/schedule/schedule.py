@@ -14,22 +14,19 @@ from random import Random
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphopt.errors import ScheduleError, UsageError
-from graphopt.lowering.analysis import block_refs as sites
+from graphopt.lowering.analysis import block_refs
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.loops.nest import BY_RULE, Nest
 from graphopt.lowering.loops.script import show
-from graphopt.lowering.schedule import annotations as schedule_marks
-from graphopt.lowering.schedule import blockize as schedule_blocks
-from graphopt.lowering.schedule import by_rule as schedule_rules
-from graphopt.lowering.schedule import cache as schedule_caches
-from graphopt.lowering.schedule import compute_at as schedule_stages
-from graphopt.lowering.schedule import compute_inline as schedule_inline
-from graphopt.lowering.schedule import loop_transforms as schedule_loops
-from graphopt.lowering.schedule import pad_einsum as schedule_padding
-from graphopt.lowering.schedule import reduction as schedule_reductions
-from graphopt.lowering.schedule import sampling
-from graphopt.lowering.schedule import tensorize as schedule_tensors
-from graphopt.lowering.schedule import transform_layout as schedule_layouts
+from graphopt.lowering.schedule import annotations as annotations_module
+from graphopt.lowering.schedule import blockize as blockize_module
+from graphopt.lowering.schedule import by_rule as by_rule_module
+from graphopt.lowering.schedule import cache, loop_transforms, reduction, sampling
+from graphopt.lowering.schedule import compute_at as compute_at_module
+from graphopt.lowering.schedule import compute_inline as compute_inline_module
+from graphopt.lowering.schedule import pad_einsum as pad_einsum_module
+from graphopt.lowering.schedule import tensorize as tensorize_module
+from graphopt.lowering.schedule import transform_layout as transform_layout_module
 from graphopt.lowering.schedule.trace import Argument, Reference, Step, Trace
 
 P = ParamSpec("P")
@@ -112,46 +109,46 @@ class Schedule:
         self._known: dict[BlockRef | LoopRef, Reference] = {}
 
     # questions
-    get_block = asking(sites.get_block)
-    get_loop = asking(sites.get_loop)
-    get_loops = asking(sites.get_loops)
-    get_child_blocks = asking(sites.get_child_blocks)
-    get_parent_block = asking(sites.get_parent_block)
-    get_producers = asking(sites.get_producers)
-    get_consumers = asking(sites.get_consumers)
+    get_block = asking(block_refs.get_block)
+    get_loop = asking(block_refs.get_loop)
+    get_loops = asking(block_refs.get_loops)
+    get_child_blocks = asking(block_refs.get_child_blocks)
+    get_parent_block = asking(block_refs.get_parent_block)
+    get_producers = asking(block_refs.get_producers)
+    get_consumers = asking(block_refs.get_consumers)
     # loops
-    split = rewriting(schedule_loops.split)
-    fuse = rewriting(schedule_loops.fuse)
-    reorder = rewriting(schedule_loops.reorder)
-    add_unit_loop = rewriting(schedule_loops.add_unit_loop)
+    split = rewriting(loop_transforms.split)
+    fuse = rewriting(loop_transforms.fuse)
+    reorder = rewriting(loop_transforms.reorder)
+    add_unit_loop = rewriting(loop_transforms.add_unit_loop)
     # what runs them, and notes
-    parallel = rewriting(schedule_marks.parallel)
-    vectorize = rewriting(schedule_marks.vectorize)
-    unroll = rewriting(schedule_marks.unroll)
-    bind = rewriting(schedule_marks.bind)
-    annotate = rewriting(schedule_marks.annotate)
-    unannotate = rewriting(schedule_marks.unannotate)
+    parallel = rewriting(annotations_module.parallel)
+    vectorize = rewriting(annotations_module.vectorize)
+    unroll = rewriting(annotations_module.unroll)
+    bind = rewriting(annotations_module.bind)
+    annotate = rewriting(annotations_module.annotate)
+    unannotate = rewriting(annotations_module.unannotate)
     # where blocks run
-    compute_at = rewriting(schedule_stages.compute_at)
-    reverse_compute_at = rewriting(schedule_stages.reverse_compute_at)
-    compute_inline = rewriting(schedule_inline.compute_inline)
-    reverse_compute_inline = rewriting(schedule_inline.reverse_compute_inline)
+    compute_at = rewriting(compute_at_module.compute_at)
+    reverse_compute_at = rewriting(compute_at_module.reverse_compute_at)
+    compute_inline = rewriting(compute_inline_module.compute_inline)
+    reverse_compute_inline = rewriting(compute_inline_module.reverse_compute_inline)
     # what they read and write, and where that is
-    cache_read = rewriting(schedule_caches.cache_read)
-    cache_write = rewriting(schedule_caches.cache_write)
-    set_scope = rewriting(schedule_caches.set_scope)
-    storage_align = rewriting(schedule_caches.storage_align)
-    double_buffer = rewriting(schedule_caches.double_buffer)
+    cache_read = rewriting(cache.cache_read)
+    cache_write = rewriting(cache.cache_write)
+    set_scope = rewriting(cache.set_scope)
+    storage_align = rewriting(cache.storage_align)
+    double_buffer = rewriting(cache.double_buffer)
     # reductions
-    decompose_reduction = rewriting(schedule_reductions.decompose_reduction)
-    rfactor = rewriting(schedule_reductions.rfactor)
+    decompose_reduction = rewriting(reduction.decompose_reduction)
+    rfactor = rewriting(reduction.rfactor)
     # blocks of blocks, layouts
-    blockize = rewriting(schedule_blocks.blockize)
-    tensorize = rewriting(schedule_tensors.tensorize)
-    pad_einsum = rewriting(schedule_padding.pad_einsum)
-    transform_layout = rewriting(schedule_layouts.transform_layout)
+    blockize = rewriting(blockize_module.blockize)
+    tensorize = rewriting(tensorize_module.tensorize)
+    pad_einsum = rewriting(pad_einsum_module.pad_einsum)
+    transform_layout = rewriting(transform_layout_module.transform_layout)
     # all at once
-    by_rule = rewriting(schedule_rules.by_rule)
+    by_rule = rewriting(by_rule_module.by_rule)
     # draws
     sample_perfect_tile = drawing(sampling.sample_perfect_tile)
     sample_categorical = drawing(sampling.sample_categorical)
@@ -189,7 +186,7 @@ class Schedule:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if callable(value):
-            return schedule_layouts.written_map(value)
+            return transform_layout_module.written_map(value)
         raise ScheduleError(f"{primitive}: a trace cannot keep {value!r}; give numbers, strings, loops and blocks")
 
     def recorded(self, step: Step, result: R) -> R:

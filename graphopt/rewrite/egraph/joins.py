@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.ir.ops import is_commutative
-from graphopt.rewrite.egraph.classes import ABSENT as NOTHING
+from graphopt.rewrite.egraph.classes import ABSENT as ABSENT_TERM
 from graphopt.rewrite.egraph.classes import Classes
 from graphopt.rewrite.egraph.egglog import ABSENT, Atom, Row
 from graphopt.rewrite.egraph.queries import LITERAL, NOBODY, OUTPUT, Query
@@ -119,7 +119,7 @@ class Rows:
         """The rows of an atom's table that have what is bound already, at one place at least; in order."""
         find = self.classes.find
         if atom.table == ABSENT:
-            return [(find(NOTHING),)]
+            return [(find(ABSENT_TERM),)]
         if atom.table == LITERAL:
             number = atom.arguments[0]
             assert isinstance(number, int)

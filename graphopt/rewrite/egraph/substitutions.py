@@ -10,7 +10,7 @@ from graphopt.rewrite.egraph.classes import ABSENT, Classes
 from graphopt.rewrite.egraph.egglog import Row
 from graphopt.rewrite.egraph.provenance import Spelling, term_of
 from graphopt.rewrite.egraph.queries import NOBODY, Query
-from graphopt.rewrite.guards import op_match as heads
+from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings, is_several
 from graphopt.rewrite.match.build import element
 from graphopt.rewrite.rule.rule import Call, Rule
@@ -62,10 +62,10 @@ class Reader:
             for m, symbol, first in self._calls
         ]
         for call, symbol, rank in found:
-            if (why := heads.bind(call, symbol.op, symbol.attrs, rank, bindings)) is not None:
+            if (why := op_match.bind(call, symbol.op, symbol.attrs, rank, bindings)) is not None:
                 return why
         for call, symbol, rank in found:
-            if (why := heads.check(call, symbol.op, symbol.attrs, rank, bindings, classes)) is not None:
+            if (why := op_match.check(call, symbol.op, symbol.attrs, rank, bindings, classes)) is not None:
                 return why
         return Instance(self.query.rule, tuple([find(row[i]) for i in self._roots]), bindings, ((self, row),))
 

@@ -17,7 +17,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs
 from graphopt.rewrite.egraph.egraph_snapshot import ENode
-from graphopt.rewrite.guards import op_match as heads
+from graphopt.rewrite.guards import op_match
 from graphopt.rewrite.guards.bindings import Bindings
 from graphopt.rewrite.guards.expressions import Unknown, evaluate, holds, matches_literal
 from graphopt.rewrite.rule.rule import AnyOf, Call, Literal, Rule, Term, Var, calls
@@ -134,7 +134,7 @@ class _Matcher:
         first = node.children[0] if node.children else None
         rank = None if first is None else self.facts[first].rank
         attrs = ops.canonical(node.op, node.attrs)
-        if heads.bind(call, node.op, attrs, rank, bound) is not None:
+        if op_match.bind(call, node.op, attrs, rank, bound) is not None:
             return
         children = [*node.children, *[None] * (len(call.inputs) - len(node.children))]
         orders = [children]
@@ -142,7 +142,7 @@ class _Matcher:
             orders.append(children[::-1])
         for order in orders:
             for inner, parts in self._sequence(call.inputs, order, bound):
-                if heads.check(call, node.op, attrs, rank, inner, self) is None:
+                if op_match.check(call, node.op, attrs, rank, inner, self) is None:
                     yield inner, ((c, node), *parts)
 
     def _sequence(

@@ -20,7 +20,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, AttrRef, Attrs
 from graphopt.ir.types import Dim
-from graphopt.rewrite.guards import constant_queries as rows
+from graphopt.rewrite.guards import constant_queries
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.guards.comparison import Unknown, at_most, equal, less, same_size
 from graphopt.rewrite.guards.functions import FUNCTIONS
@@ -243,9 +243,9 @@ FACTS: Mapping[str, Callable[[Fact, Operand, Questions], object]] = {
     "high": lambda fact, operand, operands: fact.high,
     "uses": lambda fact, operand, operands: operands.uses(operand.handle),
     "numbers": _numbers,
-    "period": _content(rows.period),
-    "row_high": _content(rows.row_high),
-    "causal": _content(rows.causal),
+    "period": _content(constant_queries.period),
+    "row_high": _content(constant_queries.row_high),
+    "causal": _content(constant_queries.causal),
 }
 """The facts that expressions may ask of an operand."""
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from graphopt.ir import ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, INPUT, Node, Value
-from graphopt.rewrite.guards import expressions
-from graphopt.rewrite.guards import op_match as heads
+from graphopt.rewrite.guards import expressions, op_match
 from graphopt.rewrite.guards.bindings import Bindings, is_several
 from graphopt.rewrite.match.build import family
 from graphopt.rewrite.match.workspace import Workspace
@@ -119,7 +118,7 @@ class TermMatcher:
         self.depth += 1
         for inner in self._inputs(call, node, bound, index):
             attrs = ops.canonical(node.op, node.attrs)
-            reason = heads.check(call, node.op, attrs, self._rank(node), inner, self.space) if call.attrs else None
+            reason = op_match.check(call, node.op, attrs, self._rank(node), inner, self.space) if call.attrs else None
             if reason is None:
                 yield inner
             else:
@@ -146,7 +145,7 @@ class TermMatcher:
             return None
         if bound is found:
             bound = found.copy()
-        reason = heads.bind(call, node.op, ops.canonical(node.op, node.attrs), self._rank(node), bound)
+        reason = op_match.bind(call, node.op, ops.canonical(node.op, node.attrs), self._rank(node), bound)
         if reason is not None:
             self.fail(reason)
             return None

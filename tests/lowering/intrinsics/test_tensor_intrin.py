@@ -3,7 +3,7 @@
 import pytest
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.intrinsics import tensor_intrin as intrinsics
+from graphopt.lowering.intrinsics import tensor_intrin
 from graphopt.lowering.intrinsics.tensor_intrin import (
     TensorIntrin,
     buffers_written,
@@ -46,7 +46,7 @@ def scale(Y: Buffer[(4,), "float32"], X: Buffer[(4,), "float32"]):
 
 def test_an_intrinsic_of_ones_own(monkeypatch):
     own = TensorIntrin("scale", read(SCALE.format(kind="serial")), read(SCALE.format(kind="vectorized")))
-    monkeypatch.setattr(intrinsics, "_registered", {})
+    monkeypatch.setattr(tensor_intrin, "_registered", {})
     register_intrinsic(own)
     assert find_intrinsic("scale") is own
     x, y = Buffer("x", (Const(3), Const(8))), Buffer("y", (Const(8),))

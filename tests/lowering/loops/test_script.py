@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt.errors import ScriptError
-from graphopt.lowering.loops import nest as loops
 from graphopt.lowering.loops.expressions import Apply, Const, Load, Var
+from graphopt.lowering.loops.nest import Buffer as NestBuffer
 from graphopt.lowering.loops.nest import For, Invoke, Nest, Range, Region, Seq, Store, blocks, statements
 from graphopt.lowering.loops.script import Buffer, alloc, axis, block, grid, init, program, read, show, show_expr
 from tests.lowering.random_nests import random_nest
@@ -124,9 +124,9 @@ def test_words_can_be_imported_and_do_nothing() -> None:
         _ = script.explode
 
 
-A = loops.Buffer("A", (Const(8),))
-T = loops.Buffer("T", (Const(8),), "int32")
-F = loops.Buffer("F", (Const(8),), "bool")
+A = NestBuffer("A", (Const(8),))
+T = NestBuffer("T", (Const(8),), "int32")
+F = NestBuffer("F", (Const(8),), "bool")
 i = Var("i")
 
 

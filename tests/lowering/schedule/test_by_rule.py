@@ -16,7 +16,7 @@ from graphopt.lowering.cpu import default_schedules
 from graphopt.lowering.cpu.default_schedules import chosen, scheduled
 from graphopt.lowering.cuda import schedules
 from graphopt.lowering.cuda.procedures import is_bound
-from graphopt.lowering.schedule import by_rule as schedule_rules
+from graphopt.lowering.schedule import by_rule
 from graphopt.lowering.schedule.by_rule import chosen_for
 from graphopt.lowering.schedule.schedule import Schedule
 from graphopt.lowering.schedule.trace import Trace
@@ -28,7 +28,7 @@ from tests.lowering.native import check
 
 
 def test_documented() -> None:
-    check_documented(schedule_rules.by_rule)
+    check_documented(by_rule.by_rule)
 
 
 @pytest.mark.parametrize("name", FIXED)

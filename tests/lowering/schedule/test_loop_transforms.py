@@ -11,22 +11,21 @@ from hypothesis import strategies as st
 from graphopt.errors import ScheduleError
 from graphopt.lowering.loops.nest import For, Nest, Stmt, mutate, statements, substitute_in
 from graphopt.lowering.loops.script import read
-from graphopt.lowering.schedule import annotations as schedule_marks
-from graphopt.lowering.schedule import loop_transforms as schedule_loops
+from graphopt.lowering.schedule import annotations, loop_transforms
 from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.documented import check, same_results
 
 PRIMITIVES = [
-    schedule_loops.split,
-    schedule_loops.fuse,
-    schedule_loops.reorder,
-    schedule_loops.add_unit_loop,
-    schedule_marks.parallel,
-    schedule_marks.vectorize,
-    schedule_marks.unroll,
-    schedule_marks.bind,
-    schedule_marks.annotate,
-    schedule_marks.unannotate,
+    loop_transforms.split,
+    loop_transforms.fuse,
+    loop_transforms.reorder,
+    loop_transforms.add_unit_loop,
+    annotations.parallel,
+    annotations.vectorize,
+    annotations.unroll,
+    annotations.bind,
+    annotations.annotate,
+    annotations.unannotate,
 ]
 
 

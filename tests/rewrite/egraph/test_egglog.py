@@ -160,13 +160,13 @@ else:
 
 def test_engines_of_forked_processes_are_loaded_once_for_each() -> None:
     body = """
-from graphopt.rewrite.egraph import egglog as egraph
-first = egraph._bindings()
-assert egraph._bindings() is first
+from graphopt.rewrite.egraph import egglog
+first = egglog._bindings()
+assert egglog._bindings() is first
 if not os.fork():
-    own = egraph._bindings()
+    own = egglog._bindings()
     assert own is not first
-    assert egraph._bindings() is own
+    assert egglog._bindings() is own
     os._exit(0)
 assert os.wait()[1] == 0
 """

@@ -11,8 +11,7 @@ import pytest
 from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.optimize import optimize_graph
-from graphopt.rewrite.guards import attention
-from graphopt.rewrite.guards import constant_queries as rows
+from graphopt.rewrite.guards import attention, constant_queries
 from graphopt.run.report import Report
 from graphopt.target import target
 
@@ -110,11 +109,11 @@ def test_all_before() -> None:
 
 def test_rows_of_constants() -> None:
     twice = Constant.of(np.array([[1.0, 2, 1, 2], [3, 4, 3, 4]], np.float32))
-    assert rows.period(twice) == 2
-    assert rows.period(Constant.of(np.array([1.0, 2, 3], np.float32))) == 3
+    assert constant_queries.period(twice) == 2
+    assert constant_queries.period(Constant.of(np.array([1.0, 2, 3], np.float32))) == 3
     mask = Constant.of(np.where(np.tril(np.ones((3, 3), bool)), 0, -np.inf).astype(np.float32))
-    assert rows.causal(mask)
-    assert rows.row_high(mask) == 0
-    assert rows.causal(Constant.of(np.tril(np.ones((3, 3), bool))))
-    assert not rows.causal(Constant.of(np.zeros((3, 3), np.float32)))
-    assert rows.row_high(Constant.of(np.full((2, 2), -np.inf, np.float32))) == -np.inf
+    assert constant_queries.causal(mask)
+    assert constant_queries.row_high(mask) == 0
+    assert constant_queries.causal(Constant.of(np.tril(np.ones((3, 3), bool))))
+    assert not constant_queries.causal(Constant.of(np.zeros((3, 3), np.float32)))
+    assert constant_queries.row_high(Constant.of(np.full((2, 2), -np.inf, np.float32))) == -np.inf
