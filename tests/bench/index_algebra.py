@@ -62,7 +62,7 @@ def serve() -> None:
     import noalias
 
     import graphopt
-    from graphopt.program.pipeline import linked_for
+    from graphopt.compile import linked_for
     from graphopt.run.settings import Settings
 
     warnings.simplefilter("ignore")
