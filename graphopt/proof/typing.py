@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from itertools import product
 
 from graphopt.ir import ops
-from graphopt.rewrite.rule.rule import Call, Computed, Literal, Rule, Term, Var
+from graphopt.rewrite.rule.rule import Call, Rule, Term, Var
 
 FLOATS = ("float16", "float32")
 INTS = ("int8", "int32", "int64", "uint8")
@@ -89,8 +89,3 @@ class Dtypes:
 
 def _is_absent(term: Term) -> bool:
     return isinstance(term, Var) and term.name == "_"
-
-
-def is_leaf(term: Term) -> bool:
-    """Whether a term is no call."""
-    return isinstance(term, Var | Literal | Computed)

@@ -23,41 +23,14 @@ It gives what the step would give: ``lambda step, graph: mine(step(graph))`` doe
 ``lambda step, graph: step(mine(graph))`` before it, and one that never calls ``step`` replaces it.
 """
 
-OPTIMIZE = (
-    "read",
-    "prepare",
-    "tidy",
-    "explore",
-    "choose",
-    "look up times",
-    "derive",
-    "replicate",
-    "fold",
-    "measure",
-    "write",
-    "verify",
-)
-"""The steps of ``graphopt optimize``, in the order in which they first come."""
-
-COMPILE = (
-    "read",
-    "tidy",
-    "explore",
-    "choose",
-    "look up times",
-    "derive",
-    "replicate",
-    "fold",
-    "LegalizeOps",
-    "FuseOps",
-    "LowerToPrograms",
-    "Schedule",
-    "Emit",
-    "PlanMemory",
-    "compile",
-    "load",
-)
-"""The steps of ``graphopt compile``."""
+REWRITE = ("tidy", "explore", "choose", "look up times", "derive", "replicate", "fold")
+"""The steps from a graph to one that costs less, in the order in which they first come,"""
+OPTIMIZE = ("read", "prepare", *REWRITE, "measure", "write", "verify")
+"""those of ``graphopt optimize``,"""
+LOWER = ("LegalizeOps", "FuseOps", "LowerToPrograms", "Schedule", "Emit", "PlanMemory")
+"""those from a graph to the plan of a program,"""
+COMPILE = ("read", *REWRITE, *LOWER, "compile", "load")
+"""and those of ``graphopt compile``."""
 
 
 class Steps:

@@ -137,11 +137,6 @@ def find_place(nest: Nest, within: BlockRef | LoopRef | str) -> Site:
     return find_block(nest, within) if named or isinstance(within, BlockRef) else find_loop(nest, within)
 
 
-def block_sites(nest: Nest) -> Iterator[BlockSite]:
-    """Every block of the nest with what is around it, in the order of the text."""
-    return (BlockSite(s, above) for s, above in paths(nest.body) if isinstance(s, Block))
-
-
 def _fors(nest: Nest) -> Iterator[For]:
     return (s for s in statements(nest.body) if isinstance(s, For))
 

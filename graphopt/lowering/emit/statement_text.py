@@ -14,7 +14,7 @@ ATOM, UNARY, PRODUCT, SUM, CHOICE = 9, 8, 6, 5, -1
 class Lanes:
     """That a loop is done ``count`` iterations at once: ``var`` is ``base`` plus the lane's number.
 
-    ``mask`` names the lanes that count, where not all do; ``guard`` those of them in which what is being read may be.
+    ``mask`` names the lanes that count, where not all do.
     """
 
     var: Var
