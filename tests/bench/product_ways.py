@@ -15,7 +15,7 @@ from turns import arguments, keep_to_cores, least, sides
 
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.library_dispatch import SMALLEST, called_product, fastest
-from graphopt.lowering.link.timing import nest_time
+from graphopt.lowering.link.timing import time_nest
 from graphopt.lowering.loops.compute import Reduction, compute, nest, placeholder, reduce_axis
 from graphopt.lowering.loops.compute import sum as total
 from graphopt.lowering.loops.expressions import Const, Expr
@@ -58,7 +58,7 @@ def taken(form: str, m: int, k: int, n: int) -> str | None:
 
 def spent(name: str, form: str, threads: int, m: int, k: int, n: int) -> float:
     """Seconds of one call of a function, of as many as fill a while."""
-    return nest_time(called(name, form, m, k, n), max(1, SMALLEST * 300 // (m * k * n)), 3, threads=threads).best
+    return time_nest(called(name, form, m, k, n), max(1, SMALLEST * 300 // (m * k * n)), 3, threads=threads).best
 
 
 def main() -> None:
