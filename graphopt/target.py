@@ -61,6 +61,23 @@ class ProductPrices:
         return self.call + bits / 32 * max(self.step * steps, self.moved[1] * moved)
 
 
+KINDS_OF_CONVOLUTION: Final = {
+    "dense": "convolutions of many channels",
+    "narrow": "convolutions of fewer than eight input channels",
+    "grouped": "convolutions in groups",
+    "depthwise": "convolutions of one channel each",
+}
+KINDS_OF_PRODUCT: Final = {
+    "matmul": "matrix products",
+    "recurrent": "LSTM, GRU and RNN: many small products in a row",
+    "pointwise": "convolutions of many channels and no windows, as matrix products",
+    **KINDS_OF_CONVOLUTION,
+    **{f"blocked {kind}": f"{what}, in a blocked layout" for kind, what in KINDS_OF_CONVOLUTION.items()},
+    "blocked winograd": "convolutions by Winograd's minimal filtering, in a blocked layout",
+}
+"""The kinds of products that have an efficiency of their own."""
+
+
 @dataclass(frozen=True)
 class Prices:
     """What work costs. All times are seconds, for one thread. The first four fields are a whole roofline."""
@@ -77,8 +94,7 @@ class Prices:
     """Columns of a product, and output channels of a convolution, that are computed at a time: as many are computed as
     fill them up."""
     efficiency: Mapping[str, float] = field(default_factory=dict)
-    """By kind of product, the part of ``flops`` that it reaches, if not all: ``rewrite.extract.cost.KINDS_OF_PRODUCT``
-    has the kinds."""
+    """By one of ``KINDS_OF_PRODUCT``, the part of ``flops`` that it reaches, if not all."""
     elements: Mapping[str, float] = field(default_factory=dict)
     """By op: seconds for each element, where arithmetic and not memory is what takes long."""
     movement: Mapping[str, float] = field(default_factory=dict)
@@ -432,6 +448,8 @@ class _Reading:
         if not isinstance(found, dict):
             self.wrong(place, "a table of numbers", found)
             return {}
+        if key == "efficiency":
+            self.keys(found, KINDS_OF_PRODUCT, f"{place}.")
         result: dict[Any, float] = {}
         for name, number in found.items():
             where = f"{place}.{name}"

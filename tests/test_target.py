@@ -176,6 +176,10 @@ WRONG = {
     "a runtime": ("runtime = 'mine'" + FIVE, "runtime: expected one of ONNX Runtime, graphopt, or none"),
     "like": (FIVE + "like = '../x'", "prices.like: expected the name of a target that comes with graphopt, not '../x'"),
     "a layout": (FIVE + "[layout]\nblock = 8", "layout.multiple: expected to be stated"),
+    "a kind of product": (
+        FIVE + "efficiency.depthwse = 1",
+        "prices.efficiency.depthwse: expected a known key; did you",
+    ),
     "products": (FIVE + "products.gemm = 1", "prices.products.gemm: expected a table of part, or of call, step"),
     "variants": (FIVE + "[[variants]]\nprices.flops = 1", "variants[0].least: expected what the device can do"),
     "a summary": ('summary = "a\\u0007b"' + FIVE, "summary: expected a line of text"),

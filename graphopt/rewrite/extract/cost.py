@@ -71,16 +71,6 @@ BROADCASTING = ops(
 )
 """Ops whose inputs need not have one shape."""
 
-KINDS_OF_PRODUCT = {
-    "matmul": "matrix products",
-    "dense": "convolutions of many channels",
-    "narrow": "convolutions of fewer than eight input channels",
-    "grouped": "convolutions in groups",
-    "depthwise": "convolutions of one channel each",
-    "recurrent": "LSTM, GRU and RNN: many small products in a row",
-}
-"""A kind of convolution has an efficiency of its own in a blocked layout: ``blocked dense`` and so on."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
