@@ -18,7 +18,6 @@ from graphopt.errors import MissingDependencyError
 from graphopt.kernels.cuda.machine import EXTRA
 from graphopt.kernels.kernel import Kernel
 from graphopt.runtime import cpu, disk_cache
-from graphopt.runtime.disk_cache import VARIABLE, drop, prune, use, write
 
 MOST = 1 << 28
 """Bytes that all kernels take at most, more or less: it is seen to once in a while."""
@@ -31,9 +30,9 @@ _WHILE = 3600.0
 """Seconds after which kernels are counted again."""
 
 
-def folder(name: str = "kernels") -> Path:
-    """The folder of that name in the cache on disk; raises ``UsageError`` where others may write or read it."""
-    return disk_cache.folder(name)
+def folder() -> Path:
+    """The folder of kernels; raises ``UsageError`` where others may write or read it."""
+    return disk_cache.folder("kernels")
 
 
 def digest(kernel: Kernel) -> str:
@@ -60,12 +59,12 @@ def prune_kernels() -> None:
         if looked.exists() and abs(time.time() - looked.stat().st_mtime) < _WHILE:
             return
         looked.touch()
-        prune(place, MOST)
+        disk_cache.prune(place, MOST)
 
 
 def store(place: Path, code: bytes) -> None:
     """Keep object code in a file, which is there as a whole or not at all."""
-    write(place, _MARK + sha256(code).digest() + code)
+    disk_cache.write(place, _MARK + sha256(code).digest() + code)
 
 
 @cache
@@ -88,9 +87,3 @@ def gpu_compiler() -> str:
     if "numba-cuda" not in {name for name, _ in found}:
         raise MissingDependencyError(f"numba-cuda is not installed, and compiles kernels for GPUs: {EXTRA}")
     return sha256(f"{compiler()} {disk_cache.digest_of([_HERE / 'cuda'])} {sorted(found)}".encode()).hexdigest()
-
-
-__all__ = [
-    "MOST", "VARIABLE", "compiler", "digest", "drop", "folder", "gpu_compiler", "prune", "prune_kernels", "store",
-    "stored", "use", "write",
-]  # fmt: skip

@@ -19,7 +19,7 @@ from graphopt.errors import CompilationError
 from graphopt.kernels import cache
 from graphopt.kernels.kernel import SHARED, Kernel
 from graphopt.kernels.workers import Task, Workers, compile_here
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 from graphopt.runtime.bytecode import DRIVER_PARAMS
 from graphopt.runtime.objects import SHARED_PREFIX, undefined
 
@@ -98,10 +98,10 @@ class Compiling:
                 return
             code = cache.stored(self._place / f"{name}.o")
             if code is not None:
-                cache.use(self._place / f"{name}.o")
+                disk_cache.use(self._place / f"{name}.o")
                 self._take(name, code)
                 return
-            cache.write(self._place / f"{name}.py", kernel.source.encode())
+            disk_cache.write(self._place / f"{name}.py", kernel.source.encode())
             self._missing[name] = kernel
             self._waiting.append(name)
             if self._workers is None and self._pays():

@@ -26,7 +26,7 @@ from graphopt.errors import CompilationError, ReadError, UsageError
 from graphopt.kernels import cache
 from graphopt.program import digests
 from graphopt.run.settings import CompileReport, Settings
-from graphopt.runtime import saved
+from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
 from graphopt.saving import folder_beside
@@ -98,7 +98,7 @@ def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place |
     measured = digest(settings.costs), _tuned(settings)
     options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
     name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
-    return Place(cache.folder("programs") / name, model, stamp)
+    return Place(disk_cache.folder("programs") / name, model, stamp)
 
 
 def _tuned(settings: Settings) -> str:
@@ -139,9 +139,9 @@ def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
         program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
         report = CompileReport((), int(told["kernels"]), int(told["calls"]))
     except (ReadError, OSError, ValueError, LookupError, TypeError):
-        cache.drop(place.folder)
+        disk_cache.drop(place.folder)
         return None
-    cache.use(place.folder)
+    disk_cache.use(place.folder)
     return program, report
 
 
@@ -155,7 +155,7 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
     told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     above = place.folder.parent
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
-        cache.prune(above, MOST - size)
+        disk_cache.prune(above, MOST - size)
         with folder_beside(above) as folder:
             made = folder / "program"
             saved.save(program, made)
@@ -164,7 +164,7 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
             told["constants"] = constants, digest_of_constants
             (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
             if not (place.folder / _REPORT).exists():
-                cache.drop(place.folder)
+                disk_cache.drop(place.folder)
             os.rename(made, place.folder)  # fails where another process was quicker
         digests.remember(place.folder / constants, digest_of_constants)
 

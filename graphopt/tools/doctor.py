@@ -162,9 +162,10 @@ def _folders() -> Iterator[Line]:
     from graphopt.calibration.schedule_tables import default_path as tuned
     from graphopt.calibration.store import default_path as prices
     from graphopt.kernels import cache
+    from graphopt.runtime import disk_cache
 
     kernels = cache.folder()
-    full = f"set {cache.VARIABLE} to a folder where you may write"
+    full = f"set {disk_cache.VARIABLE} to a folder where you may write"
     yield "cache", f"{kernels.parent}: {_size(kernels.parent)}", "" if os.access(kernels, os.W_OK) else full
     for name, path, by in (
         ("measured prices", prices(), "graphopt calibrate"),

@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.kernels import cache as kept
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def alone(name: str) -> Iterator[None]:
 @contextmanager
 def _held(name: str, kind: int) -> Iterator[None]:
     # the folder may be one of many machines, each of which has turns of its own; a lock ends with its process
-    with open(kept.folder("tuning") / f"{name}-{platform.node()}.lock", "wb") as file:
+    with open(disk_cache.folder("tuning") / f"{name}-{platform.node()}.lock", "wb") as file:
         fcntl.flock(file, kind)
         yield
 

@@ -19,6 +19,7 @@ from graphopt.ir.constants import BITS
 from graphopt.kernels import cache
 from graphopt.lowering.analysis.flops import flops
 from graphopt.lowering.loops.sizes import product, size_of
+from graphopt.runtime import disk_cache
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
 from graphopt.saving import folder_beside
@@ -81,7 +82,7 @@ def oracle(workload: Workload, limit: float) -> Oracle:
     """What a workload gives, computed where nobody did before. Raises CandidateError: ``unchecked``."""
     if workload.key in _problems:
         raise CandidateError(UNCHECKED, _problems[workload.key])
-    folder = cache.folder("oracles") / _digest(workload)
+    folder = disk_cache.folder("oracles") / _digest(workload)
     if not (folder / _DONE).exists():
         with machine_lock.alone("oracles"):
             if not (folder / _DONE).exists():
@@ -91,8 +92,8 @@ def oracle(workload: Workload, limit: float) -> Oracle:
                     if error.kind != INTERRUPTED:
                         _problems[workload.key] = str(error)
                     raise CandidateError(UNCHECKED, str(error)) from None
-                cache.prune(folder.parent, MOST)
-    cache.use(folder)
+                disk_cache.prune(folder.parent, MOST)
+    disk_cache.use(folder)
     return Oracle(workload, folder, tuple(json.loads((folder / _DONE).read_text(encoding="ascii"))))
 
 
@@ -118,7 +119,7 @@ def _fill(workload: Workload, folder: Path, limit: float) -> None:
             if not set(fit) & {NORMAL, WHOLE}:
                 raise CandidateError("differs", f"the default schedule gives something else: {found.problem(beside)}")
             (place / _DONE).write_text(json.dumps(fit), encoding="ascii")
-            cache.drop(folder)
+            disk_cache.drop(folder)
             place.rename(folder)
 
 

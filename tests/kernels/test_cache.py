@@ -10,11 +10,12 @@ import pytest
 
 from graphopt.errors import ReadError
 from graphopt.kernels import cache
+from graphopt.runtime import disk_cache
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "c"))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "c"))
     return cache.folder()
 
 
@@ -26,13 +27,13 @@ def put(folder: Path, name: str, age: int, size: int = 10) -> Path:
 
 def test_what_was_used_longest_ago_goes_until_the_rest_fits(folder: Path) -> None:
     old, young, middle = (put(folder, n, age) for n, age in (("old", 3), ("young", 1), ("middle", 2)))
-    cache.prune(folder, 30)
+    disk_cache.prune(folder, 30)
     assert len(list(folder.iterdir())) == 3
-    cache.use(old)
-    cache.prune(folder, 25)
+    disk_cache.use(old)
+    disk_cache.prune(folder, 25)
     assert sorted(p.name for p in folder.iterdir()) == ["old", "young"]
     assert not middle.exists()
-    cache.prune(folder, 0)
+    disk_cache.prune(folder, 0)
     assert not young.exists()
     assert list(folder.iterdir()) == []
 
@@ -43,7 +44,7 @@ def test_a_folder_counts_with_all_that_it_holds_and_goes_as_one(folder: Path) ->
     put(folder / "program", "b", 0, 20)
     os.utime(folder / "program", (0, 0))
     young = put(folder, "young", 0)
-    cache.prune(folder, 49)
+    disk_cache.prune(folder, 49)
     assert list(folder.iterdir()) == [young]
 
 

@@ -17,13 +17,13 @@ from graphopt.errors import CompilationError, UsageError
 from graphopt.kernels import cache, codegen
 from graphopt.kernels.compile import Compiling, compile_kernels, title
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 from graphopt.runtime.objects import Image, undefined
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "c"))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "c"))
     return tmp_path / "c" / "kernels"
 
 
@@ -102,7 +102,7 @@ def test_the_same_kernel_is_compiled_once_and_then_found(folder: Path) -> None:
 def test_workers_compile_what_this_process_would(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [*(scaled(k) for k in range(4)), replace(scaled(3), noalias=True)]
     here = compile_kernels(kernels, jobs=0)
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "other"))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "other"))
     told: list[int] = []
     assert compile_kernels(kernels, jobs=2, listener=lambda done, of: told.append(done)) == here
     assert told == [1, 2, 3, 4, 5]
@@ -197,7 +197,7 @@ def test_the_folder_is_its_users_alone(folder: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match="must be this user's alone"):
         compile_kernels([scaled(2)])
     monkeypatch.undo()
-    monkeypatch.setenv(cache.VARIABLE, str(folder.parent))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(folder.parent))
     folder.rename(folder.parent / "elsewhere")
     folder.symlink_to(folder.parent / "elsewhere")
     with pytest.raises(UsageError, match="must be this user's alone"):
@@ -206,7 +206,7 @@ def test_the_folder_is_its_users_alone(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "file"))
     with pytest.raises(UsageError, match="for what is kept cannot be made: Not a directory"):
         compile_kernels([scaled(2)])
 

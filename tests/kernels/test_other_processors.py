@@ -21,7 +21,7 @@ from graphopt.ir.tolerance import error
 from graphopt.kernels import cache, codegen, host
 from graphopt.kernels.kernel import Kernel
 from graphopt.run.settings import Settings
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 
 W, V = (np.random.default_rng(k).standard_normal((24, 24)).astype(np.float32) / 5 for k in (0, 1))
 X = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)
@@ -58,7 +58,7 @@ def least(monkeypatch: pytest.MonkeyPatch, objects: Path) -> Iterator[None]:
     """A processor with nothing beyond what each of x86-64 has: vectors of 128 bits, and no fused products."""
     caches = (host.vector_bytes, cache.compiler)
     monkeypatch.setattr(cpu, "features", frozenset)
-    monkeypatch.setenv(cache.VARIABLE, str(objects))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(objects))
     monkeypatch.setattr(codegen, "_machine", lambda: machine("x86_64-unknown-linux-gnu", "x86-64"))
     for known in caches:
         known.cache_clear()

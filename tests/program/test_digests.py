@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.kernels.cache import VARIABLE
 from graphopt.program import digests
+from graphopt.runtime.disk_cache import VARIABLE
 
 LONG_AGO = 1e9
 

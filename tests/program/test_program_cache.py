@@ -19,9 +19,9 @@ from graphopt.errors import ReadError, UsageError
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 from graphopt.kernels import cache
-from graphopt.kernels.cache import VARIABLE
 from graphopt.program import program_cache
 from graphopt.run.settings import Settings
+from graphopt.runtime.disk_cache import VARIABLE
 
 TEXT = "x: float32[n, 8] w = float32[8, 4]{0.5, ...} b = float32[4]{1.0, ...} y = Relu(Add(MatMul(x, w), b)) return y"
 X = np.arange(16, dtype=np.float32).reshape(2, 8)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.kernels import cache
 from graphopt.lowering.loops.script import read
+from graphopt.runtime import disk_cache
 from graphopt.tuning import oracle as module
 from graphopt.tuning.operands import NORMAL, SPECIAL, WHOLE
 from graphopt.tuning.oracle import oracle
@@ -21,8 +21,8 @@ LIMIT = 60
 
 
 def test_it_is_what_numpy_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    left = cache.folder("oracles") / ".graphopt.0123456789abcdef"  # by a run that was killed
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path / "cache"))
+    left = disk_cache.folder("oracles") / ".graphopt.0123456789abcdef"  # by a run that was killed
     left.mkdir()
     found = oracle(product(), LIMIT)
     assert list(left.parent.iterdir()) == [found.folder]

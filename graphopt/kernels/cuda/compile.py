@@ -12,7 +12,7 @@ from graphopt.kernels import cache
 from graphopt.kernels.compile import Listener, compile_kernels
 from graphopt.kernels.cuda.machine import Capability, MachineCode, architecture, machine_code
 from graphopt.kernels.kernel import Kernel
-from graphopt.runtime import cpu
+from graphopt.runtime import cpu, disk_cache
 
 ENTRY = "kernel"
 """What the one function of the PTX is called."""
@@ -48,7 +48,7 @@ def assemble(texts: Sequence[str], capability: Capability, *, jobs: int | None =
         place = cache.folder() / f"{name}.cubin"
         kept = cache.stored(place)
         if kept is not None:
-            cache.use(place)
+            disk_cache.use(place)
             head, _, code = kept.partition(b"\n")
             return MachineCode(code, *json.loads(head))
         made = machine_code(text, capability)

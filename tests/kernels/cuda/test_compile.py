@@ -15,6 +15,7 @@ from graphopt.kernels.cuda import compile as compiling
 from graphopt.kernels.cuda.compile import assemble, compile_ptx, ptx
 from graphopt.kernels.cuda.machine import machine_code
 from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import disk_cache
 
 REASON = "numba-cuda is not installed: pip install 'graphopt[cuda13]'"
 pytest.importorskip("numba_cuda", reason=REASON)
@@ -36,7 +37,7 @@ KERNEL = Kernel(SOURCE, ("float32", "float32", "size"))
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path))
     return tmp_path
 
 
