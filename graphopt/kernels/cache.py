@@ -77,7 +77,7 @@ def compiler() -> str:
         raise MissingDependencyError(
             f"{missing} is not installed, and compiles kernels: pip install {missing}"
         ) from None
-    return sha256(f"{made} {cpu.name()} {' '.join(sorted(cpu.features()))}".encode()).hexdigest()
+    return sha256(f"{made} {cpu.level() or cpu.name()} {' '.join(sorted(cpu.features()))}".encode()).hexdigest()
 
 
 @cache

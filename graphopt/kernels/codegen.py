@@ -21,6 +21,7 @@ from graphopt.errors import CompilationError
 from graphopt.kernels.kernel import SHARED, SIZE, STORED, Kernel
 from graphopt.kernels.numba_frontend import lowered
 from graphopt.kernels.shared import shared_module
+from graphopt.runtime import cpu
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.objects import ENTRY, undefined
 
@@ -118,10 +119,11 @@ def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # without it LLVM ends the process where a kernel has inline assembly
+    level = cpu.level()
     # on some processors with AVX-512 LLVM keeps to 256 bits unless it is told not to
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=f"{get_host_cpu_features()},-prefer-256-bit",
+        cpu=level or llvm.get_host_cpu_name(),
+        features=f"{'' if level else get_host_cpu_features() + ','}-prefer-256-bit",
         opt=3,
         reloc="pic",
         codemodel="small",

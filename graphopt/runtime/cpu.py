@@ -8,6 +8,19 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from graphopt.errors import UsageError
+
+VARIABLE = "GRAPHOPT_CPU"
+"""The environment variable of the level of x86-64 that code is compiled for; by default, this processor."""
+
+_ADDED = {
+    "x86-64": "sse sse2 fxsr mmx",
+    "x86-64-v2": "pni ssse3 sse4_1 sse4_2 cx16 popcnt lahf_lm",
+    "x86-64-v3": "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
+    "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
+}
+"""What each level has beyond those above it (x86-64 psABI, section 3.1.1), by the names that Linux gives them."""
+
 _SETS = (
     "sse",
     "avx",
@@ -60,9 +73,30 @@ def runs_programs() -> bool:
 
 @cache
 def features() -> frozenset[str]:
-    """The instruction sets that code may use, by the names that Linux gives them."""
+    """The instruction sets that code may use, by the names that Linux gives them.
+
+    Raises ``UsageError`` where ``GRAPHOPT_CPU`` names no level of x86-64, or one that is above this processor.
+    """
     flags = _description().get("flags", "").split()
-    return frozenset(f for f in flags if f.startswith(_SETS))
+    found = frozenset(f for f in flags if f.startswith(_SETS))
+    chosen = level()
+    if chosen is None:
+        return found
+    upto = list(_ADDED)[: list(_ADDED).index(chosen) + 1]
+    wanted = frozenset(" ".join(_ADDED[one] for one in upto).split())
+    if wanted - found:
+        raise UsageError(f"{VARIABLE}={chosen}: this processor lacks {', '.join(sorted(wanted - found))}: unset it")
+    return wanted
+
+
+def level() -> str | None:
+    """The level of x86-64 that ``GRAPHOPT_CPU`` names, as LLVM calls it; ``None`` for all that this processor has."""
+    chosen = os.environ.get(VARIABLE, "native")
+    if chosen == "native":
+        return None
+    if chosen not in _ADDED:
+        raise UsageError(f"{VARIABLE}={chosen}: expected one of native, {', '.join(_ADDED)}")
+    return chosen
 
 
 @cache

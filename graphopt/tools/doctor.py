@@ -94,6 +94,8 @@ def _processor() -> Iterator[Line]:
     from graphopt.kernels import host
 
     yield "model", f"{cpu.model()} ({cpu.name()})", ""
+    if cpu.level():
+        yield "compiled for", f"{cpu.level()}, as {cpu.VARIABLE} says", ""
     known = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile")
     there = [name for name in known if name in cpu.features()]
     bits = 8 * host.vector_bytes()

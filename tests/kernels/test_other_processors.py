@@ -56,10 +56,9 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def least(monkeypatch: pytest.MonkeyPatch, objects: Path) -> Iterator[None]:
     """A processor with nothing beyond what each of x86-64 has: vectors of 128 bits, and no fused products."""
-    caches = (host.vector_bytes, cache.compiler)
-    monkeypatch.setattr(cpu, "features", frozenset)
+    caches = (cpu.features, host.vector_bytes, cache.compiler)
+    monkeypatch.setenv(cpu.VARIABLE, "x86-64")
     monkeypatch.setenv(disk_cache.VARIABLE, str(objects))
-    monkeypatch.setattr(codegen, "_machine", lambda: machine("x86_64-unknown-linux-gnu", "x86-64"))
     for known in caches:
         known.cache_clear()
     yield
