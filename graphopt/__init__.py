@@ -6,9 +6,13 @@ What is public is listed here, and imported when it is first used: ``import grap
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
+from warnings import warn
 
 if TYPE_CHECKING:
     from graphopt.benchmark.active_measurement import tune_choices as tune_choices
@@ -82,6 +86,12 @@ _HOMES = {
 }
 """Where each public name is defined."""
 
+_MOVED = {
+    "graphopt.backend": "graphopt.interop.backend",
+    "graphopt.lowering.compute": "graphopt.lowering.loops.compute",
+}
+"""Where public modules are that had another name in the last version. An entry stays for one version."""
+
 __all__ = ["__version__", *_HOMES]
 
 
@@ -102,6 +112,18 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+class _Moved(MetaPathFinder, Loader):
+    """Modules that moved, by the names that they had: with a ``DeprecationWarning`` that says the new ones."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in _MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        warn(f"{old} is {_MOVED[old]} now, and its old name will go", DeprecationWarning, stacklevel=2)
+        sys.modules[old] = import_module(_MOVED[old])  # which is what the statement that imports it gets
+
+
 class _Package(ModuleType):
     """This package, in which ``optimize`` and ``compile`` are always the functions, never the modules of those names.
 
@@ -114,4 +136,5 @@ class _Package(ModuleType):
         super().__setattr__(name, value)
 
 
+sys.meta_path.append(_Moved())
 sys.modules[__name__].__class__ = _Package
