@@ -321,7 +321,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_a_program_for_another_driver_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved.table, "digest", lambda: "another")
+    monkeypatch.setattr(saved.bytecode, "digest", lambda: "another")
     with pytest.raises(ReadError, match="written by another version of graphopt"):
         saved.load(folder)
 
