@@ -249,24 +249,6 @@ DEVICE_FUNCTIONS: Mapping[frozenset[str], tuple[str, ...]] = {
 """By op: the functions of a device that compute it, those of libraries first. The fastest does, by ``Prices.products``,
 which has those that are there."""
 
-LACKING: Mapping[str, frozenset[str]] = {
-    "float64": ops(
-        "Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Celu Conv ConvTranspose Cosh Elu Erf Gelu "
-        "GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid HardSwish Hardmax InstanceNormalization LRN "
-        "LeakyRelu LpPool Mean MeanVarianceNormalization Mish OneHot PRelu Resize Selu Sinh Softplus Softsign Tan "
-        "ThresholdedRelu "
-        "com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::FusedConv com.microsoft::FusedGemm "
-        "com.microsoft::Gelu com.microsoft::QuickGelu"
-    ),
-    "int64": ops("DepthToSpace Gemm GridSample PRelu Relu Resize SpaceToDepth"),
-    "int32": ops("DepthToSpace Gemm GridSample PRelu SpaceToDepth"),
-    "bool": ops("DepthToSpace GridSample OneHot Resize SpaceToDepth Where"),
-}
-"""By dtype, ops that ONNX defines for data of it and ONNX Runtime on CPU does not have: no rule may make one."""
-
-DATA = {"OneHot": 2, "Where": 1}
-"""Which input of an op holds the data, where it is not the first."""
-
 
 # -- reading a file
 

@@ -20,6 +20,7 @@ from graphopt.ir import ops
 from graphopt.ir.constants import Array, Constant
 from graphopt.ir.graph import NO_ATTRS, Attrs, Graph, Header, Origin, Value
 from graphopt.ir.onnx_io import to_bytes
+from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.extract.workload import Operand, Workload
 from graphopt.target import ops as ops_named
@@ -41,9 +42,8 @@ ENTER, LEAVE = "enter", "leave"
 ENTERING = ops_named("Conv com.microsoft::FusedConv MaxPool AveragePool GlobalMaxPool GlobalAveragePool")
 """Ops that enter a blocked layout by themselves."""
 
-TELLING = ops_named(
-    "Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf ArgMax ArgMin NonZero Cast CastLike QuantizeLinear "
-    "DynamicQuantizeLinear Shape Size"
+TELLING = ops_where(group=("comparison", "test")) | ops_named(
+    "ArgMax ArgMin NonZero Cast CastLike QuantizeLinear DynamicQuantizeLinear Shape Size"
 )
 """Ops that make of floating-point numbers something else."""
 

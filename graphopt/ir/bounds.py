@@ -18,6 +18,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.dtypes import dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.infer_elements import RANGES, elements_of
+from graphopt.ir.op_table import OPS, ops_where
 from graphopt.ir.types import TensorType, Type
 
 Bounds: TypeAlias = tuple[float, float]
@@ -25,9 +26,6 @@ Bounds: TypeAlias = tuple[float, float]
 ANY: Bounds = (-inf, inf)
 READABLE = 1024
 """Constants of at most this many elements are read for their bounds."""
-
-ABOUT_ONE = 1 + 2.0**-20
-"""What runtimes keep to where mathematics says 1: the polynomials by which they compute tanh and the like overshoot."""
 
 _ROUND: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
 
@@ -290,6 +288,7 @@ def _ops(names: str, function: Callable[[Call], Bounds]) -> dict[str, Callable[[
 
 
 BOUNDED: dict[str, Callable[[Call], Bounds]] = {
+    **{op: _between(*row.range) for op, row in OPS.items() if row.range is not None},
     **_ops(
         "DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity MaxPool Reshape "
         "ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK Transpose Unsqueeze graphopt::BlockedMaxPool "
@@ -298,12 +297,6 @@ BOUNDED: dict[str, Callable[[Call], Bounds]] = {
     ),
     **_ops("AveragePool CumSum GlobalAveragePool ReduceMean ReduceSum graphopt::BlockedAveragePool", _signs),
     **_ops("Add Mean Sum", _sum),
-    **_ops("Acos GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceSumSquare Softplus", _between(0.0, inf)),
-    **_ops("ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size", _between(0.0, inf)),
-    **_ops("HardSigmoid Hardmax", _between(0.0, 1.0)),
-    **_ops("Sign Softsign", _between(-1.0, 1.0)),
-    **_ops("Sigmoid Softmax", _between(0.0, ABOUT_ONE)),
-    **_ops("Cos Erf Sin Tanh", _between(-ABOUT_ONE, ABOUT_ONE)),
     **_ops("ReduceMax ReduceMin", _extreme),
     **_ops("ScatterElements ScatterND", _scattered),
     **_ops("Constant ConstantOfShape", _constant),
@@ -312,13 +305,11 @@ BOUNDED: dict[str, Callable[[Call], Bounds]] = {
     "Ceil": _rising(lambda x: float(np.ceil(x))),
     "Clip": _clip,
     "Concat": _hull(),
-    "Cosh": _between(1.0, inf),
     "Div": _div,
     "Elu": _elu,
     "Exp": _exp,
     "Floor": _rising(lambda x: float(np.floor(x))),
     "LeakyRelu": _leaky,
-    "LogSoftmax": _between(-inf, 0.0),
     "Max": _max,
     "Min": _min,
     "Mul": _mul,
@@ -336,7 +327,5 @@ BOUNDED: dict[str, Callable[[Call], Bounds]] = {
 }
 """Bounds of the first output (of all, for Split), from those of the inputs."""
 
-WRAPPING = frozenset({"Abs", "Add", "Cast", "CumSum", "Mul", "Neg", "Pow", "ReduceL1", "ReduceSum"}) | {
-    "ReduceSumSquare", "Sub", "Sum",
-}  # fmt: skip
+WRAPPING = ops_where(wraps=True)
 """Ops that wrap around on integers."""

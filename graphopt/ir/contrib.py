@@ -9,19 +9,8 @@ channels, ``[N, C/size, *spatial, size]``; our own programs have them, no ONNX m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class Contrib:
-    """One op: ``inputs`` and ``outputs`` as names in order, all of one type but those in ``typed``."""
-
-    inputs: str
-    outputs: str
-    attributes: Mapping[str, int | float | str | type] = field(default_factory=dict)
-    dtypes: tuple[str, ...] = ("float32",)
-    typed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
+from graphopt.ir.op_table import OPS, Contrib
 
 _CONV: Mapping[str, int | float | str | type] = {
     "auto_pad": "NOTSET", "dilations": tuple, "group": 1, "kernel_shape": tuple, "pads": tuple, "strides": tuple,
@@ -47,13 +36,13 @@ def _quantized(inputs: str, attributes: Mapping[str, int | float | str | type] |
 _CACHE = {"present_key": ("float32",), "present_value": ("float32",)}
 
 CONTRIB: dict[str, Contrib] = {
+    **{op: row.schema for op, row in OPS.items() if row.schema is not None},
     "com.microsoft::Attention": Contrib(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length?",
         "output present?",
         {"num_heads": int, "qkv_hidden_sizes": tuple, "scale": float, "unidirectional": 0},
         typed={"mask_index": ("int32",), "past_sequence_length": ("int32",)},
     ),
-    "com.microsoft::BiasGelu": Contrib("A B", "C"),
     "com.microsoft::DynamicQuantizeMatMul": Contrib(
         "A B b_scale b_zero_point? bias?", "Y", typed={"B": _BYTES, "b_zero_point": _BYTES}
     ),
@@ -84,7 +73,6 @@ CONTRIB: dict[str, Contrib] = {
     "com.microsoft::FusedMatMul": Contrib(
         "A B", "Y", {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
     ),
-    "com.microsoft::Gelu": Contrib("X", "Y"),
     "com.microsoft::GroupQueryAttention": Contrib(
         "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? "
         "attention_bias? head_sink? k_scale? v_scale? q_norm_weight? k_norm_weight?",
@@ -150,7 +138,6 @@ CONTRIB: dict[str, Contrib] = {
         dtypes=_BYTES,
         typed={"condition": ("bool",), **dict.fromkeys(("x_scale", "y_scale", "z_scale"), ("float32",))},
     ),
-    "com.microsoft::QuickGelu": Contrib("X", "Y", {"alpha": 1.702}, ("float32", "float16")),
     "com.microsoft::RotaryEmbedding": Contrib(
         "input position_ids cos_cache sin_cache",
         "output",

@@ -11,6 +11,7 @@ from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
+from graphopt.ir.op_table import OPS, Row, Said, parsed
 from graphopt.ir.ops import attribute
 
 Apply: TypeAlias = Callable[..., tuple[Array, ...]]
@@ -18,23 +19,26 @@ Apply: TypeAlias = Callable[..., tuple[Array, ...]]
 Meaning: TypeAlias = Callable[[Apply, Attrs, Sequence["Array | None"]], tuple[Array, ...]]
 
 
-def _gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
-    return apply("Gelu", [x[0]])
-
-
 def _fast_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
     total = x[0] if len(x) < 2 or x[1] is None else apply("Add", [x[0], x[1]])[0]
     return apply("Gelu", [total], approximate="tanh")
 
 
-def _quick_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
-    alpha = attribute("com.microsoft::QuickGelu", attrs, "alpha")
-    (scaled,) = apply("Mul", [x[0], _scalar(alpha, x[0])])
-    return apply("Mul", [x[0], *apply("Sigmoid", [scaled])])
+def _said(op: str, row: Row) -> Meaning:
+    """What the row of an op says, by ONNX's ops on its inputs and on numbers that are its attributes."""
+    schema = row.schema
+    assert schema is not None
 
+    def compute(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+        values: dict[str, Any] = {name: _scalar(attribute(op, attrs, name), x[0]) for name in schema.attributes}
+        values |= zip(schema.inputs.split(), x, strict=True)
 
-def _bias_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
-    return apply("Gelu", list(apply("Add", [x[0], x[1]])))
+        def value(part: Said) -> Array:
+            return values[part] if isinstance(part, str) else apply(part[0], [value(p) for p in part[1:]])[0]
+
+        return (value(parsed(row.means)),)
+
+    return compute
 
 
 def _scalar(value: Any, like: Array | None) -> Array:
@@ -108,18 +112,16 @@ def _simplified_norm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> t
 
 
 MEANINGS: dict[str, Meaning] = {
+    **{op: _said(op, row) for op, row in OPS.items() if row.means},
     "SimplifiedLayerNormalization": _simplified_norm,
     "com.microsoft::Attention": attention.packed_attention,
-    "com.microsoft::BiasGelu": _bias_gelu,
     "com.microsoft::EmbedLayerNormalization": attention.embed_layer_normalization,
     "com.microsoft::FastGelu": _fast_gelu,
     "com.microsoft::FusedConv": _fused_conv,
     "com.microsoft::FusedGemm": _fused_gemm,
     "com.microsoft::FusedMatMul": _fused_matmul,
-    "com.microsoft::Gelu": _gelu,
     "com.microsoft::GroupQueryAttention": attention.group_query_attention,
     "com.microsoft::MultiHeadAttention": attention.multi_head_attention,
-    "com.microsoft::QuickGelu": _quick_gelu,
     "com.microsoft::RotaryEmbedding": attention.rotary_embedding,
     "com.microsoft::SkipLayerNormalization": _skip_norm("LayerNormalization"),
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization"),

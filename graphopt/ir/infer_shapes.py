@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from graphopt.ir.call import Call
 from graphopt.ir.dtypes import dtype_of
+from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, broadcast
 
 Types: TypeAlias = Sequence[Type | None]
@@ -197,29 +198,9 @@ def simplified_layer_norm(call: Call) -> Types:
     return [found[0], found[1]]
 
 
-def _set(names: str) -> list[str]:
-    return names.split()
-
-
-UNARY = _set(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh CumProd CumSum Elu Erf Exp Floor "
-    "Gelu HardSigmoid HardSwish IsInf IsNaN LRN LeakyRelu Log "
-    "LpNormalization MeanVarianceNormalization Mish Neg Not Reciprocal Relu "
-    "ReverseSequence RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu com.microsoft::FastGelu "
-    "com.microsoft::Gelu com.microsoft::QuickGelu com.microsoft::RotaryEmbedding"
-)
-"""Ops whose output has the shape of their first input."""
-
-BROADCASTING = _set(
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean "
-    "Min Mod Mul Or Pow Sub Sum Where Xor com.microsoft::BiasGelu"
-)
-"""Ops whose output is the broadcast of all their inputs."""
-
 ELEMENTWISE: dict[str, Inference] = {
-    **dict.fromkeys(UNARY, same),
-    **dict.fromkeys(BROADCASTING, elementwise),
+    **dict.fromkeys(ops_where(output_shape="same"), same),
+    **dict.fromkeys(ops_where(output_shape="broadcast"), elementwise),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), along),
     **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), channel_norm),
     "BatchNormalization": batch_norm,

@@ -1,6 +1,6 @@
 """What there is to know of an op apart from its meaning: arity, attributes and defaults, dtypes, algebra, kind.
 
-The facts come from ``onnx.defs``; one short table at the end adds what schemas do not say. Ops are
+The facts come from ``onnx.defs``; ``op_table`` adds what schemas do not say. Ops are
 named as in a graph: ONNX's name, ``domain::Name`` outside ONNX's own domain, ``Name@V`` for an op
 that is kept in the form it had in opset V. An op that nobody describes has the schema None.
 """
@@ -17,10 +17,11 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from graphopt.ir.contrib import CONTRIB, Contrib
+from graphopt.ir.contrib import CONTRIB
 from graphopt.ir.custom_ops import has_effects
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import NO_ATTRS, Attr, Attrs, Graph
+from graphopt.ir.op_table import FINITE, OPS, ZERO, Contrib, ops_where
 from graphopt.ir.types import TensorType
 
 LATEST = int(defs.onnx_opset_version())
@@ -479,54 +480,27 @@ def is_pure(op: str, attrs: Attrs = NO_ATTRS) -> bool:
 
 def kind(op: str) -> str:
     """The name of the op's kind, a key of ``KINDS`` (the narrowest one), or ``other``."""
-    return _KIND.get(op, "other")
+    return OPS[op].kind if op in OPS else "other"
 
 
-COMMUTATIVE = _set("Add Mul And Or Xor Max Min Sum Mean Equal BitwiseAnd BitwiseOr BitwiseXor")
-IMPURE = _set("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli Dropout")
-
-_UNARY = _set(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
-    "HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu com.microsoft::Gelu com.microsoft::QuickGelu"
-)
-_BINARY = _set(
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow "
-    "Sub Xor"
-)
+COMMUTATIVE = ops_where(commutes=True)
+IMPURE = ops_where(is_random=True)
 
 KEPT = _set("DequantizeLinear com.microsoft::DequantizeLinear")
 """Ops that count as work at run time even on constants: dequantized weights take four times the bytes."""
 
 KINDS: dict[str, frozenset[str]] = {
-    "unary": _UNARY,
-    "binary": _BINARY,
-    "elementwise": _UNARY | _BINARY | _set("CastLike Clip Max Mean Min PRelu Sum Where"),
-    "movement": _set(
-        "Concat CenterCropPad DepthToSpace Expand Flatten Gather GatherElements GatherND Pad Reshape ReverseSequence "
-        "Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze"
-    ),
-    "reduce": _set(
-        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-        "ReduceSumSquare"
-    ),
-    "product": _set(
-        "Conv ConvInteger ConvTranspose Einsum Gemm MatMul MatMulInteger QLinearConv QLinearMatMul "
-        "com.microsoft::FusedConv com.microsoft::FusedGemm com.microsoft::FusedMatMul"
-    ),
-    "pool": _set("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool"),
-    "normalization": _set(
-        "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization "
-        "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization Softmax "
-        "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization"
-    ),
-    "control": _set("If Loop Scan"),
-    "sequence": _set(
-        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
-        "SequenceMap SplitToSequence"
-    ),
+    kind: ops_where(kind=kind) for kind in dict.fromkeys(row.kind for row in OPS.values()) if kind != "other"
 }
+KINDS["elementwise"] |= KINDS["unary"] | KINDS["binary"]
 """Kinds of ops. ``unary``: elementwise on one input; ``binary``: elementwise on two that broadcast to each other;
 ``elementwise``: both of these and those with other arities."""
 
-_KIND = {op: name for name, ops in reversed(KINDS.items()) for op in ops}
+SETS: dict[str, frozenset[str]] = {
+    **KINDS,
+    "zero_preserving": ops_where(at_zero=ZERO),
+    "finite_at_zero": ops_where(at_zero=FINITE),
+    "rising": ops_where(rises=True),
+}
+"""Names that guards may use for sets of ops. ``zero_preserving``: what makes 0 of 0; ``finite_at_zero``: another finite
+number; ``rising``: what grows strictly with its input."""

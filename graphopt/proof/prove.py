@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from graphopt.ir.op_table import ops_where
 from graphopt.proof.evidence import Evidence
 from graphopt.rewrite.checking.check import Report, check_rule
 from graphopt.rewrite.rule.rule import Apply, Lit, Ref, Rule, Series, calls
 
-_OPS = (
-    "Add Sub Mul Div Min Max Neg Abs Clip Relu Sum Mod Equal Less Greater LessOrEqual GreaterOrEqual Where And Or Not "
-    "Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift"
-)
-ARITHMETIC = frozenset(_OPS.split())
+ARITHMETIC = ops_where(group=("arithmetic", "comparison", "logic", "bits"))
 """The ops of arithmetic, comparisons, choices, truth values and integers."""
 
 

@@ -230,7 +230,7 @@ class _Claim:
     def _call(self, call: Call) -> Number:
         if call.op in VIEWS and isinstance(call.inputs[0], Var) and call.inputs[0].name in self.single:
             return self.term(call.inputs[0])  # one number in other brackets
-        if call.output or (not call.is_variable and call.op not in ops.KINDS[SOLVABLE] | EXTRA):
+        if call.output or (not call.is_variable and call.op not in ops.KINDS[SOLVABLE]):
             raise Unspoken(f"{call.op} does not act on each element alone")
         inputs = [self.term(t) for t in call.inputs]
         attrs = {name: self._attr(call, name, expr) for name, expr in call.attrs}
@@ -241,7 +241,7 @@ class _Claim:
         if call.is_variable:
             made = self.world.unknown(call.op, attrs, inputs, result)
         else:
-            if call.op in UNKNOWN_ATTRS and "rest" in attrs:
+            if "rest" in attrs and _has_attributes(call.op):
                 raise Unspoken(f"attributes of {call.op}")
             made = self.world.apply(call.op, attrs, inputs, source, result)
         if call.name is not None:
@@ -267,11 +267,9 @@ class _Claim:
         return self.world.real(value) if isinstance(value, int | float) and not self.world.is_ieee else value
 
 
-EXTRA = frozenset(
-    {"Cast", "CastLike", "Identity", "com.microsoft::QuickGelu", "com.microsoft::Gelu", "Mod", "BitShift"}
-)
-"""Ops beside the elementwise ones that act on each element alone."""
-UNKNOWN_ATTRS = frozenset({"LeakyRelu", "HardSigmoid", "Swish", "Elu", "Gelu", "Mod"})
+def _has_attributes(op: str) -> bool:
+    schema = ops.schema(op)
+    return schema is not None and bool(schema.defaults)
 
 
 def _is_one(value: float, dtype: str) -> bool:

@@ -14,6 +14,7 @@ from math import isfinite, pi, sqrt
 from typing import Any, TypeAlias
 
 from graphopt.errors import MissingDependencyError
+from graphopt.ir.op_table import ops_where
 
 try:
     import z3
@@ -613,10 +614,5 @@ MEANINGS: dict[str, Meaning] = {
 }  # fmt: skip
 """What one element of each op's result is."""
 
-ROUNDED = frozenset(
-    {
-        "HardSigmoid", "HardSwish", "Mean", "Exp", "Log", "Sigmoid", "Swish", "com.microsoft::QuickGelu", "Softplus",
-        "Tanh", "Erf", "Gelu", "com.microsoft::Gelu", "Mish", "Elu", "Softsign",
-    }
-)  # fmt: skip
+ROUNDED = ops_where(is_approximate=True)
 """Ops of which IEEE 754 does not say how their results are rounded: over floats they are functions, no more."""

@@ -40,7 +40,6 @@ PARAMETERS = {
     "ConstantOfShape": (0,), "Trilu": (1,),
 }  # fmt: skip
 """Which inputs of an op that moves elements say where to, and must be known numbers."""
-COMMUTATIVE = _set("Add Mul Max Min Sum And Or Xor Equal BitwiseAnd BitwiseOr Mean")
 
 
 class Opaque(Exception):  # noqa: N818 - not an error: such a rule is not proved here
@@ -102,7 +101,7 @@ class Algebra:
             made = self._arithmetic(op, inputs)
             if made is not None:
                 return made
-        given = tuple(sorted(inputs)) if op in COMMUTATIVE else tuple(inputs)
+        given = tuple(sorted(inputs)) if op in ops.COMMUTATIVE else tuple(inputs)
         return self._atom((op, attrs, given))
 
     def _atom(self, term: Hashable) -> int:
@@ -242,7 +241,7 @@ def _apply(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int)
         return [_PRODUCTS[op](attrs, inputs, algebra)]
     if op in ("Softmax", "LogSoftmax"):
         return [_along(op, integer(attrs, "axis", -1), inputs[0], algebra)]
-    if op in ops.KINDS["elementwise"] or op in ("Cast", "PRelu"):
+    if op in ops.KINDS["elementwise"]:
         given = [a for a in inputs if a is not None]
         shape = np.broadcast_shapes(*(a.shape for a in given))
         spread = [np.broadcast_to(a, shape).reshape(-1).tolist() for a in given]
@@ -256,7 +255,7 @@ def is_computable(op: str) -> bool:
     """Whether an op can be computed on symbols."""
     if op in ("ArgMax", "ArgMin"):
         return False
-    named = op in MOVING or op in _PRODUCTS or op in ("Softmax", "LogSoftmax", "Cast", "PRelu")
+    named = op in MOVING or op in _PRODUCTS or op in ("Softmax", "LogSoftmax")
     return named or op in ops.KINDS["reduce"] or op in ops.KINDS["elementwise"]
 
 

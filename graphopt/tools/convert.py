@@ -26,6 +26,7 @@ from graphopt.ir.dtypes import CODES, dtype_of
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Node, Value
 from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.op_table import ops_where
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.match.workspace import captured_facts
 from graphopt.rewrite.passes.functions import INLINE
@@ -49,16 +50,7 @@ SOURCES = {
 }
 """What can be converted to, and from which dtypes."""
 
-WIDE = names(
-    "ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare ReduceProd CumSum CumProd "
-    "GlobalAveragePool Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization "
-    "MeanVarianceNormalization LpNormalization BatchNormalization LRN SimplifiedLayerNormalization Exp Log Pow "
-    "Softplus Range Resize Upsample GridSample NonMaxSuppression RoiAlign Det LSTM GRU RNN "
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear "
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial "
-    "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization "
-    "com.microsoft::EmbedLayerNormalization"
-)
+WIDE = ops_where(is_wide=True)
 """Ops that half precision does not serve: sums along axes, exponentials, coordinates, quantization."""
 
 INDICES = names("Range OneHot NonMaxSuppression Resize Upsample")

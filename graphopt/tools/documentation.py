@@ -32,6 +32,9 @@ TOOLS = {
 KINDS = {
     "unary": "any op on each element of one tensor", "binary": "any op on two tensors that broadcasts",
     "elementwise": "any op on each element", "reduce": "any reduction", "movement": "any op that moves elements",
+    "zero_preserving": "any op on each element that makes 0 of 0",
+    "finite_at_zero": "any op on each element that makes another finite number of 0",
+    "rising": "any op on each element that grows strictly with it",
 }  # fmt: skip
 DTYPES = {
     "float": "floats", "int": "signed integers", "uint": "unsigned integers", "number": "numbers",

@@ -19,6 +19,7 @@ from graphopt.errors import LimitError, UsageError, nearest_or_some
 from graphopt.ir.constants import Array
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT, Graph, Node, Value
+from graphopt.ir.op_table import TRUTHS, ops_where
 from graphopt.ir.types import OptionalType, SequenceType, Size, TensorType, Type, substitute, symbols
 from graphopt.verify.arrays import SUFFIX, read_array
 
@@ -176,23 +177,18 @@ def _selects(graph: Graph, node: Node, index: int) -> bool:
     )
 
 
-_TRUTHS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor", "IsNaN", "IsInf")
-"""Ops whose results are truth values."""
-
-
 def _is_mask(graph: Graph, value: Value | None) -> bool:
     """Whether the elements are truth values as numbers."""
     node = None if value is None else graph.producer(value)
     source = None if node is None or node.op != "Cast" else node.inputs[0]
-    return source is not None and graph.producer(source).op in _TRUTHS
+    return source is not None and graph.producer(source).op in TRUTHS
 
 
-_ARITHMETIC = frozenset((
-    "Abs", "Add", "Clip", "Div", "Identity", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Relu", "Reshape", "Sign",
-    "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where", "Concat", "Expand", "Flatten", "Pad", "Slice", "Split",
-    "Tile", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd",
+_ARITHMETIC = (ops_where(group=("arithmetic", "bits")) - {"BitShift"}) | frozenset((
+    "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Concat", "Expand", "Flatten", "Pad", "Slice", "Split", "Tile",
+    "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd",
 ))  # fmt: skip
-_COMPARISONS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+_COMPARISONS = ops_where(group="comparison")
 
 
 def _is_free(graph: Graph, start: Value) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import shape_inference
 
 from graphopt.errors import InvalidModelError
-from graphopt.ir.bounds import ABOUT_ONE, fact_of
+from graphopt.ir.bounds import fact_of
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import evaluate
 from graphopt.ir.facts import Fact
@@ -21,6 +21,7 @@ from graphopt.ir.infer import INFERENCES, infer, infer_node
 from graphopt.ir.infer_shapes import Types
 from graphopt.ir.onnx_io import load
 from graphopt.ir.onnx_io.types import read_type
+from graphopt.ir.op_table import ABOUT_ONE
 from graphopt.ir.text import parse
 from graphopt.ir.types import (
     SequenceType,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+from graphopt.ir.graph import NO_ATTRS
+from graphopt.ir.op_table import OPS, Row, Said, parsed
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, apply, cast, maximum, minimum, select
 from graphopt.lowering.operators.elements import Formula, elementwise, is_float, number, text, widened
+from graphopt.lowering.operators.elementwise import FORMULAS as FUNCTIONS
 from graphopt.lowering.operators.operation import NotLowered, Operation, Table
 
 
@@ -54,7 +57,7 @@ def _swish(x: Expr, alpha: float) -> Expr:
     return x * apply("sigmoid", x if alpha == 1.0 else x * alpha)
 
 
-FORMULAS: dict[str, Formula] = {
+_OWN: dict[str, Formula] = {
     "Celu": _celu,
     "Elu": lambda op, x: _elu(x, number(op, "alpha")),
     "Gelu": lambda op, x: gelu(x, text(op, "approximate") == "tanh"),
@@ -65,19 +68,45 @@ FORMULAS: dict[str, Formula] = {
     "PRelu": lambda op, x, slope: _leaky(x, slope),
     "Relu": lambda op, x: maximum(x, 0),
     "Selu": lambda op, x: _elu(x, number(op, "alpha"), number(op, "gamma")),
-    "Sigmoid": lambda op, x: apply("sigmoid", x),
     "Shrink": _shrink,
     "Softplus": lambda op, x: softplus(x),
     "Softsign": lambda op, x: x / (apply("abs", x) + 1),
     "SwiGLU": lambda op, a, b: _swish(a, number(op, "alpha")) * b,
     "Swish": lambda op, x: _swish(x, number(op, "alpha")),
-    "Tanh": lambda op, x: apply("tanh", x),
     "ThresholdedRelu": lambda op, x: select(x > number(op, "alpha"), x, 0),
-    "com.microsoft::BiasGelu": lambda op, x, bias: gelu(x + bias),
     "com.microsoft::FastGelu": lambda op, x, bias=None: gelu(_biased(x, bias), True),
-    "com.microsoft::Gelu": lambda op, x: gelu(x),
     "com.microsoft::QuickGelu": lambda op, x: _swish(x, number(op, "alpha")),
 }
+
+
+def _said(row: Row) -> Formula:
+    """What the row of an op says that it means."""
+    schema = row.schema
+    assert schema is not None
+
+    def formula(op: Operation, *elements: Expr | None) -> Expr:
+        values: dict[str, Expr | float | None] = {name: number(op, name) for name in schema.attributes}
+        values |= zip(schema.inputs.split(), elements, strict=True)
+
+        def value(part: Said) -> Expr | float | None:
+            if isinstance(part, str):
+                return values[part]
+            inner = Operation(str(part[0]), NO_ATTRS, (), (), (), op.opset)
+            return FORMULAS[inner.op](inner, *map(value, part[1:]))
+
+        made = value(parsed(row.means))
+        assert isinstance(made, Expr)
+        return made
+
+    return formula
+
+
+FORMULAS: dict[str, Formula] = {
+    **FUNCTIONS,
+    **_OWN,
+    **{op: _said(row) for op, row in OPS.items() if row.means and op not in _OWN},
+}
+"""By op: what makes an element of its output of elements of its inputs."""
 
 
 def _slopes_of_channels(op: Operation) -> Tensor:
@@ -93,4 +122,7 @@ def _slopes_of_channels(op: Operation) -> Tensor:
     return compute(x.shape, element, op.dtype(), "prelu")
 
 
-TABLE: Table = {op: elementwise(formula) for op, formula in FORMULAS.items()} | {"PRelu@6": _slopes_of_channels}
+TABLE: Table = {
+    **{op: elementwise(formula) for op, formula in FORMULAS.items() if op not in FUNCTIONS},
+    "PRelu@6": _slopes_of_channels,
+}

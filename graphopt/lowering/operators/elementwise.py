@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from graphopt.ir.ops import KINDS
 from graphopt.lowering.loops.compute import Tensor, compute
+from graphopt.lowering.loops.expressions import FUNCTIONS as INTRINSICS
 from graphopt.lowering.loops.expressions import Const, Expr, apply, cast, equal, maximum, minimum, select
 from graphopt.lowering.operators.elements import (
     Formula,
@@ -150,9 +152,8 @@ def _where(op: Operation) -> Tensor:
     return compute(shape, element, op.dtype(), label(op), inputs_fitting(op, range(3), shape))
 
 
-_NAMES = "Acos Acosh Add And Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor IsNaN Log Mul Neg Not Or Round Sign"
 FUNCTIONS = {
-    **{name: name.lower() for name in f"{_NAMES} Sin Sinh Sqrt Sub Tan".split()},
+    **{op: op.lower() for op in sorted((KINDS["unary"] | KINDS["binary"]) - {"Cast"}) if op.lower() in INTRINSICS},
     "BitwiseAnd": "bitand",
     "BitwiseNot": "invert",
     "BitwiseOr": "bitor",
@@ -164,9 +165,11 @@ FUNCTIONS = {
     "LessOrEqual": "le",
     "Xor": "ne",
 }
-"""Ops that are one function of expressions."""
+"""Ops that are one function of expressions, most by its name (not Cast, whose function also takes a dtype);
+of those that also need more, a formula follows."""
 
 FORMULAS: dict[str, Formula] = {
+    **{op: _function(function) for op, function in FUNCTIONS.items()},
     "Abs": _abs,
     "BitShift": _shift,
     "Clip": _clip,
@@ -179,7 +182,6 @@ FORMULAS: dict[str, Formula] = {
     "Reciprocal": lambda op, x: 1.0 / x,
     "Sum": _folded(lambda a, b: a + b),
     "ai.onnx.ml::Binarizer": _binarize,
-    **{op: _function(function) for op, function in FUNCTIONS.items()},
 }
 
 EXACT: dict[str, Formula] = {

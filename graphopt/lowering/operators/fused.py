@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphopt.ir.graph import Attrs
+from graphopt.ir.ops import KINDS
 from graphopt.lowering.loops.compute import Tensor, compute
 from graphopt.lowering.loops.expressions import Expr, cast, maximum, minimum
 from graphopt.lowering.operators.activations import FORMULAS
@@ -29,7 +30,7 @@ def activated(op: Operation, x: Expr, numbers: Mapping[str, float]) -> Expr:
         return x
     if activation == "Clip":
         return minimum(maximum(x, numbers["min"]), numbers["max"])
-    if activation not in FORMULAS:
+    if activation not in FORMULAS or activation not in KINDS["unary"]:
         raise NotLowered(f"{op.op} with the activation {activation}")
     return FORMULAS[activation](Operation(activation, Attrs(numbers), (), (), (), op.opset), x)
 

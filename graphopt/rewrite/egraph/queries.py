@@ -276,8 +276,8 @@ class _Writer:
         found = frozenset(self.forms)
         for guard in self.rule.where:
             match guard:
-                case Apply("in", (Ref(name), Ref(kind))) if name == variable and kind in ops.KINDS:
-                    found &= ops.KINDS[kind]
+                case Apply("in", (Ref(name), Ref(kind))) if name == variable and kind in ops.SETS:
+                    found &= ops.SETS[kind]
                 case Apply("in", (Ref(name), Series(items))) if name == variable:
                     found &= {item.value for item in items if isinstance(item, Lit) and isinstance(item.value, str)}
         return found

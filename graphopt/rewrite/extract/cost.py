@@ -18,10 +18,12 @@ from graphopt.ir.constants import BITS
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import CONSTANT, INPUT, Attrs, Graph, Value
 from graphopt.ir.infer import MOST_ELEMENTS, infer
+from graphopt.ir.op_table import OPS
+from graphopt.ir.ops import KINDS
 from graphopt.ir.types import Dim, Size, TensorType, substitute, symbols
 from graphopt.rewrite.extract.workload import FEW, workload
 from graphopt.rewrite.match.workspace import captured_facts
-from graphopt.target import DEVICE_FUNCTIONS, ProductPrices, Target, ops
+from graphopt.target import DEVICE_FUNCTIONS, Prices, ProductPrices, Target, ops
 
 BATCH = 1
 """What the leading size of a graph's inputs counts as, where it is not known."""
@@ -66,10 +68,15 @@ PAST = {
 WORD = 2
 """Elements that are moved by one instruction as if they were one."""
 
-BROADCASTING = ops(
-    "Add Sub Mul Div Pow Mod Max Min Sum Mean Where PRelu Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor"
-)
+BROADCASTING = KINDS["elementwise"] - KINDS["unary"] - {"CastLike", "Clip"}
 """Ops whose inputs need not have one shape."""
+
+
+def element_price(prices: Prices, op: str) -> float:
+    """Seconds for each element of an op: as the target says, or as it says of the op that this one is priced as."""
+    if op in prices.elements or op not in OPS:
+        return prices.elements.get(op, 0.0)
+    return prices.elements.get(OPS[op].priced_as, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +284,13 @@ class CostModel:
             return prices.scattered
         if op == "DepthToSpace":  # the larger the blocks, the fewer the runs
             size = attrs.get("blocksize", 2)
-            each = prices.elements.get(op, 0.0)
+            each = element_price(prices, op)
             return each * 2 / size if isinstance(size, int) else each
         if op == "Pow" and len(inputs) > 1 and inputs[1] is not None:
             exponent = inputs[1].constant
             if exponent is not None and exponent.size == 1:
-                return prices.powers.get(float(exponent.array.reshape(-1)[0]), prices.elements.get(op, 0.0))
-        return prices.elements.get(op, 0.0)
+                return prices.powers.get(float(exponent.array.reshape(-1)[0]), element_price(prices, op))
+        return element_price(prices, op)
 
     def _axes(self, op: str, attrs: Attrs, inputs: Sequence[Fact | None]) -> tuple[int, ...] | None:
         """The axes that a reduction or a softmax works along, where they are known."""
@@ -401,7 +408,7 @@ class CostModel:
         b, y = self.shape(inputs[1]), self.shape(outputs[0] if outputs else None)
         channels = (b[0] + b[2]) * b[-1] if len(b) == 5 else UNKNOWN
         places = b[1] if len(b) == 5 else 1
-        return _tiles(attrs, y) * places * channels * self.target.prices.elements.get(op, 0.0)
+        return _tiles(attrs, y) * places * channels * element_price(self.target.prices, op)
 
     def _width(self, op: str, attrs: Attrs, operands: Sequence[Fact | None]) -> float:
         """How long products of operands of this width take, as a share of those of floats."""

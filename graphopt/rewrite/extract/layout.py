@@ -15,7 +15,7 @@ from enum import IntEnum
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import INPUT
 from graphopt.rewrite.egraph.egraph_snapshot import ENode
-from graphopt.rewrite.extract.cost import Cost
+from graphopt.rewrite.extract.cost import Cost, element_price
 from graphopt.rewrite.extract.fusions import Parts
 from graphopt.rewrite.extract.terms import Terms
 from graphopt.target import Layout
@@ -190,10 +190,9 @@ class Policy:
             seconds = self.terms.model.moving(self.terms.model.nbytes(self.fact(rest[0])))
             return self._with(anchor, parts, "+Add", seconds, need, activates=True)
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
-            prices = self.layout.epilogues if blocked else self.terms.model.target.prices.elements
-            return self._with(
-                anchor, parts, f"+{node.op}", prices.get(node.op, 0.0) * self.terms.model.elements(self.fact(c))
-            )
+            model = self.terms.model
+            price = self.layout.epilogues[node.op] if blocked else element_price(model.target.prices, node.op)
+            return self._with(anchor, parts, f"+{node.op}", price * model.elements(self.fact(c)))
         return None
 
     def _with(

@@ -40,7 +40,7 @@ SHOWN = 8
 _FLOAT = frozenset({"float16", "bfloat16", "float32", "float64"})
 _INT = frozenset({"int8", "int16", "int32", "int64"})
 _UINT = frozenset({"uint8", "uint16", "uint32", "uint64"})
-SETS: frozenset[str] = frozenset({"float", "int", "uint", "number", "bool", *ops.KINDS})
+SETS: frozenset[str] = frozenset({"float", "int", "uint", "number", "bool", *ops.SETS})
 """Names that guards may use for sets of dtypes and of ops."""
 
 
@@ -48,7 +48,7 @@ SETS: frozenset[str] = frozenset({"float", "int", "uint", "number", "bool", *ops
 def named_set(name: str) -> frozenset[str]:
     """The dtypes or ops that a name of ``SETS`` stands for."""
     dtypes = {"float": _FLOAT, "int": _INT, "uint": _UINT, "number": _FLOAT | _INT | _UINT, "bool": frozenset({"bool"})}
-    return dtypes[name] if name in dtypes else ops.KINDS[name]
+    return dtypes[name] if name in dtypes else ops.SETS[name]
 
 
 class Questions(Protocol):

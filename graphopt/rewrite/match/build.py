@@ -20,11 +20,11 @@ from graphopt.ir import infer, ops
 from graphopt.ir.constants import Constant
 from graphopt.ir.facts import Fact
 from graphopt.ir.graph import Attr, Attrs, Graph, trimmed
+from graphopt.ir.op_table import OPS
 from graphopt.ir.types import TensorType
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Builder, is_several
 from graphopt.rewrite.rule.rule import AnyOf, Call, Computed, Expr, Literal, Rule, Term, Var
-from graphopt.target import DATA, LACKING
 
 H = TypeVar("H", bound=Hashable)
 
@@ -286,10 +286,11 @@ class _Site(Generic[H]):
 
 def _lacking(op: str, inputs: Sequence[Fact | None]) -> str | None:
     """Why a call would be valid ONNX that runtimes cannot run, or None."""
-    index = DATA.get(op, 0)
-    data = inputs[index] if index < len(inputs) else None
-    dtype = "" if data is None else data.dtype or ""
-    return f"ONNX Runtime has no {op} of {dtype}" if op in LACKING.get(dtype, ()) else None
+    row = OPS.get(op)
+    data = inputs[row.data] if row is not None and row.data < len(inputs) else None
+    if row is None or data is None or data.dtype not in row.lacks.split():
+        return None
+    return f"ONNX Runtime has no {op} of {data.dtype}"
 
 
 def _rounded(attrs: Attrs, inputs: Sequence[Fact | None]) -> str | None:

@@ -114,8 +114,8 @@ def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
         case Call(op=op):
             for guard in where:
                 match guard:
-                    case Apply("in", (Ref(name), Ref(kind))) if name == op and kind in ops.KINDS:
-                        return ops.KINDS[kind]
+                    case Apply("in", (Ref(name), Ref(kind))) if name == op and kind in ops.SETS:
+                        return ops.SETS[kind]
                     case Apply("in", (Ref(name), Series(items))) if name == op:
                         return frozenset(i.value for i in items if isinstance(i, Lit) and isinstance(i.value, str))
             return None
