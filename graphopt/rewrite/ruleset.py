@@ -85,8 +85,8 @@ class Ruleset:
 
         tags = {target} if isinstance(target, str) else target.tags
 
-        def takes(made: Iterable[str]) -> bool:
-            return isinstance(target, str) or all(target.allows(op, opset) for op in made)
+        def takes(ops: Iterable[str]) -> bool:
+            return isinstance(target, str) or all(target.allows(op, opset) for op in ops)
 
         def is_for(rule: Rule) -> bool:
             if rule.targets and not rule.targets & tags:
@@ -106,8 +106,8 @@ class Ruleset:
         everything: list[Rule | Pass] = [*self.rules, *self.passes]
         if any(_is_called(r, name) for r in everything) or _is_family(name):
             return
-        known = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
-        hint = nearest(name, known) or "; `graphopt rules list` shows them all"
+        names = {r.name for r in everything} | {f for r in everything for f in r.family.split(",")}
+        hint = nearest(name, names) or "; `graphopt rules list` shows them all"
         raise RuleError(f"unknown rule or family {name}{hint}")
 
 

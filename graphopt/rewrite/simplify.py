@@ -45,10 +45,10 @@ def simplify(
     something goes wrong is left out, and warned of, or told to the ``statistics``. Raises RuleError after ``limit``
     applications (a generous multiple of the graph's size): rules undo each other, or make what they apply to.
     """
-    rules, known = tuple(rules), infer.infer(graph, facts)
+    rules, facts_of = tuple(rules), infer.infer(graph, facts)
     while True:
         before = None if journal is None else journal.state()
-        space = Workspace(graph.copy(), dict(known))
+        space = Workspace(graph.copy(), dict(facts_of))
         try:
             mark = 0 if journal is None else journal.open()
             _Simplifier(space, rules, passes, journal, limit, statistics).run()
@@ -68,15 +68,15 @@ def simplify(
 class _PassFailed(Exception):  # noqa: N818
     """Something went wrong in a native pass. Inference accepted the model before, so the fault is the pass's."""
 
-    def __init__(self, name: str, place: str, error: Exception) -> None:
+    def __init__(self, name: str, site: str, error: Exception) -> None:
         self.name = name
-        super().__init__(f"the pass {name} was left out, since it failed at {place}: {words_of(error)}")
+        super().__init__(f"the pass {name} was left out, since it failed at {site}: {words_of(error)}")
 
 
-def replace_roots(space: Workspace, found: Match, made: Sequence[Value], first: int) -> None:
+def replace_roots(space: Workspace, match: Match, values: Sequence[Value], first: int) -> None:
     """Let what reads the roots of a match read what was made for them, by nodes from id ``first`` on."""
     moved: dict[Value, Value] = {}
-    for old, new in zip(found.roots, made, strict=True):
+    for old, new in zip(match.roots, values, strict=True):
         new = moved.get(new, new)
         if old != new:
             space.replace(old, new, first)
@@ -142,8 +142,8 @@ class _Simplifier:
             raise _PassFailed(name, f"graph {self.graph.name!r}", error) from error
         if is_changed:
             gone = self.space.unread()
-            taken = [id for id in there if id in gone or id not in self.graph]
-            self.note(name, self.graph.name, f"{self.space.edits - before} places", (), taken, first)
+            replaced = [id for id in there if id in gone or id not in self.graph]
+            self.note(name, self.graph.name, f"{self.space.edits - before} places", (), replaced, first)
 
     def calls(self) -> list[int]:
         """The nodes that apply an op, where somebody keeps a journal."""
@@ -163,8 +163,10 @@ class _Simplifier:
 
     def endless(self) -> RuleError:
         """What is wrong where rewriting does not end: the rules applied about as often as any are at fault."""
-        known = {rule.name for rule in self.rules}
-        counts = [(name, n) for name, n in self.applied.most_common() if name in known] or self.applied.most_common()
+        names_of_rules = {rule.name for rule in self.rules}
+        counts = [
+            (name, n) for name, n in self.applied.most_common() if name in names_of_rules
+        ] or self.applied.most_common()
         names = ", ".join(name for name, n in counts[:3] if 2 * n >= counts[0][1])
         return RuleError(
             f"rewriting does not end ({self.steps} rewrites of one graph), most often applied: {names}; "
@@ -185,10 +187,10 @@ class _Simplifier:
             return False
         around = {self.graph.node(v.node).op for v in node.inputs if v is not None}
         return any(
-            self.apply(found, way)
+            self.apply(match, way)
             for rule, needed in rules
             if needed <= around
-            for way, found in enumerate(self.matches(rule, node))
+            for way, match in enumerate(self.matches(rule, node))
         )
 
     def visited(self, native: Pass, visit: Callable[[Workspace, Node], bool], node: Node) -> bool:
@@ -200,8 +202,8 @@ class _Simplifier:
 
     def matches(self, rule: Rule, node: Node) -> Iterator[Match]:
         """The matches of a rule at a node, watched where somebody counts."""
-        found = matches(rule, self.space, node)
-        return found if self.statistics is None else self.statistics.watched(rule, found)
+        matches_ = matches(rule, self.space, node)
+        return matches_ if self.statistics is None else self.statistics.watched(rule, matches_)
 
     def shown(self, node: Node) -> str:
         """The node in call notation, where somebody keeps a journal."""
@@ -211,52 +213,52 @@ class _Simplifier:
         """The rules that may apply at an op, each with the ops that its inputs must have been made by."""
         if op in (INPUT, CONSTANT):
             return []
-        found = self.by_op.get(op)
-        if found is None:
-            found = [(rule, input_ops(rule)) for rule, ops in self.roots if ops is None or op in ops]
-            self.by_op[op] = found
-        return found
+        rules = self.by_op.get(op)
+        if rules is None:
+            rules = [(rule, input_ops(rule)) for rule, ops in self.roots if ops is None or op in ops]
+            self.by_op[op] = rules
+        return rules
 
-    def apply(self, found: Match, way: int) -> bool:
+    def apply(self, match: Match, way: int) -> bool:
         """Replace the roots of a match, number ``way`` at its node; whether its right side fits."""
-        if not all(map(self.space.uses, found.roots)):
+        if not all(map(self.space.uses, match.roots)):
             return False
         first = self.graph.next_id
         try:
-            made = replacements(found.rule, found.bindings, found.roots, self.space)
+            values = replacements(match.rule, match.bindings, match.roots, self.space)
         except Refused as refused:
-            log.debug("%s: %s", found.rule.name, refused)
+            log.debug("%s: %s", match.rule.name, refused)
             self.space.undo(first)
             return False
-        if all(a == b for a, b in zip(found.roots, made, strict=True)):
+        if all(a == b for a, b in zip(match.roots, values, strict=True)):
             self.space.undo(first)
             return False
-        self.applied[found.rule.name] += 1
+        self.applied[match.rule.name] += 1
         if self.journal is None:
-            replace_roots(self.space, found, made, first)
+            replace_roots(self.space, match, values, first)
         else:
-            self.journalled(self.journal, found, way, made, first)
+            self.journalled(self.journal, match, way, values, first)
         self.space.drop_orphans()
         return True
 
-    def journalled(self, journal: Journal, found: Match, way: int, made: Sequence[Value], first: int) -> None:
+    def journalled(self, journal: Journal, match: Match, way: int, values: Sequence[Value], first: int) -> None:
         """Replace the roots of a match and write down that it was done."""
-        leaves, inside = leaves_of(found), footprint(self.graph, found)
-        before, after = (", ".join(describe(self.graph, v, leaves) for v in side) for side in (found.roots, made))
+        leaves, inside = leaves_of(match), footprint(self.graph, match)
+        before, after = (", ".join(describe(self.graph, v, leaves) for v in side) for side in (match.roots, values))
         entry = journal.note(
             self.space,
             Action.REWRITE,
-            found.rule.name,
-            at=found.roots,
+            match.rule.name,
+            at=match.roots,
             way=way,
-            site=name_of(self.graph, self.graph.node(found.roots[0].node)),
+            site=name_of(self.graph, self.graph.node(match.roots[0].node)),
             before=before,
             after=after,
             first=first,
             footprint=inside,
-            changed=sorted({user for old in found.roots for user, _ in self.graph.users(old) if user < first}),
+            changed=sorted({user for old in match.roots for user, _ in self.graph.users(old) if user < first}),
         )
-        replace_roots(self.space, found, made, first)
+        replace_roots(self.space, match, values, first)
         sign(self.graph, entry.made, entry)
 
     def bodies(self) -> None:
@@ -265,9 +267,9 @@ class _Simplifier:
             for name, body in node.bodies.items():
                 if id(body) in self.settled:
                     continue
-                known = captured_facts(node, body, self.space.facts)
+                facts = captured_facts(node, body, self.space.facts)
                 mark = 0 if self.journal is None else self.journal.open(node.id, name)
-                result = self.body(body, known)
+                result = self.body(body, facts)
                 if self.journal is not None:
                     self.journal.close(mark, result is not body)
                 self.settled[id(result)] = result
@@ -275,21 +277,29 @@ class _Simplifier:
                     current = self.graph.node(node.id)
                     self.space.update(node.id, attrs=current.attrs.with_(**{name: result}))
 
-    def body(self, body: Graph, known: Mapping[Value, Fact]) -> Graph:
-        """The simplified body; ``known`` is what is known of its inputs."""
-        space = Workspace(body.copy(), infer.infer(body, known), is_body=True)
+    def body(self, body: Graph, facts: Mapping[Value, Fact]) -> Graph:
+        """The simplified body; ``facts`` is what is known of its inputs."""
+        space = Workspace(body.copy(), infer.infer(body, facts), is_body=True)
         _Simplifier(space, self.rules, self.passes, self.journal, self.limit, self.statistics).run()
         return space.graph if space.edits else body
 
     def note(
-        self, name: str, site: str, text: str, at: Sequence[int], taken: Sequence[int], first: int | None = None
+        self, name: str, site: str, text: str, at: Sequence[int], replaced: Sequence[int], first: int | None = None
     ) -> None:
-        """A pass acted, at a node or (at none) on the whole graph; ``taken`` is what it replaced. What it left unread
-        goes with it."""
+        """A pass acted, at a node or (at none) on the whole graph, and replaced the nodes ``replaced``. What it left
+        unread goes with them."""
         self.applied[name] += 1
         if self.journal is not None:
             entry = self.journal.note(
-                self.space, Action.PASS, name, at=at, site=site, before=text, first=first, footprint=taken, changed=at
+                self.space,
+                Action.PASS,
+                name,
+                at=at,
+                site=site,
+                before=text,
+                first=first,
+                footprint=replaced,
+                changed=at,
             )
             sign(self.graph, entry.made, entry)
         self.space.drop_orphans()

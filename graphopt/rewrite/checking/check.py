@@ -90,9 +90,9 @@ class Report:
 def check_rule(rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
     """Whether the rule fires, and whether both its sides agree wherever it does. The same report for the same seed."""
     reports = [_Check(rule, seed + i, depth).run() for i in range(depth.seeds)]
-    found = next((r for r in reports if r.problem is not None), None)
-    if found is not None and (found.fired or not any(r.fired for r in reports)):
-        return found
+    failed = next((r for r in reports if r.problem is not None), None)
+    if failed is not None and (failed.fired or not any(r.fired for r in reports)):
+        return failed
     fired, compared = sum(r.fired for r in reports), sum(r.compared for r in reports)
     return Report(rule, fired, compared, max(r.worst for r in reports), None)
 
@@ -160,10 +160,10 @@ class _Check:
     def open_sizes(self, example: Example) -> str | None:
         """The same where the rule does not know sizes: equal ones are one symbol, or all are different ones."""
         for shared in (True, False):
-            made = _opened(example, shared, self.rule)
-            if made is None:
+            opened_example = _opened(example, shared, self.rule)
+            if opened_example is None:
                 continue
-            opened, names, other = made
+            opened, names, other = opened_example
             for fixed in (None, *SIZES):
                 shapes = _sized(opened, {name: size if fixed is None else fixed for name, size in names.items()})
                 problem = None if shapes is None else self.compare(opened, other, shapes)
@@ -194,12 +194,12 @@ def chosen(arguments: Sequence[str | Path]) -> list[Rule]:
     if not arguments:
         return list(standard().rules)
     files = {Path(a): Ruleset.from_files([a], strict=True) for a in arguments if _is_file(a)}
-    for file, found in files.items():
-        if not found.rules:
+    for file, ruleset in files.items():
+        if not ruleset.rules:
             raise RuleError(f"{file}: holds no rules")
-    own = [rule for file in files if file.resolve().parent != standard_folder() for rule in files[file].rules]
-    standard() + own  # names are unique
-    Ruleset(tuple(rule for found in files.values() for rule in found.rules))
+    user_rules = [rule for file in files if file.resolve().parent != standard_folder() for rule in files[file].rules]
+    standard() + user_rules  # names are unique
+    Ruleset(tuple(rule for ruleset in files.values() for rule in ruleset.rules))
     rules = (rule for a in arguments for rule in (files[Path(a)] if _is_file(a) else standard().named(str(a))).rules)
     return list(dict.fromkeys(rules))
 
@@ -220,16 +220,16 @@ def check_files(paths: Sequence[str | Path], check: Callable[[Rule], Report] = c
 
 def applied(example: Example) -> Graph | str:
     """The graph with the rule applied, or why the right side does not fit."""
-    found = example.match
+    match = example.match
     space = Workspace(example.graph.copy())
     first = space.graph.next_id
     try:
-        made = replacements(found.rule, found.bindings, found.roots, space)
+        values = replacements(match.rule, match.bindings, match.roots, space)
     except Refused as refused:
         return str(refused)
-    if list(made) == list(found.roots):
+    if list(values) == list(match.roots):
         return "the right side is the left side"
-    for old, new in zip(found.roots, made, strict=True):
+    for old, new in zip(match.roots, values, strict=True):
         space.replace(old, new, first)
     return space.graph
 
@@ -242,23 +242,23 @@ def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[s
     graph = example.graph.copy()
     names: dict[str, int] = {}
     for value in graph.inputs:
-        known = graph.types[value]
-        assert isinstance(known, TensorType)
+        type_ = graph.types[value]
+        assert isinstance(type_, TensorType)
         shape: list[Size] = []
-        for axis, size in enumerate(_sizes(known)):
+        for axis, size in enumerate(_sizes(type_)):
             name = f"n{size}" if shared else f"{graph.names[value]}_{axis}"
             if isinstance(size, int) and size > 1:
                 names[name] = size
             shape.append(symbol(name) if name in names else size)
-        graph.types[value] = TensorType(known.dtype, tuple(shape))
+        graph.types[value] = TensorType(type_.dtype, tuple(shape))
     if not names:
         return None
     try:
         space = Workspace(graph)
         roots = graph.outputs
-        for found in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
-            if list(found.roots) == roots:
-                opened = Example(graph, found, example.wants)
+        for match in matches(rule, space, graph.producer(roots[0])):  # type: ignore[arg-type]
+            if list(match.roots) == roots:
+                opened = Example(graph, match, example.wants)
                 other = applied(opened)
                 return None if isinstance(other, str) else (opened, names, other)
     except (GraphoptError, ValueError):
@@ -266,9 +266,9 @@ def _opened(example: Example, shared: bool, rule: Rule) -> tuple[Example, dict[s
     return None
 
 
-def _sizes(known: TensorType) -> tuple[Size, ...]:
-    assert isinstance(known.shape, tuple)
-    return known.shape
+def _sizes(type_: TensorType) -> tuple[Size, ...]:
+    assert isinstance(type_.shape, tuple)
+    return type_.shape
 
 
 def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
@@ -276,10 +276,10 @@ def _sized(example: Example, sizes: Mapping[str, int]) -> dict[str, tuple[int, .
     shapes: dict[str, tuple[int, ...]] = {}
     graph = example.graph.copy()
     for value in graph.inputs:
-        known = graph.types[value]
-        assert isinstance(known, TensorType)
-        shape = tuple(n if isinstance(n, int) else sizes[str(n)] for n in _sizes(known))
-        graph.types[value] = TensorType(known.dtype, shape)
+        type_ = graph.types[value]
+        assert isinstance(type_, TensorType)
+        shape = tuple(n if isinstance(n, int) else sizes[str(n)] for n in _sizes(type_))
+        graph.types[value] = TensorType(type_.dtype, shape)
         shapes[graph.names[value]] = shape
     try:
         infer.infer(graph)
@@ -305,7 +305,7 @@ def difference(
         if "reference implementation" in str(problem) or "cannot be computed" in str(problem):
             return None  # what the evaluator lacks is not the rule's fault
         return inf, f"the right side cannot be computed: {problem}"
-    found = (0.0, "")
+    worst = (0.0, "")
     seen = False
     steps = any(n.op == "QuantizeLinear" for n in example.graph.nodes())
     for a, b in zip(want, got, strict=True):
@@ -313,9 +313,9 @@ def difference(
         seen = seen or off is not None
         if off is not None and 1 < off < inf and soundness in (Soundness.REALS, Soundness.APPROX):
             off /= max(1.0, 4 * _sensitivity(example.graph, inputs, want, soundness, _unit(other)))
-        if off is not None and off > found[0]:
-            found = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
-    return found if seen else None
+        if off is not None and off > worst[0]:
+            worst = off, f"{_shown(inputs)} gives {_first_difference(a, b, soundness)}"
+    return worst if seen else None
 
 
 def _unit(graph: Graph) -> float:
@@ -388,8 +388,8 @@ def _same_bits(want: Array, got: Array) -> bool:
 def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs of a graph on arrays, op by op. Raises EvaluationError where an op has no value on them."""
     if any(not ops.is_pure(n.op) or ops.kind(n.op) == "sequence" for n in graph.nodes()):
-        found = evaluate.run(graph, dict(inputs))
-        return [found[name] for name in graph.output_names]
+        outputs = evaluate.run(graph, dict(inputs))
+        return [outputs[name] for name in graph.output_names]
     values: dict[Value, Constant] = {}
     for node in graph.order():
         if node.op == INPUT:
@@ -401,8 +401,8 @@ def compute(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
             values[Value(node.id)] = constant
         elif graph.is_used(node.id):
             given = [None if v is None else values[v] for v in node.inputs]
-            made = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset)
-            values.update(zip(node.outputs, made, strict=True))
+            results = evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, graph.opset)
+            values.update(zip(node.outputs, results, strict=True))
     return [values[v].array for v in graph.outputs if v is not None]
 
 

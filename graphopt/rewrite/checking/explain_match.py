@@ -17,7 +17,7 @@ from graphopt.rewrite.guards.comparison import Unknown
 from graphopt.rewrite.guards.expressions import SETS, show_value
 from graphopt.rewrite.match.build import Refused, replacements
 from graphopt.rewrite.match.describe import describe, names_of
-from graphopt.rewrite.match.match_terms import Found
+from graphopt.rewrite.match.match_terms import ValueBindings
 from graphopt.rewrite.match.matcher import Match, Matcher
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_expr
@@ -47,7 +47,7 @@ class Attempt:
     @property
     def applies(self) -> bool:
         """Whether the rule applies so."""
-        return not self.refused and not any(asked.reason for asked in self.guards)
+        return not self.refused and not any(guard.reason for guard in self.guards)
 
 
 @dataclass(slots=True)
@@ -64,11 +64,11 @@ def attempt(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_i
     """What comes of the rule at the node. The graph is not changed."""
     space = Workspace(graph.copy(), facts)
     tracer = _Tracer(rule, space)
-    for found in tracer.run(graph.node(node_id)):
+    for match in tracer.run(graph.node(node_id)):
         first = space.graph.next_id
         try:
-            made = replacements(rule, found.bindings, found.roots, space)
-            refused = "the right side is what is there already" if list(made) == list(found.roots) else ""
+            values = replacements(rule, match.bindings, match.roots, space)
+            refused = "the right side is what is there already" if list(values) == list(match.roots) else ""
         except Refused as error:
             refused = str(error)
         space.undo(first)
@@ -98,30 +98,30 @@ class _Tracer(Matcher):
         if step not in self.trial.misfits:
             self.trial.misfits.append(step)
 
-    def guarded(self, roots: Sequence[Value], found: Found) -> Iterator[Match]:
-        guards = tuple(self.asked(guard, found) for guard in self.rule.where)
-        self.trial.attempts.append(Attempt(self.shown(found), guards))
-        if not any(asked.reason for asked in guards):
-            yield Match(self.rule, tuple(roots), found)
+    def guarded(self, roots: Sequence[Value], bindings: ValueBindings) -> Iterator[Match]:
+        guards = tuple(self.asked(guard, bindings) for guard in self.rule.where)
+        self.trial.attempts.append(Attempt(self.shown(bindings), guards))
+        if not any(result.reason for result in guards):
+            yield Match(self.rule, tuple(roots), bindings)
 
-    def asked(self, guard: Expr, found: Found) -> Asked:
+    def asked(self, guard: Expr, bindings: ValueBindings) -> Asked:
         values = []
         for part in dict.fromkeys(_parts(guard)):
             try:
-                value = show_value(expressions.evaluate(part, found, self.space))
+                value = show_value(expressions.evaluate(part, bindings, self.space))
             except Unknown as unknown:
                 value = f"not known: {unknown}"
             values.append((show_expr(part), value))
-        return Asked(show_expr(guard), expressions.holds(guard, found, self.space) or "", tuple(values))
+        return Asked(show_expr(guard), expressions.holds(guard, bindings, self.space) or "", tuple(values))
 
-    def shown(self, found: Found) -> tuple[tuple[str, str], ...]:
+    def shown(self, bindings: ValueBindings) -> tuple[tuple[str, str], ...]:
         """What each name stands for: values by name, attributes, ops."""
         names = []
-        for name, bound in found.values.items():
+        for name, bound in bindings.values.items():
             several = bound if is_several(bound) else (bound,)
             names.append((name, ", ".join(describe(self.graph, v, depth=0) for v in several)))
-        names += [(name, show_value(value)) for name, value in found.attrs.items() if not isinstance(value, Mapping)]
-        names += [(name, head.op) for name, head in found.heads.items()]
+        names += [(name, show_value(value)) for name, value in bindings.attrs.items() if not isinstance(value, Mapping)]
+        names += [(name, head.op) for name, head in bindings.heads.items()]
         return tuple(names)
 
 
@@ -157,6 +157,6 @@ def _numbers(node: Node) -> list[str]:
 
 def unknown_node(graph: Graph, name: str) -> str:
     """What is wrong with a name that ``find_node`` does not find: with the nearest names."""
-    known = {called for n in graph.nodes() for called in names_of(graph, n)}
-    hint = nearest(name, known) or "; `graphopt inspect MODEL --nodes` lists them"
+    names = {called for n in graph.nodes() for called in names_of(graph, n)}
+    hint = nearest(name, names) or "; `graphopt inspect MODEL --nodes` lists them"
     return f"no node is called {name!r}, and none makes a value of that name{hint}"

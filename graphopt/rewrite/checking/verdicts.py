@@ -50,10 +50,10 @@ class Verdicts:
     def check(self, rule: Rule, seed: int = 0, depth: Depth = QUICK) -> Report:
         """The report of a check, from the table where it is there."""
         key = _key(rule, seed, depth)
-        known = self._get(key)
-        if known is not None:
+        verdict = self._get(key)
+        if verdict is not None:
             with suppress(ValueError, TypeError):
-                report = Report(rule, **json.loads(known))
+                report = Report(rule, **json.loads(verdict))
                 self.hits += 1
                 return report
         report = check_rule(rule, seed, depth)
@@ -77,11 +77,11 @@ class Verdicts:
 
 def _cache_file() -> Path:
     folder = disk_cache.folder("verdicts")
-    place = folder / f"{_around()}.sqlite"
-    if not place.exists():
+    file = folder / f"{_around()}.sqlite"
+    if not file.exists():
         disk_cache.prune(folder, MOST)
-    disk_cache.use(place)
-    return place
+    disk_cache.use(file)
+    return file
 
 
 def _key(rule: Rule, seed: int, depth: Depth) -> str:

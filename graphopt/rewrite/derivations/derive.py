@@ -50,14 +50,15 @@ def note_equal(
     side: Alternatives,
     rule: Rule,
     at: Sequence[Place],
-    made: Made,
+    replacement: Made,
     first: int,
     needs: Sequence[int] = (),
 ) -> int:
     """Write down that a rule was applied at these places, by nodes from id ``first`` on; the number of the entry."""
-    graph, leaves = side.graph, leaves_of(made.match)
+    graph, leaves = side.graph, leaves_of(replacement.match)
     before, after = (
-        ", ".join(describe(graph, v, leaves) for v in values) for values in (made.match.roots, made.values)
+        ", ".join(describe(graph, v, leaves) for v in values)
+        for values in (replacement.match.roots, replacement.values)
     )
     original = min(side.members(next(places(at[0]))))
     entry = journal.note(
@@ -65,12 +66,12 @@ def note_equal(
         Action.EQUAL,
         rule.name,
         at=at,
-        way=made.way,
+        way=replacement.way,
         site=name_of(graph, graph.node(original.node), original.port),
         before=before,
         after=after,
         first=first,
-        footprint=footprint(graph, made.match),
+        footprint=footprint(graph, replacement.match),
         needs=needs,
     )
     sign(graph, entry.made, entry)
@@ -121,8 +122,8 @@ class _Derivation:
         for name in chosen:
             term = self.choice[name].id
             self.reach(("term", term, 0))
-            own = zip(self.choice[name].children, self._operands(term), strict=False)
-            pairs += [(read, self.choice[c].id) for c, read in own if c is not None]
+            operands = zip(self.choice[name].children, self._operands(term), strict=False)
+            pairs += [(read, self.choice[c].id) for c, read in operands if c is not None]
         for pair in dict.fromkeys(pairs):
             self.reach(("equal", *pair))
         self._unite_copies()
@@ -197,9 +198,9 @@ class _Derivation:
             yield "term", a, 0
             yield "term", b, 0
             order = self._order(a, b)
-            own, others = self.why.terms[a][1], self.why.terms[b][1]
-            own = tuple(own[i] for i in order) if order is not None else own
-            yield from (("equal", x, y) for x, y in zip(own, others, strict=True) if x != y)
+            children, others = self.why.terms[a][1], self.why.terms[b][1]
+            children = tuple(children[i] for i in order) if order is not None else children
+            yield from (("equal", x, y) for x, y in zip(children, others, strict=True) if x != y)
         else:
             yield from (("equal", x, y) for x, y in self._pairs(self._read_by(a), self._read_by(b)) if x != y)
 
@@ -220,15 +221,15 @@ class _Derivation:
         """What must be there for a left side to be spelled so."""
         yield "term", term_of(spelling), 0
         if isinstance(spelling, Spelled):
-            for own, wanted in zip(self._in_order(spelling), spelling.children, strict=True):
-                if own != wanted:
+            for child, wanted in zip(self._in_order(spelling), spelling.children, strict=True):
+                if child != wanted:
                     yield from self._spelled(wanted)
-                    if own != term_of(wanted):
-                        yield "equal", own, term_of(wanted)
+                    if child != term_of(wanted):
+                        yield "equal", child, term_of(wanted)
 
     def _in_order(self, spelling: Spelled) -> tuple[int, ...]:
-        own = self.why.terms[spelling.term][1]
-        return own if spelling.order is None else tuple(own[i] for i in spelling.order)
+        children = self.why.terms[spelling.term][1]
+        return children if spelling.order is None else tuple(children[i] for i in spelling.order)
 
     def _path(self, a: int, b: int) -> Iterator[Goal]:
         yield "term", a, 0
@@ -272,19 +273,21 @@ class _Derivation:
         rule = self.rules[application.rule]
         first = self.graph.next_id
         try:
-            at, made = self._matched(application, rule, 0)
+            at, replacement = self._matched(application, rule, 0)
         except Refused:  # a node that was made for a term may read values of other ops than the term's operands have
-            at, made = self._matched(application, rule, max(map(depth, rule.lhs)))
-        for right, value in zip(application.right, made.values, strict=True):
+            at, replacement = self._matched(application, rule, max(map(depth, rule.lhs)))
+        for right, value in zip(application.right, replacement.values, strict=True):
             self._learn(right, value)
-        return (note_equal(self.journal, self.side, rule, at, made, first, rests_on),)
+        return (note_equal(self.journal, self.side, rule, at, replacement, first, rests_on),)
 
     def _matched(self, application: Application, rule: Rule, levels: int) -> tuple[list[Place], Made]:
         """The rule applied to its left side, whose operands are spelled out so many levels deep."""
         at = [self._place(left, levels) for left in application.left]
-        roots = [self.side.respell(place) for place in at]
-        made = self.side.apply(rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values)))
-        return at, made
+        roots = [self.side.respell(site) for site in at]
+        replacement = self.side.apply(
+            rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values))
+        )
+        return at, replacement
 
     def _place(self, spelling: Spelling, levels: int = 0) -> Place:
         """Where the left side of a rule is to be matched."""
@@ -331,8 +334,8 @@ class _Derivation:
         term = term_of(spelling)
         if term == ABSENT or value is None:
             return term == ABSENT and value is None
-        known = self.values.get(term)
-        if known is not None and self.side.find(known) == self.side.find(value):
+        earlier = self.values.get(term)
+        if earlier is not None and self.side.find(earlier) == self.side.find(value):
             return True
         index, _ = self.why.terms[term]
         symbol = self.why.symbols[index]
@@ -355,46 +358,46 @@ class _Derivation:
         """Remember which values are the terms that the search made; where there was one already, the two are twins."""
         waiting: list[tuple[Spelling, Value | None]] = [(spelling, value)]
         while waiting:
-            spelled, made = waiting.pop()
+            spelled, current = waiting.pop()
             term = term_of(spelled)
-            if made is None or term == ABSENT:
+            if current is None or term == ABSENT:
                 continue
-            made = self._spelled_by(term, made)
-            node = self.graph.node(made.node)
+            current = self._spelled_by(term, current)
+            node = self.graph.node(current.node)
             if self._op(term) != PROJECTION and self._op(term) != node.op:  # an equal value stands in its place
-                self.values.setdefault(term, made)
+                self.values.setdefault(term, current)
                 continue
             children = self._children(spelled)
-            known = self.values.get(term)
-            if known == made:
+            earlier = self.values.get(term)
+            if earlier == current:
                 continue
-            if self._op(term) != PROJECTION and made.node not in self.operands and made.node >= self.side.first:
-                self.operands[made.node] = tuple(term_of(c) for c in children if c != ABSENT)
-            if known is None:
-                self.values[term] = made
-            elif self.side.find(known) != self.side.find(made) and self._op(term) != PROJECTION:
-                self.twins.append(("twin", made.node, known.node))
-            if made.node < self.side.first:
+            if self._op(term) != PROJECTION and current.node not in self.operands and current.node >= self.side.first:
+                self.operands[current.node] = tuple(term_of(c) for c in children if c != ABSENT)
+            if earlier is None:
+                self.values[term] = current
+            elif self.side.find(earlier) != self.side.find(current) and self._op(term) != PROJECTION:
+                self.twins.append(("twin", current.node, earlier.node))
+            if current.node < self.side.first:
                 continue
             if self._op(term) == PROJECTION:
-                waiting.append((children[0], Value(made.node)))
+                waiting.append((children[0], Value(current.node)))
             else:
                 waiting += zip(children, node.inputs, strict=False)
 
-    def _spelled_by(self, term: int, made: Value) -> Value:
+    def _spelled_by(self, term: int, value: Value) -> Value:
         """Of the values that equal this one, the first that applies the term's op; the value itself where none does.
 
         What was there already when a right side was made may read an equal value of another op.
         """
         op = self._op(term)
-        if op == PROJECTION or self.graph.node(made.node).op == op:
-            return made
+        if op == PROJECTION or self.graph.node(value.node).op == op:
+            return value
         attrs = self.why.symbols[self.why.terms[term][0]].attrs
-        for member in self.side.members(made):
+        for member in self.side.members(value):
             node = self.graph.node(member.node)
             if node.op == op and node.n_outputs == 1 and ops.canonical(op, node.attrs) == attrs:
                 return member
-        return made
+        return value
 
     def _read_by(self, node: int) -> tuple[int, ...]:
         """The terms that a node reads."""

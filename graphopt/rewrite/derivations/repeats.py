@@ -32,7 +32,7 @@ class Repeats:
     copies: tuple[tuple[int, ...], ...]
     leaves: tuple[Mapping[int, int], ...]
     """For each copy: the constant or input that stands where copy 1 has this one."""
-    place: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each node of a copy: the number of the copy, and its position in it."""
 
     def shortened(self) -> Graph:
@@ -61,7 +61,7 @@ def find_repeats(graph: Graph, facts: Mapping[Value, Fact]) -> Repeats | None:
     finder = _Finder(graph, order, _labels(graph, order, facts))
     return max(
         filter(None, (finder.chain(p) for p in finder.periods())),
-        key=lambda found: (len(found.copies) * len(found.copies[0]), -len(found.copies[0])),
+        key=lambda repeats: (len(repeats.copies) * len(repeats.copies[0]), -len(repeats.copies[0])),
         default=None,
     )
 
@@ -79,12 +79,12 @@ def _labels(graph: Graph, order: Sequence[Node], facts: Mapping[Value, Fact]) ->
             return str(facts.get(value, NOTHING).type)
         return constant if _is_parameter(constant) else (constant.dtype, constant.shape)
 
-    found: list[int] = []
+    labels: list[int] = []
     for node in order:
-        own = tuple((str(facts.get(v, NOTHING).type), v in outputs) for v in node.outputs)
-        label = node.op, node.attrs, node.captures, own, tuple(map(operand, node.inputs))
-        found.append(numbers.setdefault(label, len(numbers)))
-    return found
+        described = tuple((str(facts.get(v, NOTHING).type), v in outputs) for v in node.outputs)
+        label = node.op, node.attrs, node.captures, described, tuple(map(operand, node.inputs))
+        labels.append(numbers.setdefault(label, len(numbers)))
+    return labels
 
 
 def _is_parameter(constant: Constant) -> bool:
@@ -146,23 +146,23 @@ class _Finder:
         """The copies with what each of them alone reads; None where one reads further back than the copy before it, or
         something behind reads one in the middle."""
         end = start + len(copies) * period
-        place = {id: (c, i) for c, copy in enumerate(copies) for i, id in enumerate(copy)}
+        positions = {id: (c, i) for c, copy in enumerate(copies) for i, id in enumerate(copy)}
         leaves: list[dict[int, int]] = []
         for c, copy in enumerate(copies):
-            own: dict[int, int] = {}
+            leaves_of_copy: dict[int, int] = {}
             for i, id in enumerate(copy):
                 for like, value in zip(self.graph.node(copies[1][i]).inputs, self.graph.node(id).inputs, strict=True):
                     if value is None or like is None:
                         continue
                     at = self.position.get(value.node)
                     if at is None:
-                        if own.setdefault(like.node, value.node) != value.node:
+                        if leaves_of_copy.setdefault(like.node, value.node) != value.node:
                             return None
                     elif start <= at < start + (c - 1) * period or (c and at < start and value != like):
                         return None
-            leaves.append(own)
+            leaves.append(leaves_of_copy)
         for copy in copies[2:-2]:
             for id in copy:
                 if any(self.position.get(r, end) >= end for r in self.graph.readers(id)):
                     return None
-        return Repeats(self.graph, copies, tuple(leaves), place)
+        return Repeats(self.graph, copies, tuple(leaves), positions)

@@ -54,10 +54,10 @@ class _Names:
     ids: dict[int, int | None] = field(default_factory=dict)
 
     def node(self, id: int) -> int:
-        found = self.ids.get(id, id)
-        if found is None:
+        new = self.ids.get(id, id)
+        if new is None:
             raise Refused(f"node {id} was not made")
-        return found
+        return new
 
 
 @dataclass
@@ -78,13 +78,13 @@ class _Frame:
             self.side = Alternatives(self.space)
         return self.side
 
-    def place(self, place: Place) -> Place:
+    def place(self, site: Place) -> Place:
         """A place in the words of this replay."""
-        if isinstance(place, Value):
-            return Value(self.names.node(place.node), place.port)
-        value = self.place(place.value)
+        if isinstance(site, Value):
+            return Value(self.names.node(site.node), site.port)
+        value = self.place(site.value)
         assert isinstance(value, Value)
-        return Respelled(value, tuple(None if p is None else self.place(p) for p in place.inputs))
+        return Respelled(value, tuple(None if p is None else self.place(p) for p in site.inputs))
 
 
 class _Replay:
@@ -130,8 +130,8 @@ class _Replay:
             node = above.space.graph.node(id)
             body = node.bodies.get(attribute)
             if body is not None:
-                known = captured_facts(node, body, above.space.facts)
-                frame.space = Workspace(body.copy(), infer(body, known), is_body=True)
+                facts = captured_facts(node, body, above.space.facts)
+                frame.space = Workspace(body.copy(), infer(body, facts), is_body=True)
                 frame.owner = id
 
     def put_back(self) -> None:
@@ -164,12 +164,12 @@ class _Replay:
         except Refused:
             self.leave_out(entry, frame)
             return
-        made = [node.id for node in frame.space.graph.since(first)]
-        if tuple(made) != entry.made:
+        created = [node.id for node in frame.space.graph.since(first)]
+        if tuple(created) != entry.made:
             frame.names.ids.update(dict.fromkeys(entry.made))
-            frame.names.ids.update(zip(entry.made, made, strict=False))
+            frame.names.ids.update(zip(entry.made, created, strict=False))
         if entry.is_rewrite:
-            sign(frame.space.graph, made, entry)
+            sign(frame.space.graph, created, entry)
         if entry.action in (Action.REWRITE, Action.PASS):
             frame.space.drop_orphans()
 
@@ -207,16 +207,16 @@ class _Replay:
         assert isinstance(start, Value)
         if any(r.node not in space.graph or not space.uses(r) for r in roots if isinstance(r, Value)):
             raise Refused("the site is not there")
-        found = list(enumerate(matches(self.rules[entry.rule], space, space.graph.node(start.node))))
-        for _, match in sorted(found, key=lambda m: m[0] != entry.way):
+        numbered = list(enumerate(matches(self.rules[entry.rule], space, space.graph.node(start.node))))
+        for _, match in sorted(numbered, key=lambda m: m[0] != entry.way):
             first = space.graph.next_id
             try:
-                made = replacements(match.rule, match.bindings, match.roots, space)
+                values = replacements(match.rule, match.bindings, match.roots, space)
             except Refused:
                 space.undo(first)
                 continue
-            if match.roots == tuple(roots) and any(a != b for a, b in zip(match.roots, made, strict=True)):
-                replace_roots(space, match, made, first)
+            if match.roots == tuple(roots) and any(a != b for a, b in zip(match.roots, values, strict=True)):
+                replace_roots(space, match, values, first)
                 return
             space.undo(first)
         raise Refused(f"{entry.rule} does not match at its site")
@@ -255,5 +255,5 @@ class _Replay:
 
 def _latest(side: Alternatives) -> list[Value]:
     """Of equal values the last that was made."""
-    made = [v for node in side.graph.since(side.first) for v in node.outputs]
-    return [v for v in made if len(side.members(v)) > 1]
+    created = [v for node in side.graph.since(side.first) for v in node.outputs]
+    return [v for v in created if len(side.members(v)) > 1]

@@ -116,8 +116,8 @@ class _Transfer:
             entry, index = self.makers[id]
             general = self.general[entry.id]
             return ("made", general.key, index), general.base
-        if id in self.repeats.place:
-            copy, position = self.repeats.place[id]
+        if id in self.repeats.positions:
+            copy, position = self.repeats.positions[id]
             return ("node", None, position), self._short(copy)
         if id in self.leaf_copies:
             copy, like = self.leaf_copies[id]
@@ -128,24 +128,24 @@ class _Transfer:
         return copy if copy < 2 else copy - self.last + 3
 
     def _general(self, entry: Entry) -> _General:
-        named = [self._copy_of(id) for place in entry.at for id in _nodes(place)]
+        named = [self._copy_of(id) for site in entry.at for id in _nodes(site)]
         copies = [copy for _, copy in named if copy is not None]
         base = min(copies, default=None)
-        places = tuple(self._relative(place, base) for place in entry.at)
+        places = tuple(self._relative(site, base) for site in entry.at)
         span = 0 if base is None else max(copies) - base
         return _General((entry.action, entry.rule, places), base, span)
 
-    def _relative(self, place: Place | int | str | None, base: int | None) -> Hashable:
-        match place:
+    def _relative(self, site: Place | int | str | None, base: int | None) -> Hashable:
+        match site:
             case Value():
-                what, copy = self._copy_of(place.node)
-                return what, place.port, None if copy is None or base is None else copy - base
+                what, copy = self._copy_of(site.node)
+                return what, site.port, None if copy is None or base is None else copy - base
             case Respelled():
-                return self._relative(place.value, base), tuple(self._relative(p, base) for p in place.inputs)
+                return self._relative(site.value, base), tuple(self._relative(p, base) for p in site.inputs)
             case int():
-                what, copy = self._copy_of(place)
+                what, copy = self._copy_of(site)
                 return what, None if copy is None or base is None else copy - base
-        return place
+        return site
 
     # -- in the whole graph
 
@@ -156,22 +156,22 @@ class _Transfer:
         if at is not None and not 0 <= at <= self.last:
             raise Refused("there is no such copy")
         if kind == "made":
-            made = self.made.get((key, copy if at is None else at), ())
-            if number >= len(made):
+            created = self.made.get((key, copy if at is None else at), ())
+            if number >= len(created):
                 raise Refused("it was not made in this copy")
-            return made[number]
+            return created[number]
         if at is None:
             return id
         if kind == "node":
             return self.repeats.copies[at][number]
         return self.repeats.leaves[at].get(number, id)
 
-    def _place(self, place: Place, base: int | None, actual: int | None) -> Place:
-        if isinstance(place, Value):
-            return Value(self._node(place.node, base, actual), place.port)
-        value = self._place(place.value, base, actual)
+    def _place(self, site: Place, base: int | None, actual: int | None) -> Place:
+        if isinstance(site, Value):
+            return Value(self._node(site.node, base, actual), site.port)
+        value = self._place(site.value, base, actual)
         assert isinstance(value, Value)
-        return Respelled(value, tuple(None if p is None else self._place(p, base, actual) for p in place.inputs))
+        return Respelled(value, tuple(None if p is None else self._place(p, base, actual) for p in site.inputs))
 
     def apply(self, entry: Entry, general: _General, actual: int | None) -> None:
         """Apply an entry in one copy."""
@@ -183,27 +183,29 @@ class _Transfer:
                 self.journal.note(self.side.space, Action.SAME, at=(a, b), footprint=(a, b))
                 return
             at = [self._place(p, general.base, actual) for p in entry.at if isinstance(p, Value | Respelled)]
-            roots = [self.side.respell(place) for place in at]
-            made = self.side.apply(self.rules[entry.rule], roots, entry.way)
+            roots = [self.side.respell(site) for site in at]
+            replacement = self.side.apply(self.rules[entry.rule], roots, entry.way)
         except Refused:
             self.misfits += 1
             return
-        number = note_equal(self.journal, self.side, self.rules[entry.rule], at, made, first)
+        number = note_equal(self.journal, self.side, self.rules[entry.rule], at, replacement, first)
         self.made[general.key, actual] = self.journal.entries[number].made
 
     def choose(self, entry: Entry) -> None:
         """Keep in each copy what was kept in the short chain."""
         kept: list[Value] = []
-        taken = {self._copy_of(p.node)[0] for p in entry.at if isinstance(p, Value) and self._copy_of(p.node)[1] == 1}
-        for place in entry.at:
-            if not isinstance(place, Value):
+        kept_in_first = {
+            self._copy_of(p.node)[0] for p in entry.at if isinstance(p, Value) and self._copy_of(p.node)[1] == 1
+        }
+        for site in entry.at:
+            if not isinstance(site, Value):
                 continue
-            what, copy = self._copy_of(place.node)
-            if copy == 2 and what in taken:
+            what, copy = self._copy_of(site.node)
+            if copy == 2 and what in kept_in_first:
                 continue
             general = _General(None, copy, 0)
             for actual in range(1, self.last) if copy == 1 else self.copies_of(general):
-                kept += self._kept(place, copy, actual)
+                kept += self._kept(site, copy, actual)
         try:
             changed = self.side.choose(kept)
         except ValueError:  # what was kept in some copies does not go together
@@ -212,17 +214,17 @@ class _Transfer:
         if changed:
             self.journal.note(self.side.space, Action.CHOOSE, at=kept)
 
-    def _kept(self, place: Value, base: int | None, actual: int | None) -> Iterator[Value]:
+    def _kept(self, value: Value, base: int | None, actual: int | None) -> Iterator[Value]:
         try:
-            id = self._node(place.node, base, actual)
+            id = self._node(value.node, base, actual)
         except Refused:
             return
         if id in self.side.graph:
-            yield Value(id, place.port)
+            yield Value(id, value.port)
 
 
-def _nodes(place: Place | int | str | None) -> Iterator[int]:
-    match place:
+def _nodes(site: Place | int | str | None) -> Iterator[int]:
+    match site:
         case Value(node, _):
             yield node
         case Respelled(value, inputs):
@@ -230,4 +232,4 @@ def _nodes(place: Place | int | str | None) -> Iterator[int]:
             for inner in inputs:
                 yield from _nodes(inner)
         case int():
-            yield place
+            yield site

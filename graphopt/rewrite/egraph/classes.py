@@ -102,8 +102,8 @@ class Classes:
             if not node.n_outputs:  # it is there for its effects, and equals nothing
                 continue
             inputs = [None if v is None else self.values[v] for v in node.inputs]
-            known = [facts.get(v, NOTHING) for v in node.outputs]
-            terms = self._apply(self._symbol(_symbol_of(node)), inputs, known)
+            facts_of_outputs = [facts.get(v, NOTHING) for v in node.outputs]
+            terms = self._apply(self._symbol(_symbol_of(node)), inputs, facts_of_outputs)
             self.nodes.setdefault(terms[0] if node.n_outputs == 1 else self.terms[terms[0]][1][0], node.id)
             for value, term in zip(node.outputs, terms, strict=True):
                 self.values[value] = term
@@ -138,9 +138,9 @@ class Classes:
 
     def enode(self, term: int) -> ENode:
         """The term as an e-node, over the classes as they are now."""
-        index, own = self.terms[term]
+        index, members = self.terms[term]
         symbol = self.symbols[index]
-        children = [None if c == ABSENT else self.find(c) for c in own]
+        children = [None if c == ABSENT else self.find(c) for c in members]
         return ENode(term, symbol.op, symbol.attrs, trimmed(children), symbol.n_outputs, self.nodes.get(term))
 
     def members(self, name: int) -> list[int]:
@@ -211,12 +211,12 @@ class Classes:
     def form(self, term: int) -> Form:
         """The form of a term."""
         symbol, children = self.terms[term]
-        found = self._forms.get((symbol, len(children)))
-        if found is None:
+        form = self._forms.get((symbol, len(children)))
+        if form is None:
             described = self.symbols[symbol]
-            found = Form(described.op, len(children), described.n_outputs > 1)
-            self._forms[symbol, len(children)] = found
-        return found
+            form = Form(described.op, len(children), described.n_outputs > 1)
+            self._forms[symbol, len(children)] = form
+        return form
 
     # -- building
 
@@ -256,8 +256,8 @@ class Classes:
     def make_constant(self, constant: Constant) -> int:
         """The term of a constant."""
         symbol = self._symbol(Symbol(CONSTANT, Attrs(value=constant)))
-        known = self._memo.get((symbol, ()))
-        return self._term(symbol, (), fact_of(constant)) if known is None else known
+        term = self._memo.get((symbol, ()))
+        return self._term(symbol, (), fact_of(constant)) if term is None else term
 
     def call(self, op: str, inputs: Sequence[int | None], attrs: Attrs, facts: Sequence[Fact]) -> tuple[int, ...]:
         """The outputs of an op applied to terms. Raises Full."""
@@ -276,17 +276,17 @@ class Classes:
         )
 
     def _symbol(self, symbol: Symbol) -> int:
-        found = self._symbol_ids.setdefault(symbol, len(self.symbols))
-        if found == len(self.symbols):
+        index = self._symbol_ids.setdefault(symbol, len(self.symbols))
+        if index == len(self.symbols):
             self.symbols.append(symbol)
             self._unordered.append(ops.is_commutative(symbol.op))
-        return found
+        return index
 
     def _key(self, symbol: int, children: Sequence[int]) -> _Key:
-        found = [self.find(c) for c in children]
+        names = [self.find(c) for c in children]
         if self._unordered[symbol]:
-            found.sort()
-        return symbol, tuple(found)
+            names.sort()
+        return symbol, tuple(names)
 
     def _is_free(self, symbol: int) -> bool:
         return self.symbols[symbol].op in (PROJECTION, "_")
@@ -315,11 +315,11 @@ class Classes:
 
     def _order(self, term: int, children: Sequence[int]) -> tuple[int, ...] | None:
         """Which child of the term is equal to each of these, where that is not the one at the same position."""
-        own, wanted = ([self.find(c) for c in side] for side in (self.terms[term][1], children))
-        if own == wanted:
+        current, wanted = ([self.find(c) for c in side] for side in (self.terms[term][1], children))
+        if current == wanted:
             return None
-        left = list(range(len(own)))
-        return tuple(left.pop(next(i for i, o in enumerate(left) if own[o] == c)) for c in wanted)
+        left = list(range(len(current)))
+        return tuple(left.pop(next(i for i, o in enumerate(left) if current[o] == c)) for c in wanted)
 
     # -- joining
 
@@ -356,9 +356,9 @@ class Classes:
         self._members[left] += self._members[right]
         self._distinct[left] += self._distinct[right]
         self._computed.pop(left, None)
-        known = self._facts[left], self._facts[right]
-        self._facts[left] = sharper(*known)
-        if any(fact != self._facts[left] for fact in known):
+        facts = self._facts[left], self._facts[right]
+        self._facts[left] = sharper(*facts)
+        if any(fact != self._facts[left] for fact in facts):
             self.improved.add(left)
             self._sharpened.append(left)
 
@@ -404,9 +404,9 @@ class Classes:
 
     def _learn(self, term: int, fact: Fact) -> None:
         name = self.find(term)
-        known = self._facts[name]
-        self._facts[name] = sharper(known, fact)
-        if self._facts[name] != known:
+        before = self._facts[name]
+        self._facts[name] = sharper(before, fact)
+        if self._facts[name] != before:
             self.improved.add(name)
             self._sharpened.append(name)
 
@@ -434,10 +434,10 @@ class Classes:
         if symbol.only is not None or any(i is None and c != ABSENT for i, c in zip(inputs, children, strict=True)):
             return None
         try:
-            found = evaluate(symbol.op, symbol.attrs, trimmed(inputs), symbol.n_outputs, self.opset)
+            outputs = evaluate(symbol.op, symbol.attrs, trimmed(inputs), symbol.n_outputs, self.opset)
         except EvaluationError:
             return None
-        return found[port] if isinstance(port, int) else None
+        return outputs[port] if isinstance(port, int) else None
 
 
 def contradiction(a: Fact, b: Fact) -> str | None:

@@ -120,8 +120,8 @@ class EGraph:
     def add(self, term: int, table: str | None, symbol: int = 0, children: Sequence[int] = ()) -> None:
         """A new term, of children that are terms. Without a table: the absent input."""
         b, span = self._b, self._span
-        made = b.Call(span, ABSENT, []) if table is None else self._node(table, symbol, children)
-        self._pending.append(b.ActionCommand(b.Set(span, TERM, [self._int(term)], made)))
+        node = b.Call(span, ABSENT, []) if table is None else self._node(table, symbol, children)
+        self._pending.append(b.ActionCommand(b.Set(span, TERM, [self._int(term)], node)))
 
     def union(self, a: int, b: int) -> None:
         """Make the classes of two terms one."""
@@ -147,8 +147,8 @@ class EGraph:
         if not runs:
             return {}
         done: Any = self._graph.run_program(b.RunSchedule(b.Sequence(span, runs)))[0]
-        found: dict[str, int] = done.report.num_matches_per_rule
-        return found
+        counts: dict[str, int] = done.report.num_matches_per_rule
+        return counts
 
     def read(self, queries: Iterable[str]) -> tuple[dict[int, int], dict[str, list[Row]]]:
         """The class of every term, and all rows of these queries (earlier ones too), sorted, without repeats.
@@ -160,15 +160,15 @@ class EGraph:
         number: Callable[[Any], int] = _Numbers(self._graph).__getitem__
         terms = sorted((number(row.inputs[0]), row.output) for row in tables[TERM].rows)
         classes = {term: class_of.setdefault(value, term) for term, value in terms}
-        found = {}
+        rows_of = {}
         for name in queries:
             readers = [number if c.startswith("s") else class_of.__getitem__ for c in self._columns[name]]
             rows = {
                 tuple([read(v) for read, v in zip(readers, row.inputs, strict=True)])
                 for row in tables[f"rows of {name}"].rows
             }
-            found[name] = sorted(rows)
-        return classes, found
+            rows_of[name] = sorted(rows)
+        return classes, rows_of
 
     # -- expressions
 
@@ -212,11 +212,11 @@ def _bindings() -> Any:
     process = os.getpid()
     if process not in _engines:
         package = find_spec("egglog")
-        found = PathFinder.find_spec(_ENGINE, None if package is None else package.submodule_search_locations)
-        if found is None or found.origin is None:
+        engine = PathFinder.find_spec(_ENGINE, None if package is None else package.submodule_search_locations)
+        if engine is None or engine.origin is None:
             raise ModuleNotFoundError("No module named 'egglog.bindings'", name=_ENGINE)
         is_taken = _engines or _ENGINE in sys.modules  # in a process, or one that it was forked from: nobody can tell
-        _engines[process] = _load_copy(Path(found.origin)) if is_taken else _load(found.origin)
+        _engines[process] = _load_copy(Path(engine.origin)) if is_taken else _load(engine.origin)
     return _engines[process]
 
 

@@ -102,37 +102,37 @@ class Saturated:
         """The facts of the outputs of an e-node of class ``of``; None for one of several outputs that nobody reads."""
         if node.n_outputs == 1:
             return (self.facts[of],)
-        found: list[Fact | None] = [None] * node.n_outputs
+        facts: list[Fact | None] = [None] * node.n_outputs
         for index, projected in self.projections.get(of, {}).items():
             if index < node.n_outputs:
-                found[index] = self.facts[projected]
-        return tuple(found)
+                facts[index] = self.facts[projected]
+        return tuple(facts)
 
     def chosen(self, choice: Mapping[int, ENode]) -> list[int]:
         """The classes that the roots need under a choice, each after those that it reads. ValueError on a cycle."""
-        found: dict[int, None] = {}
+        order: dict[int, None] = {}
         entered: set[int] = set()
         waiting = [r for r in reversed(self.roots) if r is not None]
         while waiting:
             name = waiting[-1]
-            missing = [c for c in choice[name].children if c is not None and c not in found]
-            if name in found or not missing:
-                found[name] = None
+            missing = [c for c in choice[name].children if c is not None and c not in order]
+            if name in order or not missing:
+                order[name] = None
                 waiting.pop()
             elif name in entered:
                 raise ValueError(f"the choice has a cycle through class {name} ({choice[name].op})")
             else:
                 entered.add(name)
                 waiting += reversed(missing)
-        return list(found)
+        return list(order)
 
     @cached_property
     def projections(self) -> Mapping[int, Mapping[int, int]]:
         """For each class of several outputs: the class of each output that is read, by its index."""
-        found: dict[int, dict[int, int]] = {}
+        projections: dict[int, dict[int, int]] = {}
         for name, nodes in self.classes.items():
             for node in nodes:
                 index, child = node.projection, node.children[0] if node.children else None
                 if index is not None and child is not None:
-                    found.setdefault(child, {}).setdefault(index, name)
-        return found
+                    projections.setdefault(child, {}).setdefault(index, name)
+        return projections

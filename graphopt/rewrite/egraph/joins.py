@@ -57,17 +57,17 @@ class Rows:
 
     def join(self, query: Query) -> tuple[list[Row], bool]:
         """The rows of a query, sorted, and whether these are all."""
-        found: set[Row] = set()
+        rows: set[Row] = set()
         self.steps = allowed = min(EACH, self.left)
         is_whole = True
         try:
             for bound in self._solutions(_ordered(query.atoms)):
                 self._spend(len(query.columns))
-                found.add(tuple([bound[c] for c in query.columns]))
+                rows.add(tuple([bound[c] for c in query.columns]))
         except Spent:
             is_whole = False
         self.left -= allowed - max(self.steps, 0)
-        return sorted(found), is_whole
+        return sorted(rows), is_whole
 
     def _spend(self, steps: int) -> None:
         self.steps -= steps
@@ -78,18 +78,18 @@ class Rows:
         """What variables can stand for so that all atoms hold. The same mapping each time, as it is then."""
         bound: dict[str, int] = {}
         waiting: list[Iterator[list[str]]] = []
-        made: list[list[str]] = []
+        bindings: list[list[str]] = []
         while True:
             if len(waiting) == len(atoms):
                 yield bound
             else:
                 waiting.append(self._extend(bound, atoms[len(waiting)]))
             while waiting:
-                for variable in made.pop() if len(made) == len(waiting) else ():
+                for variable in bindings.pop() if len(bindings) == len(waiting) else ():
                     del bound[variable]
                 new = next(waiting[-1], None)
                 if new is not None:
-                    made.append(new)
+                    bindings.append(new)
                     break
                 waiting.pop()
             else:
@@ -102,12 +102,12 @@ class Rows:
             self._spend(len(row))
             new: list[str] = []
             for name, value in zip(wanted, row, strict=True):
-                known = name if isinstance(name, int) else bound.get(name)
-                if known is None:
+                value_of_name = name if isinstance(name, int) else bound.get(name)
+                if value_of_name is None:
                     assert isinstance(name, str)
                     bound[name] = value
                     new.append(name)
-                elif known != value:
+                elif value_of_name != value:
                     break
             else:
                 yield new
@@ -154,15 +154,15 @@ def _ordered(atoms: Sequence[Atom]) -> list[Atom]:
         for name in _variables(atom):
             by_variable.setdefault(name, []).append(i)
     left = dict.fromkeys(sorted(range(len(atoms)), key=lambda i: (-len(atoms[i].arguments), i)))
-    found: list[Atom] = []
+    ordered: list[Atom] = []
     while left:
         queue = [next(iter(left))]
         for i in queue:
             if i in left:
                 del left[i]
-                found.append(atoms[i])
+                ordered.append(atoms[i])
                 queue += [near for name in _variables(atoms[i]) for near in by_variable[name] if near in left]
-    return found
+    return ordered
 
 
 def _variables(atom: Atom) -> list[str]:

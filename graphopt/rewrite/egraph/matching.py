@@ -44,7 +44,7 @@ of dozens inside another, at every place) is left to the directed matcher."""
 
 
 @dataclass(slots=True)
-class Found:
+class Relation:
     """The matches of one query: rows that wait to be looked at, and rows that were, with whether that settled them."""
 
     name: str
@@ -54,7 +54,7 @@ class Found:
     seen: dict[Row, bool] = field(default_factory=dict)
     is_declared: bool = True
     """Whether egglog knows the query; the others are joined here."""
-    asked: int = -1
+    last_run: int = -1
     """The round in which new rows were last asked for."""
 
     def settle(self, row: Row, settled: bool) -> None:
@@ -68,8 +68,8 @@ class Matching:
     def __init__(self, classes: Classes, rules: Sequence[Rule]) -> None:
         self.classes = classes
         self.rules = rules
-        self.found: list[list[Found]] = [[] for _ in rules]
-        self._by_name: dict[str, Found] = {}
+        self.relations: list[list[Relation]] = [[] for _ in rules]
+        self._by_name: dict[str, Relation] = {}
         self._engine = EGraph()
         self._rows = Rows(classes)
         self.squares = 0
@@ -94,24 +94,24 @@ class Matching:
         """Look for matches of these rules among all that was made and joined so far."""
         self._send()
         self._rename()
-        asked = [found for rule in rules for found in self.found[rule] if self._may_have_more(found)]
-        wanted = [found.name for found in asked if found.is_declared]
+        relations = [relation for rule in rules for relation in self.relations[rule] if self._may_have_more(relation)]
+        wanted = [relation.name for relation in relations if relation.is_declared]
         counts = self._engine.run(wanted)
         more = [name for name in wanted if counts.get(name)]
         rows = self._engine.read(more)[1] if more else {}
-        for found in asked:
-            if not found.is_declared:
-                rows[found.name], is_whole = self._rows.join(found.query)
+        for relation in relations:
+            if not relation.is_declared:
+                rows[relation.name], is_whole = self._rows.join(relation.query)
                 if not is_whole:
-                    self.put_off.add(found.query.rule.name)
+                    self.put_off.add(relation.query.rule.name)
         for name, all_rows in rows.items():
-            found = self._by_name[name]
-            found.waiting = [row for row in all_rows if row not in found.seen]
+            relation = self._by_name[name]
+            relation.waiting = [row for row in all_rows if row not in relation.seen]
 
-    def _may_have_more(self, found: Found) -> bool:
+    def _may_have_more(self, relation: Relation) -> bool:
         """Whether a query has rows that egglog was not asked for: only where one of its tables has changed."""
-        asked, found.asked = found.asked, self._round
-        return asked < 0 or any(self._changed.get(table, 0) > asked for table in found.query.tables)
+        last_run, relation.last_run = relation.last_run, self._round
+        return last_run < 0 or any(self._changed.get(table, 0) > last_run for table in relation.query.tables)
 
     def reconsider(self) -> bool:
         """Have matches looked at again of whose classes more is known than then; whether there are any."""
@@ -120,12 +120,12 @@ class Matching:
             return False
         self._rename()
         any_ = False
-        for found in self._by_name.values():
-            places = [i for i, c in enumerate(found.query.columns) if not c.startswith("s")]
-            again = [r for r, done in found.seen.items() if not done and any(r[i] in improved for i in places)]
+        for relation in self._by_name.values():
+            places = [i for i, c in enumerate(relation.query.columns) if not c.startswith("s")]
+            again = [r for r, done in relation.seen.items() if not done and any(r[i] in improved for i in places)]
             for row in again:
-                del found.seen[row]
-            found.waiting = sorted({*found.waiting, *again})
+                del relation.seen[row]
+            relation.waiting = sorted({*relation.waiting, *again})
             any_ = any_ or bool(again)
         return any_
 
@@ -135,17 +135,17 @@ class Matching:
         if not old:
             return
         find = self.classes.find
-        for found in self._by_name.values():
-            moved = [row for row in found.seen if not old.isdisjoint(row)]
-            if not moved and not found.waiting:
+        for relation in self._by_name.values():
+            moved = [row for row in relation.seen if not old.isdisjoint(row)]
+            if not moved and not relation.waiting:
                 continue
-            symbols = [c.startswith("s") for c in found.query.columns]
+            symbols = [c.startswith("s") for c in relation.query.columns]
             for row in moved:
-                settled = found.seen.pop(row)
+                settled = relation.seen.pop(row)
                 new = tuple([n if s else find(n) for s, n in zip(symbols, row, strict=True)])
-                found.seen[new] = found.seen.get(new, True) and settled
-            renamed = {tuple([n if s else find(n) for s, n in zip(symbols, r, strict=True)]) for r in found.waiting}
-            found.waiting = sorted(r for r in renamed if r not in found.seen)
+                relation.seen[new] = relation.seen.get(new, True) and settled
+            renamed = {tuple([n if s else find(n) for s, n in zip(symbols, r, strict=True)]) for r in relation.waiting}
+            relation.waiting = sorted(r for r in renamed if r not in relation.seen)
 
     # -- sending
 
@@ -204,11 +204,11 @@ class Matching:
             if named is not None and named.isdisjoint(ops):
                 continue
             for query in islice(queries_by_op(rule, forms, self._literals), WAYS):
-                if query.forms & new and len(self.found[index]) < WAYS:
+                if query.forms & new and len(self.relations[index]) < WAYS:
                     name = f"q{len(self._by_name)}"
-                    found = self._by_name[name] = Found(name, query, Reader(query))
-                    self.found[index].append(found)
-                    found.is_declared = self._declare_query(found)
+                    relation = self._by_name[name] = Relation(name, query, Reader(query))
+                    self.relations[index].append(relation)
+                    relation.is_declared = self._declare_query(relation)
 
     def _declare_table(self, table: Table) -> None:
         if table.name not in self._declared:
@@ -216,13 +216,13 @@ class Matching:
             self._engine.declare_table(table)
             self.squares += (table.arity + 2) ** 2
 
-    def _declare_query(self, found: Found) -> bool:
+    def _declare_query(self, relation: Relation) -> bool:
         """Have egglog find the matches of a query; False where that is too wide."""
-        columns = len(found.query.columns)
-        if self.squares + columns**2 > SQUARES or any(form.arity > WIDE for form in found.query.forms):
+        columns = len(relation.query.columns)
+        if self.squares + columns**2 > SQUARES or any(form.arity > WIDE for form in relation.query.forms):
             return False
         self.squares += columns**2
-        self._engine.declare_query(found.name, found.query.atoms, found.query.columns)
+        self._engine.declare_query(relation.name, relation.query.atoms, relation.query.columns)
         return True
 
     def _send_literals(self) -> None:

@@ -148,14 +148,14 @@ class Provenance:
             return []
         if isinstance(a, int) and isinstance(b, int):
             return self._path(a, b, site)
-        found: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        items: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
         start, end = term_of(a), term_of(b)
         if isinstance(a, Spelled):
-            found += self._respell(start, a, site, False)
-        found.append((start, end, site))
+            items += self._respell(start, a, site, False)
+        items.append((start, end, site))
         if isinstance(b, Spelled):
-            found += self._respell(end, b, site, True)
-        return found
+            items += self._respell(end, b, site, True)
+        return items
 
     def _respell(
         self, term: int, spelled: Spelled, site: tuple[int, ...], into: bool
@@ -166,19 +166,19 @@ class Provenance:
     def _children(
         self,
         term: int,
-        own: Sequence[Spelling],
+        children: Sequence[Spelling],
         others: Sequence[Spelling],
         order: tuple[int, ...] | None,
         site: tuple[int, ...],
         forward: bool,
     ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
         """Between a term with its own children and one with others; with an order, its own are put into that first."""
-        found: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
-        swapped = tuple(own[i] for i in order) if order is not None else tuple(own)
+        steps: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        swapped = tuple(children[i] for i in order) if order is not None else tuple(children)
         if order is not None:
-            found.append(Step(COMMUTE, site, Spelled(term, tuple(own)), Spelled(term, swapped, order)))
-        found += [(mine, other, (*site, i)) for i, (mine, other) in enumerate(zip(swapped, others, strict=True))]
-        return found if forward else _reversed(found)
+            steps.append(Step(COMMUTE, site, Spelled(term, tuple(children)), Spelled(term, swapped, order)))
+        steps += [(mine, other, (*site, i)) for i, (mine, other) in enumerate(zip(swapped, others, strict=True))]
+        return steps if forward else _reversed(steps)
 
     def are_equal(self, a: int, b: int) -> bool:
         """Whether unions made two terms equal."""
@@ -206,14 +206,14 @@ class Provenance:
     def _path(self, a: int, b: int, site: tuple[int, ...]) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
         """The edges between two terms, each with what leads up to it."""
         up, down = self._meet(a, b)
-        found: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
+        items: list[tuple[Spelling, Spelling, tuple[int, ...]] | Step] = []
         for term in up[:-1]:
             edge = self._parent[term]
-            found += self._cross(term, edge.to, edge.reason, edge.forward, site)
+            items += self._cross(term, edge.to, edge.reason, edge.forward, site)
         for term in reversed(down[:-1]):
             edge = self._parent[term]
-            found += self._cross(edge.to, term, edge.reason, not edge.forward, site)
-        return found
+            items += self._cross(edge.to, term, edge.reason, not edge.forward, site)
+        return items
 
     def _to_root(self, term: int) -> list[int]:
         path = [term]
@@ -270,12 +270,12 @@ def _leaf(symbol: Symbol) -> str:
 
 
 def _reversed(
-    found: Sequence[tuple[Spelling, Spelling, tuple[int, ...]] | Step],
+    items: Sequence[tuple[Spelling, Spelling, tuple[int, ...]] | Step],
 ) -> list[tuple[Spelling, Spelling, tuple[int, ...]] | Step]:
     """The same steps, walked the other way."""
     return [
         Step(item.rule, item.site, item.after, item.before, not item.backward, item.match)
         if isinstance(item, Step)
         else (item[1], item[0], item[2])
-        for item in reversed(found)
+        for item in reversed(items)
     ]

@@ -111,21 +111,21 @@ def queries(rule: Rule, forms: Collection[Form], literals: dict[Literal, int]) -
 
 def by_op(forms: Collection[Form]) -> dict[str, list[Form]]:
     """The forms that are looked for, in order, by op."""
-    found: dict[str, list[Form]] = {}
+    grouped: dict[str, list[Form]] = {}
     for form in sorted(f for f in forms if f.arity <= WIDEST):
-        found.setdefault(form.op, []).append(form)
-    return found
+        grouped.setdefault(form.op, []).append(form)
+    return grouped
 
 
 def named_ops(rule: Rule) -> frozenset[str] | None:
     """The ops that the left side of a rule names, those of alternatives included; None where it has an op variable."""
-    found: set[str] = set()
+    named: set[str] = set()
     for term in rule.lhs:
         for call in calls(term):
             if call.is_variable:
                 return None
-            found.add(call.op)
-    return frozenset(found)
+            named.add(call.op)
+    return frozenset(named)
 
 
 def queries_by_op(rule: Rule, by_op: dict[str, list[Form]], literals: dict[Literal, int]) -> Iterator[Query]:
@@ -137,12 +137,12 @@ def queries_by_op(rule: Rule, by_op: dict[str, list[Form]], literals: dict[Liter
 def _hangs_together(rule: Rule) -> bool:
     """Whether each root shares a variable with those before it, as the directed matcher wants it; and whether a family
     of roots stands alone. Roots that share nothing would match in all combinations."""
-    known: set[str] = set()
+    shared: set[str] = set()
     for term in rule.lhs:
         names = {v.name for v in variables(term)}
-        if known and not known & names:
+        if shared and not shared & names:
             return False
-        known |= names
+        shared |= names
     return len(rule.lhs) == 1 or not any(map(family, rule.lhs))
 
 
@@ -198,10 +198,10 @@ class _State:
 
     def sized(self, sizes: Sequence[tuple[str, int]]) -> _State | None:
         """Starred names stand for so many values; None where one already stands for another number."""
-        known = dict(self.sizes)
-        if any(known.setdefault(name, n) != n for name, n in sizes):
+        bound = dict(self.sizes)
+        if any(bound.setdefault(name, n) != n for name, n in sizes):
             return None
-        return replace(self, sizes=tuple(known.items()))
+        return replace(self, sizes=tuple(bound.items()))
 
 
 class _Writer:
@@ -223,8 +223,8 @@ class _Writer:
         if not terms:
             yield state, ()
             return
-        for found, root in self.term(state, terms[0], 0 if family(terms[0]) else None):
-            for done, others in self.roots(found, terms[1:]):
+        for extended, root in self.term(state, terms[0], 0 if family(terms[0]) else None):
+            for done, others in self.roots(extended, terms[1:]):
                 yield done, (root, *others)
 
     # -- terms
@@ -238,8 +238,8 @@ class _Writer:
                 yield self.variable(state, term, member)
             case Literal():
                 number = self.literals.setdefault(term, len(self.literals))
-                found, variable = state.fresh("v")
-                yield replace(found, atoms=(*found.atoms, Atom(LITERAL, (number, variable)))), variable
+                extended, variable = state.fresh("v")
+                yield replace(extended, atoms=(*extended.atoms, Atom(LITERAL, (number, variable)))), variable
             case AnyOf(options=options):
                 for option in options:
                     yield from self.term(state, option, member)
@@ -267,20 +267,20 @@ class _Writer:
         """The forms that a call can have."""
         if not call.is_variable:
             return self.forms.get(call.op, [])
-        taken = dict(state.ops).get(call.op)
-        allowed = [taken] if taken is not None else sorted(self.allowed(call.op) & set(self.forms))
+        bound = dict(state.ops).get(call.op)
+        allowed = [bound] if bound is not None else sorted(self.allowed(call.op) & set(self.forms))
         return [f for op in allowed for f in self.forms[op] if not f.several and ops.is_pure(op)]
 
     def allowed(self, variable: str) -> frozenset[str]:
         """The ops that the guards leave to an op variable."""
-        found = frozenset(self.forms)
+        allowed = frozenset(self.forms)
         for guard in self.rule.where:
             match guard:
                 case Apply("in", (Ref(name), Ref(kind))) if name == variable and kind in ops.SETS:
-                    found &= ops.SETS[kind]
+                    allowed &= ops.SETS[kind]
                 case Apply("in", (Ref(name), Series(items))) if name == variable:
-                    found &= {item.value for item in items if isinstance(item, Lit) and isinstance(item.value, str)}
-        return found
+                    allowed &= {item.value for item in items if isinstance(item, Lit) and isinstance(item.value, str)}
+        return allowed
 
     def call(self, state: _State, call: Call, form: Form, member: int | None) -> Iterator[tuple[_State, str]]:
         if call.output and not form.several:
@@ -295,26 +295,26 @@ class _Writer:
             state = replace(state, ops=tuple({**dict(state.ops), call.op: form.op}.items()))
         if call.name is not None:
             state = state.bind(call.name, member, value)
-        place = len(state.calls)
+        index = len(state.calls)
         state = replace(state, calls=(*state.calls, Matched(call, form, symbol, node, value, ())))
         for arrangement in _arrangements(call, form):
             sized = state.sized(arrangement.sizes)
             if sized is None:
                 continue
-            for found, children in self.parts(sized, arrangement.parts, member):
-                calls = list(found.calls)
-                calls[place] = replace(calls[place], children=children)
+            for extended, children in self.parts(sized, arrangement.parts, member):
+                calls = list(extended.calls)
+                calls[index] = replace(calls[index], children=children)
                 atom = Atom(form.table, (symbol, *children), node)
-                yield replace(found, atoms=(*found.atoms, atom), calls=tuple(calls)), value
+                yield replace(extended, atoms=(*extended.atoms, atom), calls=tuple(calls)), value
 
     def parts(
         self, state: _State, parts: Sequence[_Part | None], member: int | None
     ) -> list[tuple[_State, tuple[str, ...]]]:
         """The query with all inputs of a call added, and their variables. A call may have very many."""
-        found: list[tuple[_State, tuple[str, ...]]] = [(state, ())]
+        extended: list[tuple[_State, tuple[str, ...]]] = [(state, ())]
         for part in parts:
-            found = [(done, (*before, v)) for one, before in found for done, v in self.part(one, part, member)]
-        return found
+            extended = [(done, (*before, v)) for one, before in extended for done, v in self.part(one, part, member)]
+        return extended
 
     def part(self, state: _State, part: _Part | None, member: int | None) -> Iterator[tuple[_State, str]]:
         if part is None:

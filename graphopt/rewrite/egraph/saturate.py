@@ -20,7 +20,7 @@ from graphopt.progress import Event, Listener
 from graphopt.rewrite.egraph.classes import Classes, Contradiction, Full
 from graphopt.rewrite.egraph.egglog import Row
 from graphopt.rewrite.egraph.egraph_snapshot import ENode, Round, Saturated
-from graphopt.rewrite.egraph.matching import Found, Matching
+from graphopt.rewrite.egraph.matching import Matching, Relation
 from graphopt.rewrite.egraph.provenance import Application, Applied, Spelling, term_of
 from graphopt.rewrite.egraph.substitutions import Instance, alone, independent, joined, own_names, shared
 from graphopt.rewrite.guards import expressions
@@ -143,19 +143,19 @@ class _Run:
     def apply(self, index: int) -> None:
         """Apply all new matches of a rule, or have it sit out."""
         rule = self.rules[index]
-        queries = self.matching.found[index]
-        found = [(f, row) for f in queries for row in f.waiting if not self.is_crowded(index, row)]
-        if not found:
+        queries = self.matching.relations[index]
+        matches = [(f, row) for f in queries for row in f.waiting if not self.is_crowded(index, row)]
+        if not matches:
             return
-        if len(found) > self.often << self.bans[index]:
+        if len(matches) > self.often << self.bans[index]:
             self.free_at[index] = self.iteration + (BAN << self.bans[index])
             self.bans[index] += 1
             return
         start = monotonic()
         if family(rule.lhs[0]):
-            self.apply_to_families(index, found)
+            self.apply_to_families(index, matches)
         else:
-            for query, row in found:
+            for query, row in matches:
                 if not self.is_crowded(index, row):
                     self.apply_to_row(index, query, row)
         for query in queries:
@@ -170,41 +170,43 @@ class _Run:
 
     def put_off(self) -> dict[str, int]:
         """By rule, how many of its matches wait because their class has enough of it; 0 where some were not found."""
-        found = dict.fromkeys(sorted(self.matching.put_off), 0)
-        for index, queries in enumerate(self.matching.found):
+        counts = dict.fromkeys(sorted(self.matching.put_off), 0)
+        for index, queries in enumerate(self.matching.relations):
             if count := sum(self.is_crowded(index, row) for query in queries for row in query.waiting):
-                found[self.rules[index].name] = count
-        return found
+                counts[self.rules[index].name] = count
+        return counts
 
-    def apply_to_row(self, index: int, found: Found, row: Row) -> None:
-        instance = self.read(index, found, row)
+    def apply_to_row(self, index: int, relation: Relation, row: Row) -> None:
+        instance = self.read(index, relation, row)
         if instance is None:
             return None
         if len(instance.roots) > 1 and not self.are_fresh_roots(index, instance):
-            return self.refuse(index, found, row, "a root was rewritten already, is not the graph's, or reads another")
+            return self.refuse(
+                index, relation, row, "a root was rewritten already, is not the graph's, or reads another"
+            )
         why = self.guards(instance)
         if why is None:
             why = self.build(index, instance)
         if why is not None:
-            self.refuse(index, found, row, why)
+            self.refuse(index, relation, row, why)
         return None
 
-    def read(self, index: int, found: Found, row: Row) -> Instance | None:
+    def read(self, index: int, relation: Relation, row: Row) -> Instance | None:
         """The instance that a row stands for; None, and counted as refused, where attributes do not fit."""
         if thread_time() - self.begun > self.budget.seconds:
             raise _Stopped("seconds")
-        found.settle(row, True)
-        if any(self.classes.fact(row[i]).is_const for i in range(len(set(found.query.roots)))):
+        relation.settle(row, True)
+        if any(self.classes.fact(row[i]).is_const for i in range(len(set(relation.query.roots)))):
             return None  # terms of constants alone cost nothing
         self.statistics[self.rules[index].name].tried += 1
-        instance = found.reader.read(row, self.classes)
+        instance = relation.reader.read(row, self.classes)
         if isinstance(instance, Instance):
             return instance
-        self.refuse(index, found, row, instance)
+        self.refuse(index, relation, row, instance)
         return None
 
-    def refuse(self, index: int, found: Found, row: Row, why: str) -> None:
-        found.settle(row, False)
+    def refuse(self, index: int, relation: Relation, row: Row, why: str) -> None:
+        relation.settle(row, False)
         refused = self.statistics[self.rules[index].name].refused
         refused[why] = refused.get(why, 0) + 1
 
@@ -218,10 +220,10 @@ class _Run:
 
     # -- several roots
 
-    def apply_to_families(self, index: int, found: Sequence[tuple[Found, Row]]) -> None:
+    def apply_to_families(self, index: int, matches: Sequence[tuple[Relation, Row]]) -> None:
         """Group the matches of single members by what they share, and apply the rule to each group."""
-        families: dict[object, list[tuple[Instance, Found, Row]]] = {}
-        for query, row in found:
+        families: dict[object, list[tuple[Instance, Relation, Row]]] = {}
+        for query, row in matches:
             instance = self.read(index, query, row)
             if instance is None:
                 continue
@@ -274,7 +276,7 @@ class _Run:
         classes, rule = self.classes, instance.rule
         mark = classes.begin()
         try:
-            made = replacements(rule, instance.bindings, instance.roots, classes)
+            terms = replacements(rule, instance.bindings, instance.roots, classes)
         except Refused as refused:
             classes.undo(mark)
             return str(refused)
@@ -282,13 +284,14 @@ class _Run:
             classes.undo(mark)
             raise _Stopped("nodes") from None
         if all(
-            m >= mark and classes.has_alike(classes.find(r), m, mark) for m, r in zip(made, instance.roots, strict=True)
+            m >= mark and classes.has_alike(classes.find(r), m, mark)
+            for m, r in zip(terms, instance.roots, strict=True)
         ):
             classes.undo(mark)
             return "nothing but constants would differ from what is known"
-        left, right = instance.left(classes), [classes.spelling(m) for m in made]
+        left, right = instance.left(classes), [classes.spelling(m) for m in terms]
         changed, why = False, None
-        for before, term, after in zip(left, made, right, strict=True):
+        for before, term, after in zip(left, terms, right, strict=True):
             reason = Applied(rule.name, self.matches, before, after)
             try:
                 changed |= classes.union(term_of(before), term, reason)

@@ -35,15 +35,16 @@ class Reader:
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        place = {name: i for i, name in enumerate(query.columns)}
-        self._roots = [place[r] for r in query.roots]
-        self._required = [place[r] for r in query.required if r != NOBODY]
+        column = {name: i for i, name in enumerate(query.columns)}
+        self._roots = [column[r] for r in query.roots]
+        self._required = [column[r] for r in query.required if r != NOBODY]
         self._values = [
-            (name, place.get(b, -1) if isinstance(b, str) else tuple([place[v] for v in b])) for name, b in query.values
+            (name, column.get(b, -1) if isinstance(b, str) else tuple([column[v] for v in b]))
+            for name, b in query.values
         ]
-        self._calls = [(m, place[m.symbol], place.get(m.children[0], -1) if m.children else -1) for m in query.calls]
+        self._calls = [(m, column[m.symbol], column.get(m.children[0], -1) if m.children else -1) for m in query.calls]
         self._by_value = {m.value: m for m in query.calls}
-        self._place = place
+        self._column = column
 
     def read(self, row: Row, classes: Classes) -> Instance | str:
         """What the row says, or why the attributes do not fit. Guards are not looked at."""
@@ -51,20 +52,20 @@ class Reader:
         if any(row[i] == ABSENT for i in self._required):
             return "an input that the rule wants is absent"
         bindings: Bindings[int] = Bindings()
-        for name, place in self._values:
-            if isinstance(place, tuple):
-                bindings.values[name] = tuple([find(row[i]) for i in place])
+        for name, column in self._values:
+            if isinstance(column, tuple):
+                bindings.values[name] = tuple([find(row[i]) for i in column])
             else:
-                absent = place < 0 or row[place] == ABSENT
-                bindings.values[name] = None if absent else find(row[place])
-        found = [
+                absent = column < 0 or row[column] == ABSENT
+                bindings.values[name] = None if absent else find(row[column])
+        calls = [
             (m.call, classes.symbols[row[symbol]], None if first < 0 else classes.fact(row[first]).rank)
             for m, symbol, first in self._calls
         ]
-        for call, symbol, rank in found:
+        for call, symbol, rank in calls:
             if (why := op_match.bind(call, symbol.op, symbol.attrs, rank, bindings)) is not None:
                 return why
-        for call, symbol, rank in found:
+        for call, symbol, rank in calls:
             if (why := op_match.check(call, symbol.op, symbol.attrs, rank, bindings, classes)) is not None:
                 return why
         return Instance(self.query.rule, tuple([find(row[i]) for i in self._roots]), bindings, ((self, row),))
@@ -76,9 +77,9 @@ class Reader:
     def _spell(self, variable: str, row: Row, classes: Classes) -> Spelling:
         matched = self._by_value.get(variable)
         if matched is None:
-            return ABSENT if variable == NOBODY else classes.find(row[self._place[variable]])
+            return ABSENT if variable == NOBODY else classes.find(row[self._column[variable]])
         children = [self._spell(c, row, classes) for c in matched.children]
-        spelled = classes.spell(row[self._place[matched.symbol]], children)
+        spelled = classes.spell(row[self._column[matched.symbol]], children)
         return classes.spell_output(spelled, matched.call.output) if matched.form.several else spelled
 
 
@@ -107,10 +108,10 @@ def own_names(member: Instance) -> list[str]:
 
 def shared(member: Instance) -> Hashable:
     """What all members of one family have in common."""
-    own = set(own_names(member))
+    members = set(own_names(member))
     bindings = member.bindings
     return (
-        tuple((n, v) for n, v in bindings.values.items() if n not in own),
+        tuple((n, v) for n, v in bindings.values.items() if n not in members),
         tuple(bindings.attrs.items()),
         tuple(bindings.heads.items()),
     )

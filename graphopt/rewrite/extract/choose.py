@@ -114,9 +114,9 @@ def extract(
     solution, chosen, proven = Solution({}, optimal=False), original, False
     for attempt in range(10):  # constants get dearer until they fit
         solution = solve(problem(terms, byte), limits or Limits())
-        found = terms.complete(decode(solution.choice))
-        if found is not None and terms.stored_by(found) <= limit:
-            chosen, proven = found, solution.optimal and not attempt
+        candidate = terms.complete(decode(solution.choice))
+        if candidate is not None and terms.stored_by(candidate) <= limit:
+            chosen, proven = candidate, solution.optimal and not attempt
             break
         byte *= 10
     after = before if chosen == original else _appraise(terms, chosen)
@@ -160,26 +160,26 @@ def stored_bytes(graph: Graph) -> int:
 
 def solve(problem: Problem, limits: Limits) -> Solution:
     """The cheapest choice for a problem, part by part. ValueError where nothing computes a root."""
-    if all(len(own) == 1 for own in problem.options.values()):
-        only = needed({c: own[0] for c, own in problem.options.items()}, problem.roots)
+    if all(len(options) == 1 for options in problem.options.values()):
+        only = needed({c: options[0] for c, options in problem.options.items()}, problem.roots)
         if only is not None:
             return Solution(only, optimal=True)
     choice, parts = split(prune(problem))
     optimal = reproducible = True
-    known: dict[Hashable, tuple[Solution, Problem]] = {}
+    solved: dict[Hashable, tuple[Solution, Problem]] = {}
     for part in parts:
         key = outline(part)
-        if key not in known:
-            known[key] = (_solve_part(part, limits), part)
-        solution, like = known[key]
+        if key not in solved:
+            solved[key] = (_solve_part(part, limits), part)
+        solution, like = solved[key]
         for c, option in transfer(solution.choice, like, part).items():
             assert isinstance(option.meaning, Option)
             choice[c] = option.meaning
         optimal &= solution.optimal
         reproducible &= solution.reproducible
-    found = needed(choice, problem.roots)
-    assert found is not None
-    return Solution(found, optimal, reproducible)
+    reached = needed(choice, problem.roots)
+    assert reached is not None
+    return Solution(reached, optimal, reproducible)
 
 
 def _solve_part(part: Problem, limits: Limits) -> Solution:
@@ -191,12 +191,12 @@ def _solve_part(part: Problem, limits: Limits) -> Solution:
         if flat is not None:
             return Solution(roll(flat), optimal=True)
     start = greedy(part)
-    found = improve(orient(part, component, start), start, largest=limits.table)
+    choice = improve(orient(part, component, start), start, largest=limits.table)
     program = integer_program(part, component, limits)
-    if program is not None and price(program.choice) < price(found):
+    if program is not None and price(program.choice) < price(choice):
         return program
     proven = program is not None and program.optimal
-    return Solution(found, proven, program is None or program.reproducible)
+    return Solution(choice, proven, program is None or program.reproducible)
 
 
 def integer_program(problem: Problem, component: Mapping[int, int], limits: Limits) -> Solution | None:
@@ -205,7 +205,7 @@ def integer_program(problem: Problem, component: Mapping[int, int], limits: Limi
     One truth value for each option and each class; a class that is needed has one option, an option
     has all its classes; along an option, on a cycle, levels go up (Miller, Tucker and Zemlin, 1960).
     """
-    options = [(c, option) for c, own in problem.options.items() for option in own]
+    options = [(c, option) for c, alternatives in problem.options.items() for option in alternatives]
     if len(options) > limits.options:
         return None
     import numpy as np
@@ -223,13 +223,13 @@ def integer_program(problem: Problem, component: Mapping[int, int], limits: Limi
         for n in option.needs:
             by_need.setdefault((c, n), []).append(i)
     rows: list[tuple[dict[int, float], float, float]] = []
-    for c, own in by_class.items():
-        rows.append(({classes[c]: -1.0, **dict.fromkeys(own, 1.0)}, 0.0, 0.0))
-    for (c, n), own in by_need.items():
-        rows.append(({classes[n]: 1.0, **dict.fromkeys(own, -1.0)}, 0.0, np.inf))
+    for c, alternatives in by_class.items():
+        rows.append(({classes[c]: -1.0, **dict.fromkeys(alternatives, 1.0)}, 0.0, 0.0))
+    for (c, n), alternatives in by_need.items():
+        rows.append(({classes[n]: 1.0, **dict.fromkeys(alternatives, -1.0)}, 0.0, np.inf))
         if c in component and component[c] == component.get(n):
             length = float(circles[component[c]])
-            rows.append(({levels[c]: 1.0, levels[n]: -1.0, **dict.fromkeys(own, -length)}, 1 - length, np.inf))
+            rows.append(({levels[c]: 1.0, levels[n]: -1.0, **dict.fromkeys(alternatives, -length)}, 1 - length, np.inf))
     entries = [(r, column, value) for r, (row, _, _) in enumerate(rows) for column, value in row.items()]
     matrix = csr_array(
         ([v for _, _, v in entries], ([r for r, _, _ in entries], [k for _, k, _ in entries])), (len(rows), width)
@@ -251,5 +251,5 @@ def integer_program(problem: Problem, component: Mapping[int, int], limits: Limi
     if result.x is None:
         return None
     chosen = {c: option for (c, option), x in zip(options, result.x, strict=False) if x > 0.5}
-    found = needed(chosen, problem.roots)
-    return None if found is None else Solution(found, result.status == 0, not timed_out)
+    choice = needed(chosen, problem.roots)
+    return None if choice is None else Solution(choice, result.status == 0, not timed_out)

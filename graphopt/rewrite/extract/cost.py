@@ -138,25 +138,25 @@ class CostModel:
         """A number for a size."""
         if isinstance(size, int):
             return size
-        found = self._known.get(size)
-        if found is None:
+        number = self._known.get(size)
+        if number is None:
             numbers: dict[str, Size] = {name: self.sizes.get(name, UNKNOWN) for name in symbols(size)}
             try:
                 result = substitute(size, numbers)
             except ValueError:  # the stated numbers do not fit each other
                 result = max((n for n in numbers.values() if isinstance(n, int)), default=UNKNOWN)
-            found = self._known[size] = max(result, 1) if isinstance(result, int) else UNKNOWN
-        return found
+            number = self._known[size] = max(result, 1) if isinstance(result, int) else UNKNOWN
+        return number
 
     def shape(self, fact: Fact | None) -> tuple[int, ...]:
         """Numbers for a shape; that of a tensor about which nothing is known is one unknown size."""
         if fact is None:
             return (UNKNOWN,)
-        found = self._shapes.get(id(fact))
-        if found is None:
+        entry = self._shapes.get(id(fact))
+        if entry is None:
             sizes = (UNKNOWN,) if fact.shape is None else tuple(self.size(n) for n in fact.shape)
-            found = self._shapes[id(fact)] = fact, sizes
-        return found[1]
+            entry = self._shapes[id(fact)] = fact, sizes
+        return entry[1]
 
     def elements(self, fact: Fact | None) -> int:
         """How many elements a tensor has; an absent one has none."""
@@ -178,20 +178,20 @@ class CostModel:
     ) -> Cost:
         """What one call of the op costs, in the target's blocked layout or in the plain one."""
         types = (*map(_looked_at, inputs), None, *(x and x.type for x in outputs))
-        found = self._costs.get((op, attrs, types, blocked))
-        if found is None:
-            found = self._cost(op, attrs, inputs, outputs, blocked)
-            if self.target.measured is not None and found.bytes:
-                found = self._as_measured(found, op, attrs, inputs, len(outputs), blocked)
-            self._costs[op, attrs, types, blocked] = found
-        return found
+        cost = self._costs.get((op, attrs, types, blocked))
+        if cost is None:
+            cost = self._cost(op, attrs, inputs, outputs, blocked)
+            if self.target.measured is not None and cost.bytes:
+                cost = self._as_measured(cost, op, attrs, inputs, len(outputs), blocked)
+            self._costs[op, attrs, types, blocked] = cost
+        return cost
 
     def call(
         self, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool = False
     ) -> str | None:
         """A call as tables of measured times know it; None for one that no text can tell."""
-        found = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
-        return None if found is None else found.text()
+        call = workload(op, attrs, [None if x is None else (x, self.shape(x)) for x in inputs], n_outputs, blocked)
+        return None if call is None else call.text()
 
     def _as_measured(
         self, computed: Cost, op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: int, blocked: bool
@@ -578,12 +578,12 @@ def _spans(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 def stated_sizes(graph: Graph) -> dict[str, int]:
     """What the graph's named sizes count as in costs: 1 for what leads the shape of an input, as a batch does."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for value in graph.inputs:
         kind = graph.types.get(value)
         if isinstance(kind, TensorType) and isinstance(kind.shape, tuple) and len(kind.shape) > 1:
-            found.update(dict.fromkeys(symbols(kind.shape[0]), BATCH))
-    return found
+            numbers.update(dict.fromkeys(symbols(kind.shape[0]), BATCH))
+    return numbers
 
 
 def counted_at(graph: Graph) -> dict[str, int]:
@@ -606,10 +606,10 @@ def graph_cost(
     from graphopt.rewrite.extract.choose import appraise  # a graph is priced as the only choice there is
 
     counted = stated_sizes(graph) | dict(sizes or {})
-    found = appraise(graph, facts, CostModel(target, counted))
+    total = appraise(graph, facts, CostModel(target, counted))
     for node in graph.order():
-        known = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
-        bodies = [graph_cost(body, inside, target, counted) for body, inside in known]
+        typed = [(body, infer(body, captured_facts(node, body, facts))) for body in node.bodies.values()]
+        bodies = [graph_cost(body, inside, target, counted) for body, inside in typed]
         if bodies:
-            found = found + max(bodies, key=lambda cost: cost.total.seconds)
-    return found
+            total = total + max(bodies, key=lambda cost: cost.total.seconds)
+    return total

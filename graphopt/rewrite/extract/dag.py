@@ -42,21 +42,21 @@ def needed(choice: Mapping[int, Option], roots: Iterable[int]) -> Choice | None:
 
     None where an option is missing, or a class needs itself.
     """
-    found: Choice = {}
+    reached: Choice = {}
     open_: set[int] = set()
     stack = [(c, False) for c in reversed(tuple(roots))]
     while stack:
         c, done = stack.pop()
         if done:
             open_.discard(c)
-            found[c] = choice[c]
-        elif c not in found:
+            reached[c] = choice[c]
+        elif c not in reached:
             if c in open_ or c not in choice:
                 return None
             open_.add(c)
             stack.append((c, True))
-            stack.extend((n, False) for n in reversed(choice[c].needs) if n not in found)
-    return found
+            stack.extend((n, False) for n in reversed(choice[c].needs) if n not in reached)
+    return reached
 
 
 def price(choice: Mapping[int, Option]) -> float:
@@ -70,7 +70,7 @@ def prune(problem: Problem) -> Problem:
     while (count := sum(map(len, problem.options.values()))) != before:
         before = count
         problem = _drop_underivable(problem)
-        if all(len(own) == 1 for own in problem.options.values()):
+        if all(len(options) == 1 for options in problem.options.values()):
             break
         below = Dominators(problem)
         problem = _drop_circular(problem, below)
@@ -126,16 +126,16 @@ class Dominators:
         while changed:
             changed = False
             for c in order:
-                found = self.bit[c] | self._common(problem.options[c])
-                if found != self.of[c]:
-                    self.of[c] = found
+                dominators = self.bit[c] | self._common(problem.options[c])
+                if dominators != self.of[c]:
+                    self.of[c] = dominators
                     changed = True
 
     def _common(self, options: tuple[Option, ...]) -> int:
-        found = -1
+        common = -1
         for option in options:
-            found &= self.below(option)
-        return found
+            common &= self.below(option)
+        return common
 
     def below(self, option: Option) -> int:
         """The classes that are computed wherever the option is chosen."""
@@ -159,18 +159,18 @@ def forced(problem: Problem) -> set[int]:
 
 def _children_first(problem: Problem) -> list[int]:
     """The classes that the roots reach, each after those that it needs, as far as circles allow."""
-    found: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     seen: set[int] = set()
     stack = [(c, False) for c in reversed(problem.roots)]
     while stack:
         c, done = stack.pop()
         if done:
-            found[c] = None
+            ordered[c] = None
         elif c not in seen:
             seen.add(c)
             stack.append((c, True))
             stack.extend((n, False) for n in _successors(problem.options[c]) if n not in seen)
-    return list(found)
+    return list(ordered)
 
 
 def components(options: Mapping[int, tuple[Option, ...]]) -> dict[int, int]:
@@ -179,7 +179,7 @@ def components(options: Mapping[int, tuple[Option, ...]]) -> dict[int, int]:
     low: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()
-    found: dict[int, int] = {}
+    component: dict[int, int] = {}
     name = 0
     for root in options:
         if root in index:
@@ -209,9 +209,9 @@ def components(options: Mapping[int, tuple[Option, ...]]) -> dict[int, int]:
                         members.append(stack.pop())
                     on_stack.difference_update(members)
                     if len(members) > 1:
-                        found.update(dict.fromkeys(sorted(members), name))
+                        component.update(dict.fromkeys(sorted(members), name))
                         name += 1
-    return found
+    return component
 
 
 def _successors(options: tuple[Option, ...]) -> list[int]:
@@ -223,8 +223,10 @@ def _successors(options: tuple[Option, ...]) -> list[int]:
 def _drop_circular(problem: Problem, below: Dominators) -> Problem:
     """Drop options that read a class which cannot be computed without the option's own class."""
     options = {
-        c: tuple(o for o in own if not below.below(o) & below.bit[c]) if len(own) > 1 else own
-        for c, own in problem.options.items()
+        c: tuple(o for o in alternatives if not below.below(o) & below.bit[c])
+        if len(alternatives) > 1
+        else alternatives
+        for c, alternatives in problem.options.items()
     }
     return Problem(options, problem.roots)
 
@@ -235,27 +237,31 @@ def _drop_dominated(problem: Problem, below: Dominators) -> Problem:
     sure = below.forced()
     component = components(problem.options)
     options: dict[int, tuple[Option, ...]] = {}
-    for c, own in problem.options.items():
+    for c, alternatives in problem.options.items():
         here = component.get(c, -1)
         kept: list[tuple[int, int]] = []
-        for i in sorted(range(len(own)), key=lambda i: (own[i].cost, len(own[i].needs), i)) if len(own) > 1 else ():
+        for i in (
+            sorted(range(len(alternatives)), key=lambda i: (alternatives[i].cost, len(alternatives[i].needs), i))
+            if len(alternatives) > 1
+            else ()
+        ):
             needs = 0
-            for n in own[i].needs:
+            for n in alternatives[i].needs:
                 if n not in sure or component.get(n) == here:
                     needs |= below.bit[n]
-            passed = below.below(own[i])
+            passed = below.below(alternatives[i])
             if all(less & ~passed for _, less in kept):
                 kept.append((i, needs))
-        options[c] = tuple(own[i] for i, _ in sorted(kept)) if len(own) > 1 else own
+        options[c] = tuple(alternatives[i] for i, _ in sorted(kept)) if len(alternatives) > 1 else alternatives
     return Problem(options, problem.roots)
 
 
 def greedy(problem: Problem) -> Choice:
     """A good choice, quickly: what ``settle`` gives, as far as the roots need it."""
-    found = needed(settle(problem.options), problem.roots)
-    if found is None:
+    choice = needed(settle(problem.options), problem.roots)
+    if choice is None:
         raise ValueError("nothing computes one of the roots")
-    return found
+    return choice
 
 
 def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
@@ -283,8 +289,8 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
             total += float(costs @ np.unpackbits(packed, bitorder="little"))
         heapq.heappush(queue, (total, c, i))
 
-    for c, own in options.items():
-        for i, option in enumerate(own):
+    for c, alternatives in options.items():
+        for i, option in enumerate(alternatives):
             missing[c, i] = len(option.needs)
             for n in option.needs:
                 users.setdefault(n, []).append((c, i))
@@ -308,8 +314,8 @@ def settle(options: Mapping[int, tuple[Option, ...]]) -> Choice:
 
 def split(problem: Problem) -> tuple[Choice, list[Problem]]:
     """What is decided already, and independent problems for the rest. The roots of each are its forced classes."""
-    if all(len(own) == 1 for own in problem.options.values()):
-        return {c: own[0] for c, own in problem.options.items()}, []
+    if all(len(alternatives) == 1 for alternatives in problem.options.values()):
+        return {c: alternatives[0] for c, alternatives in problem.options.items()}, []
     sure = forced(problem)
     component = components(problem.options)
     parent = {c: c for c in problem.options}
@@ -386,15 +392,15 @@ def unroll(problem: Problem, component: Mapping[int, int]) -> Problem:
         copies[c] = [*range(fresh, fresh + extra), c]
         fresh += extra
     options: dict[int, tuple[Option, ...]] = {}
-    for c, own in problem.options.items():
+    for c, alternatives in problem.options.items():
         for level, copy in enumerate(copies[c]):
-            found: list[Option] = [Option(0.0, (copies[c][level - 1],))] if level else []
-            for o in own:
+            at_level: list[Option] = [Option(0.0, (copies[c][level - 1],))] if level else []
+            for o in alternatives:
                 inner = c in component and any(component.get(n) == component[c] for n in o.needs)
                 if inner == (level > 0):
                     needs = (copies[n][level - 1] if inner and component.get(n) == component[c] else n for n in o.needs)
-                    found.append(Option(o.cost, tuple(needs), (c, o)))
-            options[copy] = tuple(found)
+                    at_level.append(Option(o.cost, tuple(needs), (c, o)))
+            options[copy] = tuple(at_level)
     return Problem(options, problem.roots)
 
 
@@ -403,12 +409,12 @@ def roll(choice: Mapping[int, Option]) -> Choice:
 
     Where a class is computed at two levels, the lower one counts.
     """
-    found: Choice = {}
+    rolled: Choice = {}
     for option in choice.values():
         if isinstance(option.meaning, tuple):
             c, original = option.meaning
-            found.setdefault(c, original)
-    return found
+            rolled.setdefault(c, original)
+    return rolled
 
 
 def orient(problem: Problem, component: Mapping[int, int], order: Iterable[int]) -> Problem:
@@ -419,11 +425,11 @@ def orient(problem: Problem, component: Mapping[int, int], order: Iterable[int])
         {
             c: tuple(
                 o
-                for o in own
+                for o in alternatives
                 if c not in component
                 or all(component.get(n) != component[c] or rank.get(n, last) < rank.get(c, last) for n in o.needs)
             )
-            for c, own in problem.options.items()
+            for c, alternatives in problem.options.items()
         },
         problem.roots,
     )

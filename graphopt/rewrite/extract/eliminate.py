@@ -46,9 +46,9 @@ def improve(problem: Problem, start: Choice, rounds: int = 8, largest: int = LAR
     for _ in range(rounds):
         plan = system.plan(largest, hold=True, spare=spare)
         assert plan is not None
-        found = system.solve(plan, best)
-        idle = 0 if price(found) < price(best) * (1 - 1e-12) else idle + 1
-        best = best if idle else found
+        improved = system.solve(plan, best)
+        idle = 0 if price(improved) < price(best) * (1 - 1e-12) else idle + 1
+        best = best if idle else improved
         spare = frozenset(plan.held) if not spare & frozenset(plan.held) else frozenset()
         if not plan.held or idle == 2:
             break
@@ -171,9 +171,9 @@ class _System:
         plan.order = [(v, tuple(n for n in near if n not in held)) for v, near in plan.order]
         return plan
 
-    def solve(self, plan: _Plan, known: Choice) -> Choice:
+    def solve(self, plan: _Plan, start: Choice) -> Choice:
         """The cheapest choice when the held variables are as in a known choice."""
-        state = self._state(known)
+        state = self._state(start)
         fixed = {v: state[v] for v in plan.held}
         waiting: dict[int, dict[tuple[int, ...], Table]] = {v: {} for v, _ in plan.order}
         for scope, table in self.tables:
@@ -194,12 +194,12 @@ class _System:
             fixed[v] = int(pick[tuple(fixed[n] for n in near)])
         return self._choice({c for c in self.problem.options if c in self.roots or fixed[c]})
 
-    def _state(self, known: Choice) -> dict[int, int]:
+    def _state(self, choice: Choice) -> dict[int, int]:
         """What the variables are in a choice."""
-        state = {v: int(v in known) for v in self.variables}
+        state = {v: int(v in choice) for v in self.variables}
         reached: dict[int, int] = {}
         for c, option, v, after in self._links:
-            state[v] = int(known.get(c) is option)
+            state[v] = int(choice.get(c) is option)
             reached[c] = reached.get(c, 0) | state[v]
             if after != c:
                 state[after] = reached[c]
@@ -212,9 +212,9 @@ class _System:
             fitting = [o for o in self.problem.options[c] if computed.issuperset(o.needs)]
             if fitting:
                 chosen[c] = min(fitting, key=lambda o: o.cost)
-        found = needed(chosen, self.problem.roots)
-        assert found is not None
-        return found
+        choice = needed(chosen, self.problem.roots)
+        assert choice is not None
+        return choice
 
 
 def _put(waiting: dict[int, dict[tuple[int, ...], Table]], scope: tuple[int, ...], table: Table) -> None:

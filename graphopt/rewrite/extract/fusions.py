@@ -43,7 +43,7 @@ def fusions(
     """The groups of each class. ``classes`` are those that are computed when the model runs; ``readers`` says how many
     nodes of the graph that was explored read a class, which is one where it does not say."""
     matcher = _Matcher(classes, facts, opset, readers or {})
-    found: dict[int, list[Fused]] = {}
+    groups: dict[int, list[Fused]] = {}
     count = 0
     by_op: dict[str, dict[int, None]] = {}
     for c, nodes in classes.items():
@@ -59,8 +59,8 @@ def fusions(
                 count += 1
                 fused = matcher.build(rule, bindings, -count)
                 if fused is not None:
-                    found.setdefault(c, []).append(Fused(fused, parts))
-    return found
+                    groups.setdefault(c, []).append(Fused(fused, parts))
+    return groups
 
 
 @cache

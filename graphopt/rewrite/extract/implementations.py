@@ -34,9 +34,11 @@ def problem(terms: Terms, byte: float) -> Problem:
     ways = _Ways(terms)
     options: dict[int, tuple[Option, ...]] = {}
     for c in terms.working:
-        for state, own in ways.options(c, byte).items():
-            options[key(c, state)] = own
-    missing = dict.fromkeys(n for own in options.values() for o in own for n in o.needs if n not in options)
+        for state, alternatives in ways.options(c, byte).items():
+            options[key(c, state)] = alternatives
+    missing = dict.fromkeys(
+        n for alternatives in options.values() for o in alternatives for n in o.needs if n not in options
+    )
     for name in missing:
         if name % STATES == State.BLOCKED:  # made plain, and somebody reads it blocked
             options[name] = ways.entered(name // STATES)
@@ -95,12 +97,12 @@ class _Ways:
 
     def _nodes(self, c: int) -> list[tuple[ENode, Parts]]:
         """What computes a class: its e-nodes, and what the target makes of several, with the e-nodes that it is."""
-        found: list[tuple[ENode, Parts]] = [(node, ((c, node),)) for node in self.terms.working[c]]
+        nodes: list[tuple[ENode, Parts]] = [(node, ((c, node),)) for node in self.terms.working[c]]
         for fused in self.terms.fused.get(c, ()):
             inside = {p for p, _ in fused.parts}
             if all(self._alone(p, inside) for p in inside - {c}):
-                found.append((fused.node, fused.parts))
-        return found
+                nodes.append((fused.node, fused.parts))
+        return nodes
 
     def _find_layouts(self, policy: Policy) -> None:
         """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
@@ -111,12 +113,12 @@ class _Ways:
         while waiting:
             c = waiting.pop()
             queued.discard(c)
-            made = set().union(*(self._makes(policy, c, node) for node, _ in self.nodes[c]))
+            makes = set().union(*(self._makes(policy, c, node) for node, _ in self.nodes[c]))
             anchors = [a for node, parts in self.nodes[c] for a in self._anchors(policy, c, node, parts)]
             anchors = sorted(anchors, key=lambda a: a.way.step.cost.seconds)[:MOST]
-            made.update(a.way.makes for a in anchors)
-            if made != self.made[c] or anchors != self.anchors.get(c, []):
-                self.made[c], self.anchors[c] = made, anchors
+            makes.update(a.way.makes for a in anchors)
+            if makes != self.made[c] or anchors != self.anchors.get(c, []):
+                self.made[c], self.anchors[c] = makes, anchors
                 for user in sorted(self.users.get(c, ()), reverse=True):
                     if user in self.made and user not in queued:
                         queued.add(user)
@@ -128,12 +130,12 @@ class _Ways:
             return {State.MADE_BLOCKED}
         if stays is None:
             return {State.MADE_PLAIN}
-        found: set[State] = set()
+        states: set[State] = set()
         if all(State.MADE_BLOCKED in self.made[n] for n in stays):
-            found.add(State.MADE_BLOCKED)
+            states.add(State.MADE_BLOCKED)
         if any(State.MADE_PLAIN in self.made[n] for n in stays):
-            found.add(State.MADE_PLAIN)
-        return found
+            states.add(State.MADE_PLAIN)
+        return states
 
     def _anchors(self, policy: Policy, c: int, node: ENode, parts: Parts) -> Iterator[Anchor]:
         if node.op == "Conv":
@@ -147,9 +149,9 @@ class _Ways:
             for anchor in self.anchors.get(-1 if x is None else x, ()):
                 inside = {p for p, _ in (*parts, *anchor.way.step.parts)}
                 if x is not None and self._alone(x, inside):
-                    found = policy.extend(anchor, x, c, node, parts)
-                    if found is not None:
-                        yield found
+                    extended = policy.extend(anchor, x, c, node, parts)
+                    if extended is not None:
+                        yield extended
 
     def _alone(self, x: int, inside: set[int]) -> bool:
         """Whether only these classes read a class. Where there are several e-nodes to choose from, that is the
@@ -162,16 +164,16 @@ class _Ways:
         ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
         if self.policy is None or self.made[c] == {State.MADE_PLAIN}:
             return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
-        found = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.made[c])}
+        by_state = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.made[c])}
         left = self._reorder(c, (c, State.MADE_BLOCKED))
-        if State.MADE_PLAIN not in found:
-            return {State.PLAIN: (left,), **found}
+        if State.MADE_PLAIN not in by_state:
+            return {State.PLAIN: (left,), **by_state}
         stayed = Option(0.0, (key(c, State.MADE_PLAIN),)), Option(0.0, (key(c, State.MADE_BLOCKED),))
         entered = self._reorder(c, (c, State.MADE_PLAIN))
         return {
             State.PLAIN: (stayed[0], left),
             State.BLOCKED: (stayed[1], entered, *self._turned(c)),
-            **found,
+            **by_state,
         }
 
     def entered(self, c: int) -> tuple[Option, ...]:
@@ -220,18 +222,18 @@ class _Ways:
                 if all(State.MADE_BLOCKED in self.made[n] for n in stays):
                     blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
                 plain = any(State.MADE_PLAIN in self.made[n] for n in stays)
-        found: list[Way] = []
+        ways: list[Way] = []
         if plain:
-            found.append(self._plain(c, node, parts))
+            ways.append(self._plain(c, node, parts))
         if blocked is not None:
-            found.append(Way(State.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
-        return found
+            ways.append(Way(State.MADE_BLOCKED, blocked, self._step(c, node, parts, blocked=True)))
+        return ways
 
     def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
         inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
         if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
-            made = self.made[inputs[0]]
-            if made == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
+            layouts = self.made[inputs[0]]
+            if layouts == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
                 only = ((inputs[0], State.MADE_BLOCKED),)
                 return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))
         return Way(State.MADE_PLAIN, tuple((n, State.PLAIN) for n in inputs), self._step(c, node, parts))

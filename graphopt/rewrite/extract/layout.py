@@ -91,16 +91,16 @@ class Policy:
         fact = self.fact(c)
         if fact is None or fact.dtype != "float32" or fact.shape is None or len(fact.shape) != 4:
             return None
-        found = fact.shape[1]
-        return found if isinstance(found, int) else None
+        channels = fact.shape[1]
+        return channels if isinstance(channels, int) else None
 
     def rules(self, c: int, node: ENode) -> tuple[Needs | None, tuple[int, ...] | None]:
         """What ``enters`` says, and ``stays`` where that is None."""
-        found = self._rules.get((c, node.id))
-        if found is None:
+        rules = self._rules.get((c, node.id))
+        if rules is None:
             enters = self.enters(c, node)
-            found = self._rules[c, node.id] = enters, self.stays(c, node) if enters is None else None
-        return found
+            rules = self._rules[c, node.id] = enters, self.stays(c, node) if enters is None else None
+        return rules
 
     def enters(self, c: int, node: ENode) -> Needs | None:
         """What an op needs that computes in the blocked layout whatever the layout of its inputs; None for others."""

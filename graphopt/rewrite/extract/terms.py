@@ -89,8 +89,8 @@ class Terms:
             c: Option(0.0, tuple(n for n in node.children if n is not None), node)
             for c, node in {**choice, **self.constants}.items()
         }
-        found = needed(options, self.roots())
-        return None if found is None else {c: _node(option) for c, option in found.items()}
+        completed = needed(options, self.roots())
+        return None if completed is None else {c: _node(option) for c, option in completed.items()}
 
     def _constants(self) -> dict[int, ENode]:
         """For each class that is computed from constants alone, the e-node that makes it: a constant where there is
@@ -127,7 +127,7 @@ class Terms:
         """The constants of the graph and of rules that a class is computed from, where it is computed."""
         if self.constants[c].op == CONSTANT:
             return ()
-        found: dict[int, None] = {}
+        sources: dict[int, None] = {}
         waiting, seen = [c], {c}
         while waiting:
             for n in self.constants[waiting.pop()].children:
@@ -135,22 +135,22 @@ class Terms:
                     continue
                 seen.add(n)
                 if self.constants[n].op == CONSTANT:
-                    found[n] = None
+                    sources[n] = None
                 else:
                     waiting.append(n)
-        return tuple(found)
+        return tuple(sources)
 
     def cost(self, c: int, node: ENode, blocked: bool = False) -> Cost:
         """What an e-node of a class costs by itself."""
-        found = self._costs.get((node.id, blocked))
-        if found is None:
+        cost = self._costs.get((node.id, blocked))
+        if cost is None:
             facts = self.saturated.facts
             inputs = [None if n is None else facts[n] for n in node.children]
             outputs = self.saturated.outputs(node, c)
             free = node.op in (PROJECTION, INPUT)
-            found = Cost() if free else self.model.cost(node.op, node.attrs, inputs, outputs, blocked)
-            self._costs[node.id, blocked] = found
-        return found
+            cost = Cost() if free else self.model.cost(node.op, node.attrs, inputs, outputs, blocked)
+            self._costs[node.id, blocked] = cost
+        return cost
 
 
 def _node(option: Option) -> ENode:
@@ -161,46 +161,46 @@ def _node(option: Option) -> ENode:
 def calls(saturated: Saturated, model: CostModel, nodes: Mapping[int, Sequence[ENode]]) -> list[str]:
     """The calls that some e-nodes of classes are, as tables of measured times know them, each once; without what is
     computed from constants alone."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for c in nodes:
         for node in () if saturated.facts[c].is_const else nodes[c]:
             if node.op in (PROJECTION, INPUT, CONSTANT):
                 continue
             inputs = [None if n is None else saturated.facts[n] for n in node.children]
             if (text := model.call(node.op, node.attrs, inputs, len(saturated.outputs(node, c)))) is not None:
-                found[text] = None
-    return list(found)
+                texts[text] = None
+    return list(texts)
 
 
 def as_classes(graph: Graph, facts: Mapping[Value, Fact]) -> Saturated:
     """A graph as classes of one e-node each: what it costs is what extraction pays for it."""
     classes: dict[int, tuple[ENode, ...]] = {}
-    known: dict[int, Fact] = {}
+    facts_of: dict[int, Fact] = {}
     names: dict[Value, int] = {}
 
     def add(op: str, attrs: Attrs, children: tuple[int | None, ...], n_outputs: int, node: int, fact: Fact) -> int:
         name = len(classes)
         classes[name] = (ENode(name, op, attrs, children, n_outputs, node),)
-        known[name] = fact
+        facts_of[name] = fact
         return name
 
     for node in graph.order():
         children = tuple(None if v is None else names[v] for v in node.inputs)
-        own = [facts.get(v, NOTHING) for v in node.outputs]
+        output_facts = [facts.get(v, NOTHING) for v in node.outputs]
         if node.n_outputs == 1:
-            names[node.outputs[0]] = add(node.op, node.attrs, children, 1, node.id, own[0])
+            names[node.outputs[0]] = add(node.op, node.attrs, children, 1, node.id, output_facts[0])
             continue
-        whole = Fact(is_const=all(f.is_const for f in own))
+        whole = Fact(is_const=all(f.is_const for f in output_facts))
         parent = add(node.op, node.attrs, children, node.n_outputs, node.id, whole)
-        for value, fact in zip(node.outputs, own, strict=True):
+        for value, fact in zip(node.outputs, output_facts, strict=True):
             names[value] = add(PROJECTION, Attrs(index=value.port), (parent,), 1, node.id, fact)
     return Saturated(
         graph,
         classes,
-        known,
+        facts_of,
         tuple(None if v is None else names[v] for v in graph.outputs),
         names,
-        {c: own[0] for c, own in classes.items()},
+        {c: output_facts[0] for c, output_facts in classes.items()},
         Provenance(),
         {},
         "saturated",

@@ -49,23 +49,23 @@ def replacements(rule: Rule, bindings: Bindings[H], roots: Sequence[H], builder:
     Raises Refused where the right side does not fit, or a type is not provably the left side's.
     """
     site = _Site(_plan(rule.rhs), bindings, builder)
-    made: list[H] = []
+    values: list[H] = []
     for left, right in zip(rule.lhs, rule.rhs, strict=True):
         families = family(left, bindings)
         n = _length(families, bindings) if families else None
-        dtype = builder.fact(roots[len(made)]).dtype
+        dtype = builder.fact(roots[len(values)]).dtype
         result = site.root(right, n, dtype)
-        found = result if is_several(result) and n is not None else (result,)
-        if None in found or len(found) != (1 if n is None else n):
-            raise Refused(f"{rule.name} makes {len(found)} values for {n or 1} roots")
-        made.extend(found)
-    for root, value in zip(roots, made, strict=True):
+        family_values = result if is_several(result) and n is not None else (result,)
+        if None in family_values or len(family_values) != (1 if n is None else n):
+            raise Refused(f"{rule.name} makes {len(family_values)} values for {n or 1} roots")
+        values.extend(family_values)
+    for root, value in zip(roots, values, strict=True):
         wanted, actual = builder.fact(root).type, builder.fact(value).type
         if wanted is None or wanted != actual:
             raise Refused(
                 f"the right side is {actual or 'of unknown type'}, the left side {wanted or 'of unknown type'}"
             )
-    return made
+    return values
 
 
 def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]:
@@ -80,8 +80,8 @@ def family(term: Term, bindings: Bindings[Any] | None = None) -> tuple[str, ...]
             return (name,) if starred else ()
         case Call(inputs=inputs):
             start = _variadic(term)
-            taken = inputs if start is None else inputs[:start]
-            return tuple(dict.fromkeys(n for t in taken for n in family(t, bindings)))
+            fixed = inputs if start is None else inputs[:start]
+            return tuple(dict.fromkeys(n for t in fixed for n in family(t, bindings)))
         case AnyOf(options=options):
             return tuple(dict.fromkeys(n for t in options for n in family(t, bindings)))
         case _:
@@ -126,8 +126,8 @@ class _Plan:
 
     def number(self, call: Call) -> int:
         """The number that calls have in common which differ in nothing but the choice of an output."""
-        found = self._by_identity.get(id(call))
-        return self._numbers.setdefault(_plain(call), len(self._numbers)) if found is None else found
+        number = self._by_identity.get(id(call))
+        return self._numbers.setdefault(_plain(call), len(self._numbers)) if number is None else number
 
 
 _plans: dict[int, _Plan] = {}
@@ -135,10 +135,10 @@ _plans: dict[int, _Plan] = {}
 
 def _plan(terms: Sequence[Term]) -> _Plan:
     """The plan of these very terms; kept together with them, so that no others have their identity."""
-    found = _plans.get(id(terms))
-    if found is None:
-        found = _plans[id(terms)] = _Plan(terms)
-    return found
+    plan = _plans.get(id(terms))
+    if plan is None:
+        plan = _plans[id(terms)] = _Plan(terms)
+    return plan
 
 
 Inferred: TypeAlias = "dict[tuple[str, Attrs, tuple[int, ...], int], tuple[Sequence[Fact | None], Any]]"
@@ -147,14 +147,14 @@ Inferred: TypeAlias = "dict[tuple[str, Attrs, tuple[int, ...], int], tuple[Seque
 
 
 def _infer(
-    op: str, exact: Attrs, attrs: Attrs, known: Sequence[Fact | None], count: int, opset: int
+    op: str, exact: Attrs, attrs: Attrs, facts: Sequence[Fact | None], count: int, opset: int
 ) -> tuple[Fact, ...] | str:
     """What is known of the outputs of a call, or why it does not fit."""
-    reason = ops.refusal(op, attrs, known, opset) or _lacking(op, known) or _rounded(exact, known)
+    reason = ops.refusal(op, attrs, facts, opset) or _lacking(op, facts) or _rounded(exact, facts)
     if reason is not None:
         return reason
     try:
-        return infer.infer_node(op, attrs, known, count, opset)
+        return infer.infer_node(op, attrs, facts, count, opset)
     except GraphoptError as error:
         return str(error)
 
@@ -232,18 +232,18 @@ class _Site(Generic[H]):
         op, exact = self.head(call, bindings)
         attrs = ops.canonical(op, exact)
         inputs = self.inputs(call, op, bindings, index, dtype)
-        known = [None if v is None else self.builder.fact(v) for v in inputs]
-        count = n or _n_outputs(op, attrs, known) or self.outputs.get(key[0], 1)
+        facts_of_inputs = [None if v is None else self.builder.fact(v) for v in inputs]
+        count = n or _n_outputs(op, attrs, facts_of_inputs) or self.outputs.get(key[0], 1)
         table = self.inferred
-        place = (op, exact, tuple(map(id, known)), count)
-        if place not in table:
-            table[place] = known, _infer(op, exact, attrs, known, count, self.builder.opset)
-        facts = table[place][1]
+        signature = (op, exact, tuple(map(id, facts_of_inputs)), count)
+        if signature not in table:
+            table[signature] = facts_of_inputs, _infer(op, exact, attrs, facts_of_inputs, count, self.builder.opset)
+        facts = table[signature][1]
         if isinstance(facts, str):
             raise Refused(facts)
-        made = self.builder.call(op, inputs, attrs, facts)
-        self.made[key] = made
-        return made
+        outputs = self.builder.call(op, inputs, attrs, facts)
+        self.made[key] = outputs
+        return outputs
 
     def head(self, call: Call, bindings: Bindings[H]) -> tuple[str, Attrs]:
         """The op and its attributes, as the rule computes them."""
@@ -278,10 +278,10 @@ class _Site(Generic[H]):
             if wanted is None and _is_float(call.inputs[i]):
                 wanted = next((d for d in dtypes if d in _FLOATS), None)
             parts[i] = self.term(call.inputs[i], bindings, index, wanted)
-        found: list[H | None] = []
+        values: list[H | None] = []
         for part in parts:
-            found.extend(part) if is_several(part) else found.append(part)
-        return trimmed(found)
+            values.extend(part) if is_several(part) else values.append(part)
+        return trimmed(values)
 
 
 def _lacking(op: str, inputs: Sequence[Fact | None]) -> str | None:
@@ -346,8 +346,8 @@ def _dtype_of_input(op: str, index: int, dtypes: Sequence[str | None], output: s
     for i, dtype in enumerate(dtypes):
         if i != index and dtype is not None and ops.input_constraint(op, i) == letter:
             return dtype
-    known = ops.schema(op)
-    if known is not None and "int64" in known.allowed.get(letter, ()) and "float32" not in known.allowed[letter]:
+    schema = ops.schema(op)
+    if schema is not None and "int64" in schema.allowed.get(letter, ()) and "float32" not in schema.allowed[letter]:
         return "int64"
     if letter and output is not None and ops.output_constraint(op, 0) == letter:
         return output
@@ -408,8 +408,8 @@ def attribute_value(op: str, name: str, value: object) -> Attr | None:
 
     Raises Refused for values that no attribute can have, such as sizes that are not known.
     """
-    known = ops.schema(op)
-    default = known.defaults.get(name) if known else None
+    schema = ops.schema(op)
+    default = schema.defaults.get(name) if schema else None
     if isinstance(value, list | tuple):
         like = default[0] if isinstance(default, tuple) and default else None
         return tuple(_item(op, name, v, like) for v in value)

@@ -46,10 +46,10 @@ def _brief(value: object) -> str:
     return "{...}" if isinstance(value, Graph) else repr(value)
 
 
-def leaves_of(found: Match) -> tuple[Value, ...]:
+def leaves_of(match: Match) -> tuple[Value, ...]:
     """The values that the variables of a match stand for."""
-    names = {v.name for term in found.rule.lhs for v in variables(term)}
-    bound = [b for name, b in found.bindings.values.items() if name in names and b is not None]
+    names = {v.name for term in match.rule.lhs for v in variables(term)}
+    bound = [b for name, b in match.bindings.values.items() if name in names and b is not None]
     return tuple(v for b in bound for v in (b if is_several(b) else (b,)))
 
 
@@ -65,5 +65,5 @@ def name_of(graph: Graph, node: Node, port: int = 0) -> str:
 
 def names_of(graph: Graph, node: Node) -> list[str]:
     """The names by which a node can be called: its own, and those of the values that it makes; no numbers."""
-    made = [name_of(graph, node, v.port) for v in node.outputs if v in graph.names or v in graph.outputs]
-    return [name for name in (node.origin.name, *made) if name]
+    of_values = [name_of(graph, node, v.port) for v in node.outputs if v in graph.names or v in graph.outputs]
+    return [name for name in (node.origin.name, *of_values) if name]

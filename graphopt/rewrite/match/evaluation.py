@@ -99,12 +99,12 @@ def _spelled_out(constant: Constant) -> Constant:
 
 def evaluated(graph: Graph, fact: Callable[[Value], Fact], opset: int, value: Value) -> Constant | None:
     """The elements of a small value that is computed from constants alone, where they can be had quickly."""
-    known: dict[Value, Constant | None] = {}
+    constants: dict[Value, Constant | None] = {}
 
     def elements(value: Value, depth: int) -> Constant | None:
-        if value not in known:
-            known[value] = computed(value, depth)
-        return known[value]
+        if value not in constants:
+            constants[value] = computed(value, depth)
+        return constants[value]
 
     def computed(value: Value, depth: int) -> Constant | None:
         of_value = fact(value)

@@ -18,11 +18,11 @@ def families(rules: Iterable[Rule], graph: Graph) -> Families:
     """All matches of those rules in the graph that have several roots."""
     several = [(rule, root_ops(rule)) for rule in rules if len(rule.lhs) > 1 or family(rule.lhs[0])]
     space = Workspace(graph)
-    found = (
+    roots = (
         (rule.name, match.roots)
         for rule, ops in several
         for node in graph.nodes()
         if ops is None or node.op in ops
         for match in matches(rule, space, node)
     )
-    return frozenset(found)
+    return frozenset(roots)

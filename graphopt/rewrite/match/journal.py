@@ -110,7 +110,7 @@ class Journal:
         self._writers: list[dict[int, dict[int, None]]] = []
         """For each graph that is open: which entries made or changed each node."""
         self._kept: dict[tuple[int, ...], dict[int, dict[int, None]]] = {}
-        self._place: list[int] = []
+        self._path: list[int] = []
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -129,15 +129,15 @@ class Journal:
         """Take up the model's graph, or the body of a node; the mark that comes back is for ``close``."""
         at: tuple[int | str, ...] = () if owner is None else (owner, attribute)
         mark = len(self.entries)
-        self._place.append(-1 if owner is None else owner)
-        self._writers.append(self._kept.setdefault(tuple(self._place), {}))
+        self._path.append(-1 if owner is None else owner)
+        self._writers.append(self._kept.setdefault(tuple(self._path), {}))
         self._append(Entry(mark, Action.OPEN, at=at))
         return mark
 
     def close(self, mark: int, changed: bool = True) -> None:
         """Put the graph back that was taken up last; where it was not changed, nothing is kept from the mark on."""
         self._writers.pop()
-        self._place.pop()
+        self._path.pop()
         if changed:
             self._append(Entry(len(self.entries), Action.CLOSE))
         else:
@@ -147,15 +147,15 @@ class Journal:
 
     def state(self) -> State:
         """All that was noted so far, for ``restore``."""
-        kept = {place: {node: dict(numbers) for node, numbers in by.items()} for place, by in self._kept.items()}
-        return len(self.entries), tuple(self._place), kept
+        kept = {path: {node: dict(numbers) for node, numbers in by.items()} for path, by in self._kept.items()}
+        return len(self.entries), tuple(self._path), kept
 
     def restore(self, state: State) -> None:
         """Forget what was noted since a state."""
-        length, place, self._kept = state
+        length, path, self._kept = state
         del self.entries[length:]
-        self._place = list(place)
-        self._writers = [self._kept.setdefault(place[: i + 1], {}) for i in range(len(place))]
+        self._path = list(path)
+        self._writers = [self._kept.setdefault(path[: i + 1], {}) for i in range(len(path))]
 
     # -- noting
 
@@ -179,11 +179,11 @@ class Journal:
         ``footprint`` are the nodes of the left side."""
         writers = self._writers[-1]
         number = len(self.entries)
-        made = () if first is None else tuple(n.id for n in space.graph.since(first))
-        own = dict.fromkeys(needs) | {e: None for n in footprint for e in writers.get(n, ())}
-        for node in (*made, *changed):
+        created = () if first is None else tuple(n.id for n in space.graph.since(first))
+        needed = dict.fromkeys(needs) | {e: None for n in footprint for e in writers.get(n, ())}
+        for node in (*created, *changed):
             writers.setdefault(node, {})[number] = None
-        working = [n for n in made if space.graph.node(n).op not in (INPUT, CONSTANT)]
+        working = [n for n in created if space.graph.node(n).op not in (INPUT, CONSTANT)]
         gain = None
         if self._price is not None and action in (Action.REWRITE, Action.EQUAL):
             price, graph = self._price, space.graph
@@ -200,8 +200,8 @@ class Journal:
                 after,
                 tuple(at),
                 way,
-                made,
-                tuple(sorted(own)),
+                created,
+                tuple(sorted(needed)),
                 (len(footprint), len(working)),
                 gain,
                 tuple(footprint),
@@ -217,9 +217,9 @@ class Journal:
         return entry
 
 
-def sign(graph: Graph, made: Iterable[int], entry: Entry) -> None:
+def sign(graph: Graph, nodes: Iterable[int], entry: Entry) -> None:
     """Write into the metadata of the nodes that an entry made which one it was; constants have none."""
-    for id in made:
+    for id in nodes:
         if id in graph and graph.node(id).op not in (INPUT, CONSTANT):
             origin = graph.node(id).origin
             kept = tuple(pair for pair in origin.metadata if pair[0] != SIGNATURE)
@@ -242,12 +242,12 @@ def unsigned(graph: Graph) -> Graph:
     return graph if same and not graph.functions else twin
 
 
-def places(place: Place) -> Iterator[Value]:
+def places(site: Place) -> Iterator[Value]:
     """All values that a place names."""
-    if isinstance(place, Respelled):
-        yield place.value
-        for inner in place.inputs:
+    if isinstance(site, Respelled):
+        yield site.value
+        for inner in site.inputs:
             if inner is not None:
                 yield from places(inner)
     else:
-        yield place
+        yield site

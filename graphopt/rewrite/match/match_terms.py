@@ -18,7 +18,7 @@ from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.notation import show_number
 from graphopt.rewrite.rule.rule import AnyOf, Call, Literal, Term, Var, calls
 
-Found = Bindings[Value]
+ValueBindings = Bindings[Value]
 
 
 class TermMatcher:
@@ -36,56 +36,60 @@ class TermMatcher:
         if self.reasons is not None:
             self.reasons.append((self.depth if depth is None else depth, reason))
 
-    def term(self, term: Term, value: Value | None, found: Found, index: int | None) -> Iterator[Found]:
+    def term(
+        self, term: Term, value: Value | None, bindings: ValueBindings, index: int | None
+    ) -> Iterator[ValueBindings]:
         """Bindings under which the term is this value. ``index``: the position within a family, if in one."""
         match term:
             case Var():
-                bound = self._variable(term, value, found, index)
+                bound = self._variable(term, value, bindings, index)
                 if bound is not None:
                     yield bound
             case _ if value is None:
                 self.fail("an input that the rule wants is absent")
             case Literal(wanted):
                 if self._literal(wanted, value):
-                    yield found
+                    yield bindings
             case AnyOf(options=options):
                 for option in options:
-                    yield from self.term(option, value, found, index)
+                    yield from self.term(option, value, bindings, index)
             case Call():
-                yield from self._call(term, value, found, index)
+                yield from self._call(term, value, bindings, index)
             case _:
                 self.fail("computed constants stand only in right sides")
 
-    def _variable(self, var: Var, value: Value | None, found: Found, index: int | None) -> Found | None:
+    def _variable(
+        self, var: Var, value: Value | None, bindings: ValueBindings, index: int | None
+    ) -> ValueBindings | None:
         name = var.name
         if name == "_":
             if value is not None:
                 self.fail(f"{self._says(value)} stands where the rule wants no input")
-            return found if value is None else None
+            return bindings if value is None else None
         if value is None and not var.optional:
             self.fail(f"{name} is absent")
             return None
         if var.starred and index is not None and value is not None:
-            return self._member(name, value, found, index)
-        if name in found.values:
-            if self._same(found.values[name], value):
-                return found
+            return self._member(name, value, bindings, index)
+        if name in bindings.values:
+            if self._same(bindings.values[name], value):
+                return bindings
             self.fail(f"{self._says(value)} is not the same value as {name}")
             return None
-        bound = found.copy()
+        bound = bindings.copy()
         bound.values[name] = value
         return bound
 
-    def _member(self, name: str, value: Value, found: Found, index: int) -> Found | None:
+    def _member(self, name: str, value: Value, bindings: ValueBindings, index: int) -> ValueBindings | None:
         """Bind value number ``index`` of a starred variable."""
-        members = found.values.get(name, ())
+        members = bindings.values.get(name, ())
         assert is_several(members)
         if index < len(members):
             if self._same(members[index], value):
-                return found
+                return bindings
             self.fail(f"{self._says(value)} is not the same value as {name}")
             return None
-        bound = found.copy()
+        bound = bindings.copy()
         bound.values[name] = (*members, value)
         return bound
 
@@ -110,9 +114,9 @@ class TermMatcher:
             return False
         return True
 
-    def _call(self, call: Call, value: Value, found: Found, index: int | None) -> Iterator[Found]:
+    def _call(self, call: Call, value: Value, bindings: ValueBindings, index: int | None) -> Iterator[ValueBindings]:
         node = self.graph.node(value.node)
-        bound = self._head(call, node, value, found, index)
+        bound = self._head(call, node, value, bindings, index)
         if bound is None:
             return
         self.depth += 1
@@ -125,7 +129,9 @@ class TermMatcher:
                 self.fail(reason)
         self.depth -= 1
 
-    def _head(self, call: Call, node: Node, value: Value, found: Found, index: int | None) -> Found | None:
+    def _head(
+        self, call: Call, node: Node, value: Value, bindings: ValueBindings, index: int | None
+    ) -> ValueBindings | None:
         """Check the op, and bind what can be bound before the inputs: op variable, name, and plain attributes."""
         if not call.is_variable and node.op != call.op:
             kind = {INPUT: "an input of the graph", CONSTANT: "a constant"}.get(node.op, node.op)
@@ -134,17 +140,17 @@ class TermMatcher:
         if value.port != call.output:
             self.fail(f"output {value.port} of {node.op} is used, the rule wants output {call.output}")
             return None
-        bound = found
+        bound = bindings
         if call.name is not None:
-            taken = self._variable(Var(call.name, starred=index is not None), value, bound, index)
-            if taken is None:
+            named = self._variable(Var(call.name, starred=index is not None), value, bound, index)
+            if named is None:
                 return None
-            bound = taken
+            bound = named
         if call.is_variable and (node.n_outputs != 1 or node.captures or node.op == CONSTANT):
             self.fail(f"{node.op} cannot stand for {call.op}")
             return None
-        if bound is found:
-            bound = found.copy()
+        if bound is bindings:
+            bound = bindings.copy()
         reason = op_match.bind(call, node.op, ops.canonical(node.op, node.attrs), self._rank(node), bound)
         if reason is not None:
             self.fail(reason)
@@ -157,7 +163,7 @@ class TermMatcher:
 
     # -- inputs
 
-    def _inputs(self, call: Call, node: Node, found: Found, index: int | None) -> Iterator[Found]:
+    def _inputs(self, call: Call, node: Node, bindings: ValueBindings, index: int | None) -> Iterator[ValueBindings]:
         if node.captures:
             self.fail(f"{node.op} has bodies that capture values")
             return
@@ -165,103 +171,110 @@ class TermMatcher:
         commutative = ops.is_commutative(node.op)
         if start is not None:
             terms, values = call.inputs[:start], node.inputs[:start]
-            for bound in self._fixed(terms, values, found, index, node):
+            for bound in self._fixed(terms, values, bindings, index, node):
                 yield from self._variadic(call.inputs[start:], node.inputs[start:], bound, index, commutative, node)
             return
-        yield from self._fixed(call.inputs, node.inputs, found, index, node)
+        yield from self._fixed(call.inputs, node.inputs, bindings, index, node)
         if commutative and len(call.inputs) == 2 == len(node.inputs) and node.inputs[0] != node.inputs[1]:
-            yield from self._fixed(call.inputs, node.inputs[::-1], found, index, node)
+            yield from self._fixed(call.inputs, node.inputs[::-1], bindings, index, node)
 
     def _fixed(
-        self, terms: Sequence[Term], values: Sequence[Value | None], found: Found, index: int | None, node: Node
-    ) -> Iterator[Found]:
+        self,
+        terms: Sequence[Term],
+        values: Sequence[Value | None],
+        bindings: ValueBindings,
+        index: int | None,
+        node: Node,
+    ) -> Iterator[ValueBindings]:
         """Terms and inputs one by one; missing terms and missing inputs at the end are absent."""
         if len(values) > len(terms):
             self.fail(f"{node.op} has {len(values)} inputs, the rule wants {len(terms)}")
             return
-        yield from self._sequence(terms, [*values, *[None] * (len(terms) - len(values))], found, index, node, 0)
+        yield from self._sequence(terms, [*values, *[None] * (len(terms) - len(values))], bindings, index, node, 0)
 
     def _sequence(
         self,
         terms: Sequence[Term],
         values: Sequence[Value | None],
-        found: Found,
+        bindings: ValueBindings,
         index: int | None,
         node: Node,
         position: int,
-    ) -> Iterator[Found]:
+    ) -> Iterator[ValueBindings]:
         if position == len(terms):
-            yield found
+            yield bindings
             return
         self._look(node, values[position])
-        for bound in self.term(terms[position], values[position], found, index):
+        for bound in self.term(terms[position], values[position], bindings, index):
             yield from self._sequence(terms, values, bound, index, node, position + 1)
 
     def _variadic(
         self,
         terms: Sequence[Term],
         values: Sequence[Value | None],
-        found: Found,
+        bindings: ValueBindings,
         index: int | None,
         commutative: bool,
         node: Node,
-    ) -> Iterator[Found]:
+    ) -> Iterator[ValueBindings]:
         """Terms against any number of inputs: starred variables and families take as many as fit."""
         if not terms:
             if values:
                 self.fail(f"{node.op} has {len(values)} inputs more than the rule wants")
             else:
-                yield found
+                yield bindings
             return
         term, rest = terms[0], terms[1:]
         stars = family(term)
         if commutative and not stars:
             for i, value in enumerate(values):
                 self._look(node, value)
-                for bound in self.term(term, value, found, index):
+                for bound in self.term(term, value, bindings, index):
                     yield from self._variadic(rest, [*values[:i], *values[i + 1 :]], bound, index, True, node)
             return
         if commutative and rest and not all(family(t) for t in rest):  # single terms choose first
-            yield from self._variadic([*rest, term], values, found, index, True, node)
+            yield from self._variadic([*rest, term], values, bindings, index, True, node)
             return
         if not stars:
             if not values:
                 self.fail(f"{node.op} has too few inputs")
                 return
             self._look(node, values[0])
-            for bound in self.term(term, values[0], found, index):
+            for bound in self.term(term, values[0], bindings, index):
                 yield from self._variadic(rest, values[1:], bound, index, commutative, node)
             return
         for n in [len(values)] if not rest else range(len(values) + 1):
-            for bound in self._several(term, values[:n], found, 0):
+            for bound in self._several(term, values[:n], bindings, 0):
                 yield from self._variadic(rest, values[n:], bound, index, commutative, node)
 
-    def _several(self, term: Term, values: Sequence[Value | None], found: Found, position: int) -> Iterator[Found]:
+    def _several(
+        self, term: Term, values: Sequence[Value | None], bindings: ValueBindings, position: int
+    ) -> Iterator[ValueBindings]:
         """A starred variable, or each member of a family, against these values."""
         names = starred_names(term)
         if position == 0:
             if isinstance(term, Var):
-                taken = tuple(v for v in values if v is not None)
-                known = found.values.get(term.name)
-                if len(taken) < len(values):
+                present = tuple(v for v in values if v is not None)
+                before = bindings.values.get(term.name)
+                if len(present) < len(values):
                     self.fail(f"an input of {term.name} is absent")
-                elif known is None:
-                    bound = found.copy()
-                    bound.values[term.name] = taken
+                elif before is None:
+                    bound = bindings.copy()
+                    bound.values[term.name] = present
                     yield bound
-                elif is_several(known) and len(known) == len(taken) and all(map(self._same, known, taken)):
-                    yield found
+                elif is_several(before) and len(before) == len(present) and all(map(self._same, before, present)):
+                    yield bindings
                 return
             if not values:
                 return
-            found = found.copy()
+            bindings = bindings.copy()
             for name in names:
-                found.values.setdefault(name, ())
+                bindings.values.setdefault(name, ())
         if position == len(values):
-            if all(len(m) == len(values) for n in names if is_several(m := found.values[n])):
-                yield found
+            if all(len(m) == len(values) for n in names if is_several(m := bindings.values[n])):
+                yield bindings
             return
-        for bound in self.term(term, values[position], found, position):
+        for bound in self.term(term, values[position], bindings, position):
             yield from self._several(term, values, bound, position + 1)
 
     # -- words

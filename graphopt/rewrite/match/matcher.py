@@ -17,7 +17,7 @@ from graphopt.ir.graph import CONSTANT, INPUT, Graph, Node, Value
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, is_several
 from graphopt.rewrite.match.build import Refused, element, family, replacements
-from graphopt.rewrite.match.match_terms import Found, TermMatcher, call_names, starred_names
+from graphopt.rewrite.match.match_terms import TermMatcher, ValueBindings, call_names, starred_names
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.rule.rule import (
     AnyOf,
@@ -43,7 +43,7 @@ class Match:
 
     rule: Rule
     roots: tuple[Value, ...]
-    bindings: Found
+    bindings: ValueBindings
 
 
 def match(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_id: int) -> Iterator[Match]:
@@ -57,12 +57,12 @@ def matches(rule: Rule, space: Workspace, node: Node, roots: Collection[Value] |
     return Matcher(rule, space, roots=roots).run(node)
 
 
-def footprint(graph: Graph, found: Match) -> list[int]:
+def footprint(graph: Graph, match: Match) -> list[int]:
     """The nodes of a match: those that its pattern names an op for, roots first."""
-    bound = [b for name, b in found.bindings.values.items() if name not in call_names(found.rule.lhs)]
+    bound = [b for name, b in match.bindings.values.items() if name not in call_names(match.rule.lhs)]
     leaves = {v for b in bound for v in (b if is_several(b) else (b,))}
     inside: dict[int, None] = {}
-    waiting = [r for r in reversed(found.roots) if r not in leaves]
+    waiting = [r for r in reversed(match.roots) if r not in leaves]
     while waiting:
         id = waiting.pop().node
         if id in inside or graph.node(id).op in (CONSTANT, INPUT):
@@ -79,9 +79,9 @@ def why_not(rule: Rule, graph: Graph, facts: Mapping[Value, Fact] | None, node_i
     """
     space = Workspace(graph.copy(), facts)
     matcher = Matcher(rule, space, reasons=[])
-    for found in matcher.run(graph.node(node_id)):
+    for match in matcher.run(graph.node(node_id)):
         try:
-            replacements(rule, found.bindings, found.roots, space)
+            replacements(rule, match.bindings, match.roots, space)
             return ""
         except Refused as refused:
             matcher.fail(str(refused), _GUARD)
@@ -120,8 +120,8 @@ def _ops_of(term: Term, where: Sequence[Expr]) -> frozenset[str] | None:
                         return frozenset(i.value for i in items if isinstance(i, Lit) and isinstance(i.value, str))
             return None
         case AnyOf(options=options):
-            found = [_ops_of(t, where) for t in options]
-            return None if None in found else frozenset().union(*(f for f in found if f is not None))
+            op_sets = [_ops_of(t, where) for t in options]
+            return None if None in op_sets else frozenset().union(*(f for f in op_sets if f is not None))
         case _:
             return None
 
@@ -150,45 +150,49 @@ class Matcher(TermMatcher):
         if family(first):
             yield from self.families(first, node)
             return
-        for roots, found in self.root(first, node, Bindings()):
-            for others, all_found in self.others(self.rule.lhs[1:], [roots], found):
-                yield from self.guarded(others, all_found)
+        for roots, bindings in self.root(first, node, Bindings()):
+            for others, all_bindings in self.others(self.rule.lhs[1:], [roots], bindings):
+                yield from self.guarded(others, all_bindings)
 
-    def root(self, term: Term, node: Node, found: Found, index: int | None = None) -> Iterator[tuple[Value, Found]]:
+    def root(
+        self, term: Term, node: Node, bindings: ValueBindings, index: int | None = None
+    ) -> Iterator[tuple[Value, ValueBindings]]:
         """Matches of a root term at any output of a node that it can stand for."""
         for port in sorted({c.output for c in _heads(term)}):
             value = Value(node.id, port)
             if port < node.n_outputs and (self.only is None or value in self.only):
-                for bound in self.term(term, value, found, index):
+                for bound in self.term(term, value, bindings, index):
                     yield value, bound
 
-    def others(self, terms: Sequence[Term], roots: list[Value], found: Found) -> Iterator[tuple[list[Value], Found]]:
+    def others(
+        self, terms: Sequence[Term], roots: list[Value], bindings: ValueBindings
+    ) -> Iterator[tuple[list[Value], ValueBindings]]:
         """The roots after the first, looked for among the users of what they share with those before."""
         if not terms:
-            if len(roots) == 1 or self.independent(roots, found):
-                yield roots, found
+            if len(roots) == 1 or self.independent(roots, bindings):
+                yield roots, bindings
             return
-        candidates = self.candidates(terms[0], found)
+        candidates = self.candidates(terms[0], bindings)
         if candidates is None:
             self.fail("the roots share no variable")
             return
         for value in candidates:
             if value not in roots and (self.only is None or value in self.only):
-                for bound in self.term(terms[0], value, found, None):
+                for bound in self.term(terms[0], value, bindings, None):
                     yield from self.others(terms[1:], [*roots, value], bound)
 
-    def candidates(self, term: Term, found: Found) -> list[Value] | None:
+    def candidates(self, term: Term, bindings: ValueBindings) -> list[Value] | None:
         """Where a term could be, seen from a variable that is bound already; None where it has none."""
         match term:
             case Var(name):
-                value = found.values.get(name)
+                value = bindings.values.get(name)
                 return [value] if isinstance(value, Value) else None
             case AnyOf(options=options):
-                parts = [self.candidates(t, found) for t in options]
+                parts = [self.candidates(t, bindings) for t in options]
                 return None if None in parts else [v for p in parts if p is not None for v in p]
             case Call():
                 for part in term.inputs:
-                    sources = self.candidates(part, found)
+                    sources = self.candidates(part, bindings)
                     if sources is None:
                         continue
                     users = sorted({user for s in sources for user, _ in self.graph.users(s)})
@@ -215,35 +219,35 @@ class Matcher(TermMatcher):
                 self.fail("the family shares no variable")
                 return
             roots: list[Value] = []
-            found = shared
+            bindings = shared
             for value in candidates if self.only is None else [v for v in self.only if v in candidates]:
-                for bound in self.term(term, value, found, len(roots)):
+                for bound in self.term(term, value, bindings, len(roots)):
                     if self.unfit(element(bound, starred_names(term), len(roots)), stars) is None:
                         roots.append(value)
-                        found = bound
+                        bindings = bound
                         break
             if len(roots) < 2:
                 self.fail(f"only {len(roots)} of the calls match, the rule wants at least two")
             elif roots[0] != root:
                 self.fail("the family is found at its first call")
-            elif self.independent(roots, found):
-                yield from self.guarded(roots, found)
+            elif self.independent(roots, bindings):
+                yield from self.guarded(roots, bindings)
 
-    def unfit(self, found: Found, stars: Sequence[str]) -> str | None:
+    def unfit(self, bindings: ValueBindings, stars: Sequence[str]) -> str | None:
         """Why one member of a family does not satisfy the guards on it alone."""
         for guard in self.rule.where:
             if _names(guard) & set(stars) and not is_on_all(guard, stars):
-                reason = expressions.holds(guard, found, self.space)
+                reason = expressions.holds(guard, bindings, self.space)
                 if reason is not None:
                     self.fail(reason, _GUARD)
                     return reason
         return None
 
-    def independent(self, roots: Sequence[Value], found: Found) -> bool:
+    def independent(self, roots: Sequence[Value], bindings: ValueBindings) -> bool:
         """Whether no root is computed from another: what replaces them reads what all of them read."""
         targets = {r.node for r in roots}
         names = {v.name for term in self.rule.lhs for v in variables(term)} - set(call_names(self.rule.lhs))
-        bound = [b for name, b in found.values.items() if name in names]
+        bound = [b for name, b in bindings.values.items() if name in names]
         waiting = [v.node for b in bound for v in (b if is_several(b) else (b,)) if v is not None]
         lowest = min(targets)
         seen = set(waiting)
@@ -261,14 +265,14 @@ class Matcher(TermMatcher):
                     waiting.append(value.node)
         return True
 
-    def guarded(self, roots: Sequence[Value], found: Found) -> Iterator[Match]:
+    def guarded(self, roots: Sequence[Value], bindings: ValueBindings) -> Iterator[Match]:
         """The match with these roots, where all guards hold."""
         for guard in self.rule.where:
-            reason = expressions.holds(guard, found, self.space)
+            reason = expressions.holds(guard, bindings, self.space)
             if reason is not None:
                 self.fail(reason, _GUARD)
                 return
-        yield Match(self.rule, tuple(roots), found)
+        yield Match(self.rule, tuple(roots), bindings)
 
 
 def _heads(term: Term) -> list[Call]:
@@ -287,5 +291,5 @@ def is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
     """Whether a guard says something of all values of a starred variable together, not of each of them."""
     inside = subexpressions(guard)
     named = [e for e in inside if isinstance(e, Ref) and e.name in stars]
-    asked = [e for e in inside if isinstance(e, Field) and e.of in named]
-    return len(named) > len(asked) or any(isinstance(e, Each) for e in inside)
+    fields = [e for e in inside if isinstance(e, Field) and e.of in named]
+    return len(named) > len(fields) or any(isinstance(e, Each) for e in inside)

@@ -68,8 +68,8 @@ class Alternatives:
 
     def members(self, value: Value) -> list[Value]:
         """All values that are equal to this one."""
-        found = self.find(value)
-        return self._members.get(found, [found])
+        name = self.find(value)
+        return self._members.get(name, [name])
 
     def unite(self, a: Value, b: Value) -> None:
         """Two values are equal from now on, and whatever is known of either is known of both."""
@@ -101,35 +101,35 @@ class Alternatives:
             one.op, one.attrs
         )
 
-    def _are_equal(self, op: str, own: Sequence[Value | None], others: Sequence[Value | None]) -> bool:
-        if len(own) != len(others):
+    def _are_equal(self, op: str, inputs: Sequence[Value | None], others: Sequence[Value | None]) -> bool:
+        if len(inputs) != len(others):
             return False
-        mine, theirs = ([None if v is None else self.find(v) for v in side] for side in (own, others))
+        mine, theirs = ([None if v is None else self.find(v) for v in side] for side in (inputs, others))
         return mine == theirs or (
             ops.is_commutative(op) and None not in mine + theirs and _sorted(mine) == _sorted(theirs)
         )
 
     # -- left sides
 
-    def respell(self, place: Place) -> Value:
+    def respell(self, site: Place) -> Value:
         """The value that a place means, made where it is spelled with other operands than any node has.
 
         Raises Refused where those are not known to be equal to its own.
         """
-        if isinstance(place, Value):
-            if place.node not in self.graph:
-                raise Refused(f"node {place.node} is not there")
-            return place
-        value = self.respell(place.value)
+        if isinstance(site, Value):
+            if site.node not in self.graph:
+                raise Refused(f"node {site.node} is not there")
+            return site
+        value = self.respell(site.value)
         node = self.graph.node(value.node)
-        inputs = tuple(None if p is None else self.respell(p) for p in place.inputs)
+        inputs = tuple(None if p is None else self.respell(p) for p in site.inputs)
         if inputs == node.inputs:
             return value
         if node.bodies or not ops.is_pure(node.op, node.attrs) or not self._are_equal(node.op, node.inputs, inputs):
             raise Refused(f"operands of {node.op} are not known to be equal")
         copies = self.call(node.op, inputs, node.attrs, [self.space.fact(v) for v in node.outputs])
-        for own, copied in zip(node.outputs, copies, strict=True):
-            self.unite(own, copied)
+        for original, copied in zip(node.outputs, copies, strict=True):
+            self.unite(original, copied)
         return copies[value.port]
 
     # -- right sides
@@ -169,29 +169,29 @@ class Alternatives:
         """Make the right side of a rule beside the left side with these roots: of match number ``way`` there, or of the
         first whose right side can be built and ``fits``. Raises Refused where there is none."""
         why = f"{rule.name} does not match at its site"
-        for number, found in self._matches(rule, roots):
+        for number, match in self._matches(rule, roots):
             if way is not None and number != way:
                 continue
             first = self.graph.next_id
             try:
-                made = replacements(rule, found.bindings, found.roots, self)
+                values = replacements(rule, match.bindings, match.roots, self)
             except Refused as refused:
                 why = str(refused)
                 self._undo(first)
                 continue
-            if fits is not None and not fits(made):
+            if fits is not None and not fits(values):
                 why = f"{rule.name} makes something else here"
                 self._undo(first)
                 continue
-            for root, value in zip(roots, made, strict=True):
+            for root, value in zip(roots, values, strict=True):
                 self.unite(root, value)
-            return Made(found, number, tuple(made), first)
+            return Made(match, number, tuple(values), first)
         raise Refused(why)
 
     def _matches(self, rule: Rule, roots: Sequence[Value]) -> Iterator[tuple[int, Match]]:
-        for number, found in enumerate(matches(rule, self.space, self.graph.node(roots[0].node), roots)):
-            if found.roots == tuple(roots):
-                yield number, found
+        for number, match in enumerate(matches(rule, self.space, self.graph.node(roots[0].node), roots)):
+            if match.roots == tuple(roots):
+                yield number, match
 
     def _undo(self, first: int) -> None:
         for node in self.graph.since(first):
@@ -229,29 +229,29 @@ class Alternatives:
 
     def kept(self, value: Value, chosen: Mapping[Value, Value]) -> Value:
         """Which of the values that are equal to this one is kept."""
-        found = self.find(value)
-        return chosen.get(found, found)
+        name = self.find(value)
+        return chosen.get(name, name)
 
     def _order(self, chosen: Mapping[Value, Value]) -> list[Node]:
         """The nodes that the outputs rest on, and those with effects, each after those that it reads. ValueError on a
         circle."""
-        found: dict[int, Node] = {}
+        ordered: dict[int, Node] = {}
         entered: set[int] = set()
         waiting = [self.kept(v, chosen).node for v in reversed(self.graph.outputs) if v is not None]
         waiting += [n.id for n in self.graph.nodes() if self.graph.has_effects(n)]
         while waiting:
             id = waiting[-1]
             node = self.graph.node(id)
-            missing = [n for v in node.inputs if v is not None and (n := self.kept(v, chosen).node) not in found]
-            if id in found or not missing:
-                found.setdefault(id, node)
+            missing = [n for v in node.inputs if v is not None and (n := self.kept(v, chosen).node) not in ordered]
+            if id in ordered or not missing:
+                ordered.setdefault(id, node)
                 waiting.pop()
             elif id in entered:
                 raise ValueError(f"the choice has a cycle through node {id} ({node.op})")
             else:
                 entered.add(id)
                 waiting += reversed(missing)
-        return list(found.values())
+        return list(ordered.values())
 
     def _drop(self, needed: set[int]) -> bool:
         gone = [node for node in reversed(self.graph.order()) if node.id not in needed]
@@ -261,16 +261,16 @@ class Alternatives:
 
     def _finish(self, order: Sequence[Node], chosen: Mapping[Value, Value], names: Mapping[Value, str]) -> None:
         """New values take the names of those whose place they took, and have types."""
-        taken = self.graph.names
+        graph_names = self.graph.names
         for old, name in names.items():
             new = self.kept(old, chosen)
             if old.node not in self.graph and new.node in self.graph and self.graph.node(new.node).n_outputs == 1:
-                taken.setdefault(new, name)
+                graph_names.setdefault(new, name)
         for node in order:
             for value in node.outputs if node.id >= self.first and node.op != CONSTANT else ():
-                known = self.space.fact(value).type
-                if known is not None:
-                    self.graph.types[value] = known
+                type_ = self.space.fact(value).type
+                if type_ is not None:
+                    self.graph.types[value] = type_
 
 
 def _call(node: Node) -> _Call:

@@ -35,23 +35,23 @@ class Statistics:
         """What is known of a rule so far."""
         return self.rules.setdefault(rule, RuleStatistics())
 
-    def add(self, found: Mapping[str, RuleStatistics]) -> None:
+    def add(self, others: Mapping[str, RuleStatistics]) -> None:
         """Add what an exploration found."""
-        for rule, more in found.items():
-            known = self.of(rule)
-            known.tried += more.tried
-            known.fired += more.fired
-            known.seconds += more.seconds
+        for rule, more in others.items():
+            total = self.of(rule)
+            total.tried += more.tried
+            total.fired += more.fired
+            total.seconds += more.seconds
             for reason, times in more.refused.items():
-                known.refused[reason] = known.refused.get(reason, 0) + times
+                total.refused[reason] = total.refused.get(reason, 0) + times
 
     def watched(self, rule: Rule, matches: Iterator[Match]) -> Iterator[Match]:
         """The same matches of the directed matcher, counted and timed until they are given up: what is done with each
         is counted in."""
-        known, start = self.of(rule.name), monotonic()
+        counts, start = self.of(rule.name), monotonic()
         try:
             for match in matches:
-                known.tried += 1
+                counts.tried += 1
                 yield match
         finally:
-            known.seconds += monotonic() - start
+            counts.seconds += monotonic() - start

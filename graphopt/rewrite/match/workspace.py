@@ -54,9 +54,9 @@ class Workspace:
     def constant(self, value: Value) -> Constant | None:
         """The value's elements, where they are known or cheap to compute."""
         fact = self.fact(value)
-        known = fact.constant or self.graph.constant_of(value)
-        if known is not None or not fact.is_const:
-            return known
+        constant = fact.constant or self.graph.constant_of(value)
+        if constant is not None or not fact.is_const:
+            return constant
         return evaluated(self.graph, self.fact, self.opset, value)
 
     def uses(self, value: Value) -> int | None:
@@ -131,8 +131,8 @@ class Workspace:
         old = self.graph.node(id)
         node = self.graph.update(id, **changes)
         for value in old.outputs[node.n_outputs :]:
-            for known in (self.facts, self.graph.names, self.graph.types):
-                known.pop(value, None)
+            for table in (self.facts, self.graph.names, self.graph.types):
+                table.pop(value, None)
         for source in old.inputs:
             if source is not None:
                 self.touch(source.node)
@@ -163,18 +163,18 @@ class Workspace:
 
     def unread(self) -> set[int]:
         """The nodes that ``drop_orphans`` would delete."""
-        found: set[int] = set()
+        unread: set[int] = set()
         waiting = list(self._orphans)
         while waiting:
             id = waiting.pop()
-            if id in found or id not in self.graph or any(r not in found for r in self.graph.readers(id)):
+            if id in unread or id not in self.graph or any(r not in unread for r in self.graph.readers(id)):
                 continue
             node = self.graph.node(id)
             if node.op == INPUT or self.graph.has_effects(node) or any(map(self.graph.is_output, node.outputs)):
                 continue
-            found.add(id)
+            unread.add(id)
             waiting.extend(v.node for v in node.inputs if v is not None)
-        return found
+        return unread
 
     def undo(self, first: int) -> None:
         """Take back all nodes from id ``first`` on, which a right side was to be; their ids are free again."""
@@ -243,9 +243,9 @@ class Workspace:
             node = self.graph.node(id)
             if node.op in (INPUT, CONSTANT):
                 continue
-            known = [None if v is None else self.fact(v) for v in node.inputs]
+            input_facts = [None if v is None else self.fact(v) for v in node.inputs]
             try:
-                facts = infer.infer_in_graph(self.graph, node, known, self.graph.functions)
+                facts = infer.infer_in_graph(self.graph, node, input_facts, self.graph.functions)
             except GraphoptError:
                 continue  # what was known still holds
             changed = False
@@ -264,8 +264,8 @@ def captured_facts(node: Node, body: Graph, facts: Mapping[Value, Fact]) -> dict
     if not node.captures:
         return {}
     pairs = zip(body.inputs[-node.captures :], node.inputs[-node.captures :], strict=True)
-    known = {inner: facts[outer] for inner, outer in pairs if outer is not None and outer in facts}
-    return {v: replace(f, is_const=False, constant=None) if f.is_const else f for v, f in known.items()}
+    inner_facts = {inner: facts[outer] for inner, outer in pairs if outer is not None and outer in facts}
+    return {v: replace(f, is_const=False, constant=None) if f.is_const else f for v, f in inner_facts.items()}
 
 
 def sharper(old: Fact, new: Fact) -> Fact:

@@ -84,17 +84,17 @@ class _Reader:
         self.places: dict[int, tuple[object, Token]] = {}
 
     def rules(self) -> list[Rule]:
-        found: dict[str, Rule] = {}
+        rules: dict[str, Rule] = {}
         try:
             for branch in self.tree("rules").children:
                 rule = self.rule(branch)
                 token = branch.children[0]
-                if rule.name in found:
-                    self.fail(token, f"the name {rule.name} is taken by the rule at {found[rule.name].source}")
-                found[rule.name] = rule
+                if rule.name in rules:
+                    self.fail(token, f"the name {rule.name} is taken by the rule at {rules[rule.name].source}")
+                rules[rule.name] = rule
         except RecursionError:
             raise RuleError(f"{self.filename}: brackets are nested too deep") from None
-        return list(found.values())
+        return list(rules.values())
 
     def expression(self) -> Expr:
         try:
@@ -108,18 +108,18 @@ class _Reader:
         try:
             return _parser().parse(self.text, start=start)
         except UnexpectedToken as error:
-            found = "the end of the file" if error.token.type == "$END" else f"'{error.token}'"
+            actual = "the end of the file" if error.token.type == "$END" else f"'{error.token}'"
             line, column = error.line, error.column
             if error.token.type == "$END":
                 line, column = len(self.lines), len(self.lines[-1]) + 1 if self.lines else 1
-            self.raise_(line, column, _wanted(error.accepts or error.expected), found)
+            self.raise_(line, column, _wanted(error.accepts or error.expected), actual)
         except UnexpectedCharacters as error:
             rest = self.text[error.pos_in_stream :]
-            found = re.match(r"[\w.]+|.", rest, re.S)[0]  # type: ignore[index]
-            self.raise_(error.line, error.column, _wanted(error.allowed or set()), f"'{found}'")
+            actual = re.match(r"[\w.]+|.", rest, re.S)[0]  # type: ignore[index]
+            self.raise_(error.line, error.column, _wanted(error.allowed or set()), f"'{actual}'")
 
-    def raise_(self, line: int, column: int, expected: str, found: str) -> NoReturn:
-        raise RuleError(f"{self.filename}:{line}:{column}: expected {expected}, found {found}{_hint(found)}")
+    def raise_(self, line: int, column: int, expected: str, actual: str) -> NoReturn:
+        raise RuleError(f"{self.filename}:{line}:{column}: expected {expected}, found {actual}{_hint(actual)}")
 
     def fail(self, token: Token, message: str) -> NoReturn:
         raise RuleError(f"{self.filename}:{token.line}:{token.column}: {message}")
@@ -146,8 +146,8 @@ class _Reader:
         rule = Rule(str(token), lhs, rhs, guards, source=f"{self.filename}:{token.line}", **header)
         wrong = complaint(rule, self.strict)
         if wrong:
-            _, place = self.places.get(id(wrong.part), (None, token))
-            self.fail(place, wrong.message)
+            _, token_at = self.places.get(id(wrong.part), (None, token))
+            self.fail(token_at, wrong.message)
         return unify(rule)
 
     def header(self, token: Token) -> dict[str, Any]:
@@ -302,21 +302,21 @@ class _Reader:
 
     def infix(self, parts: list[Any]) -> Expr:
         """Operators of one level, from left to right."""
-        made: Expr = self.expr(parts[0])
+        expr: Expr = self.expr(parts[0])
         for operator, right in zip(parts[1::2], parts[2::2], strict=True):
-            made = Apply(_word(operator), (made, self.expr(right)))
-            self.keep(made, _first_token(parts[0]))
-        return made
+            expr = Apply(_word(operator), (expr, self.expr(right)))
+            self.keep(expr, _first_token(parts[0]))
+        return expr
 
     def comparison(self, parts: list[Any]) -> Expr:
         """``a < b < c`` is ``a < b and b < c``."""
-        made: list[Expr] = []
+        comparisons: list[Expr] = []
         values = self.several(parts[::2])
         for left, operator, right in zip(values, map(_word, parts[1::2]), values[1:], strict=False):
             inside = operator.removeprefix("not ")
             one = Apply(inside, (left, right))
-            made.append(Apply("not", (one,)) if inside != operator else one)
-        return joined("and", tuple(made))
+            comparisons.append(Apply("not", (one,)) if inside != operator else one)
+        return joined("and", tuple(comparisons))
 
 
 def _word(branch: Any) -> str:
@@ -360,7 +360,7 @@ def _wanted(terminals: set[str]) -> str:
     return words[0] if words else "something else"
 
 
-def _hint(found: str) -> str:
+def _hint(actual: str) -> str:
     hints = {
         "'='": "; comparisons are written ==",
         "'->'": "; the sides of a rule are joined by =>",
@@ -370,4 +370,4 @@ def _hint(found: str) -> str:
         "'!'": "; write `not`",
         "':'": "; attributes are written name=value",
     }
-    return hints.get(found, "")
+    return hints.get(actual, "")

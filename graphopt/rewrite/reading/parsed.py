@@ -33,20 +33,20 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
     ``folder`` None: that of rules in the cache on disk.
     """
     try:
-        place = (folder or disk_cache.folder("rules")) / f"{_digest(text, name)}.json"
+        file = (folder or disk_cache.folder("rules")) / f"{_digest(text, name)}.json"
     except UsageError:  # nobody else may have written what is read
         return parse()
     try:
-        found = _decoded(json.loads(place.read_text(encoding="utf-8")))
-        if isinstance(found, tuple) and all(isinstance(r, Rule) for r in found):
-            disk_cache.use(place)
-            return list(found)
+        cached = _decoded(json.loads(file.read_text(encoding="utf-8")))
+        if isinstance(cached, tuple) and all(isinstance(r, Rule) for r in cached):
+            disk_cache.use(file)
+            return list(cached)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError):
         pass
     rules = parse()
     with suppress(OSError, ReadError, RuntimeError):
-        disk_cache.prune(place.parent, MOST)
-        disk_cache.write(place, json.dumps(_encoded(tuple(rules)), separators=(",", ":")).encode())
+        disk_cache.prune(file.parent, MOST)
+        disk_cache.write(file, json.dumps(_encoded(tuple(rules)), separators=(",", ":")).encode())
     return rules
 
 

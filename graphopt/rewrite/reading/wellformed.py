@@ -109,12 +109,12 @@ def place(call: Call) -> Call:
 
 def placed(inputs: tuple[Term, ...], named: dict[int, Term]) -> tuple[Term, ...]:
     """Inputs with more of them at their places, and what is missing between absent."""
-    made = [*inputs, *[ABSENT] * (max(named, default=-1) + 1 - len(inputs))]
+    terms = [*inputs, *[ABSENT] * (max(named, default=-1) + 1 - len(inputs))]
     for index, term in named.items():
         if index < len(inputs) and inputs[index] != ABSENT:
             raise RuleError(f"input {index} is given twice: at its place and by its name")
-        made[index] = term
-    return tuple(made)
+        terms[index] = term
+    return tuple(terms)
 
 
 def as_term(expr: Expr) -> Term:
@@ -148,15 +148,15 @@ class Names:
 def bound(terms: tuple[Term, ...]) -> Names:
     """What patterns bind."""
     parts = [p for t in terms for p in _parts(t)]
-    found = [c for c in parts if isinstance(c, Call)]
-    found_variables = [v for v in parts if isinstance(v, Var) and v.name != "_"]
+    calls_ = [c for c in parts if isinstance(c, Call)]
+    variables_ = [v for v in parts if isinstance(v, Var) and v.name != "_"]
     return Names(
-        frozenset(v.name for v in found_variables) | frozenset(c.name for c in found if c.name),
-        frozenset(e.name for c in found for _, e in c.attrs if isinstance(e, Ref) and e.name not in SETS),
-        frozenset(c.op for c in found if c.is_variable),
-        frozenset(c.rest for c in found if c.rest),
-        frozenset(v.name for v in found_variables if v.starred)
-        | frozenset(c.name for c in found if c.name and any(v.starred for v in variables(c))),
+        frozenset(v.name for v in variables_) | frozenset(c.name for c in calls_ if c.name),
+        frozenset(e.name for c in calls_ for _, e in c.attrs if isinstance(e, Ref) and e.name not in SETS),
+        frozenset(c.op for c in calls_ if c.is_variable),
+        frozenset(c.rest for c in calls_ if c.rest),
+        frozenset(v.name for v in variables_ if v.starred)
+        | frozenset(c.name for c in calls_ if c.name and any(v.starred for v in variables(c))),
     )
 
 
@@ -219,12 +219,12 @@ def _depth(part: Term | Expr) -> int:
 def _clashes(lhs: tuple[Term, ...], names: Names) -> Iterator[Complaint]:
     kinds = {"an operand": names.operands, "an attribute": names.attrs, "an op": names.heads, "`**`": names.rests}
     for part in (p for t in lhs for p in _parts(t)):
-        for own in _own_names(part):
-            used = [kind for kind, members in kinds.items() if own in members]
+        for name in _own_names(part):
+            used = [kind for kind, members in kinds.items() if name in members]
             if len(used) > 1:
-                yield Complaint(part, f"`{own}` is bound as {' and '.join(used)}: give one of them another name")
-            if (own in SETS or own == "opset") and own not in names.rests:
-                yield Complaint(part, f"`{own}` is a name that guards use: give the variable another one")
+                yield Complaint(part, f"`{name}` is bound as {' and '.join(used)}: give one of them another name")
+            if (name in SETS or name == "opset") and name not in names.rests:
+                yield Complaint(part, f"`{name}` is a name that guards use: give the variable another one")
 
 
 def _own_names(part: Term) -> list[str]:
@@ -248,8 +248,8 @@ def _call(call: Call) -> Iterator[Complaint]:
         return
     for item in call.attrs:
         if item[0] not in schema.defaults:
-            known = sorted(schema.defaults)
-            hint = nearest(item[0], known) or f"; it has {', '.join(known) or 'none'}"
+            attributes = sorted(schema.defaults)
+            hint = nearest(item[0], attributes) or f"; it has {', '.join(attributes) or 'none'}"
             yield Complaint(item, f"{call.op} has no attribute {item[0]}{hint}")
     if schema.max_inputs is not None and len(call.inputs) > schema.max_inputs:
         several = "inputs" if schema.max_inputs != 1 else "input"
@@ -328,5 +328,5 @@ def _parts(term: Term) -> Iterator[Term]:
         yield from _parts(part)
 
 
-def _or_nearest(name: str, known: frozenset[str]) -> str:
-    return nearest(name, known) or f"; it binds {', '.join(sorted(known - SETS)) or 'nothing'}"
+def _or_nearest(name: str, bound: frozenset[str]) -> str:
+    return nearest(name, bound) or f"; it binds {', '.join(sorted(bound - SETS)) or 'nothing'}"

@@ -107,8 +107,8 @@ def _call(call: Call) -> str:
 
 def _within(expr: Expr, level: int) -> str:
     """The text of a part, in parentheses where it binds less tightly than what is around it."""
-    text, own = _expr(expr)
-    return text if own >= level else f"({text})"
+    text, own_level = _expr(expr)
+    return text if own_level >= level else f"({text})"
 
 
 def _expr(expr: Expr) -> tuple[str, int]:

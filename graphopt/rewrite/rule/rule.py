@@ -257,16 +257,16 @@ def variables(term: Term) -> tuple[Var, ...]:
     """All variables in a term, each name once, in order of appearance."""
     match term:
         case Var("_"):
-            found: tuple[Var, ...] = ()
+            named: tuple[Var, ...] = ()
         case Var():
-            found = (term,)
+            named = (term,)
         case Call(inputs=inputs):
-            found = tuple(v for t in inputs for v in variables(t))
+            named = tuple(v for t in inputs for v in variables(t))
         case AnyOf(options=options):
-            found = tuple(v for t in options for v in variables(t))
+            named = tuple(v for t in options for v in variables(t))
         case _:
-            found = ()
-    return tuple({v.name: v for v in found}.values())
+            named = ()
+    return tuple({v.name: v for v in named}.values())
 
 
 def subexpressions(expr: Expr) -> tuple[Expr, ...]:

@@ -78,7 +78,7 @@ def test_a_layer_of_another_width_ends_a_chain() -> None:
     odd = next(n for n in graph.nodes() if n.op == "MatMul")
     graph.update(odd.id, op="com.example::Other")
     found = find_repeats(graph, infer(graph))
-    assert found is None or odd.id not in found.place
+    assert found is None or odd.id not in found.positions
 
 
 def test_values_of_the_middle_that_something_behind_reads_are_in_the_way() -> None:

@@ -80,7 +80,7 @@ def test_tables_and_queries_together_stay_within_bounds(monkeypatch: pytest.Monk
     monkeypatch.setattr(matching, "SQUARES", 600)
     found = run(variadic(9))
     assert found.statistics["found"].fired == found.statistics["flat"].fired == 1
-    assert {f.is_declared for fs in found.matching.found for f in fs} == {True, False}
+    assert {f.is_declared for fs in found.matching.relations for f in fs} == {True, False}
 
 
 def test_a_join_that_has_no_end_is_put_off_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

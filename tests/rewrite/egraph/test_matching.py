@@ -152,7 +152,7 @@ def directed(rule: Rule, space: Workspace, classes: Classes) -> set[object]:
 
 def explored(matching: Matching, index: int, classes: Classes) -> set[object]:
     result = set()
-    for found in matching.found[index]:
+    for found in matching.relations[index]:
         for row in found.waiting:
             instance = found.reader.read(row, classes)
             if (

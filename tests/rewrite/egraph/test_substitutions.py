@@ -17,7 +17,7 @@ def read(graph: Graph, text: str) -> tuple[Classes, list[Instance | str]]:
     classes = Classes(graph, infer(graph), 100)
     matching = Matching(classes, rules(f"r: {text}"))
     matching.search([0])
-    return classes, [f.reader.read(row, classes) for f in matching.found[0] for row in f.waiting]
+    return classes, [f.reader.read(row, classes) for f in matching.relations[0] for row in f.waiting]
 
 
 def turned(*perms: tuple[int, ...]) -> Graph:

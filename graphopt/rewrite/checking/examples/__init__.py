@@ -84,9 +84,9 @@ def _example(draft: Draft, rule: Rule) -> Example:
             graph, wants = graph_of(draft)
         space = Workspace(graph)
         root = graph.producer(graph.outputs[0])  # type: ignore[arg-type]
-        for found in matches(rule, space, root):
-            if list(found.roots) == graph.outputs:
-                return Example(graph, found, wants)
+        for match in matches(rule, space, root):
+            if list(match.roots) == graph.outputs:
+                return Example(graph, match, wants)
         reason, changed = repair(draft, space)
         if not changed:
             break

@@ -32,8 +32,8 @@ def block(s: Sample) -> list[Want]:
 def unblock(s: Sample) -> list[Want]:
     """An image in blocks."""
     shape = s.shape(s.pick((3, 4, 4)) if s.want.shape is None or len(s.want.shape) < 2 else None, 2)
-    own = s.pick((SIZE, SIZE, 2 * SIZE, 3, 20)) if s.chance(0.6) or shape[1] < 1 else shape[1]
-    channels = s.attr("channels", None, lambda: own)
+    drawn = s.pick((SIZE, SIZE, 2 * SIZE, 3, 20)) if s.chance(0.6) or shape[1] < 1 else shape[1]
+    channels = s.attr("channels", None, lambda: drawn)
     return [Want(s.bound(0) or (shape[0], _blocks(channels), *shape[2:], SIZE))]
 
 

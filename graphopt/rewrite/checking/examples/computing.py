@@ -285,9 +285,9 @@ def lrn(s: Sample) -> list[Want]:
 
 def einsum(s: Sample) -> list[Want]:
     """Operands that fit the equation; equations that a guard names come first."""
-    known = [e for e in s.strings if "->" in e and e.split("->")[0].count(",") == len(s.inputs) - 1]
+    named = [e for e in s.strings if "->" in e and e.split("->")[0].count(",") == len(s.inputs) - 1]
     more = ["ij->ji", "ijk->kij", "bij->bji"] if len(s.inputs) == 1 else ["ij,jk->ik", "bij,bjk->bik", "ij,kj->ik"]
-    equation = s.attr("equation", "", lambda: s.pick(known + more))
+    equation = s.attr("equation", "", lambda: s.pick(named + more))
     sizes: dict[str, int] = {}
     extra = s.new_shape(s.number(0, 2))
     wants = []

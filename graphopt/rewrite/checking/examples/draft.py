@@ -103,7 +103,7 @@ class Draft:
         self.leaves[leaf.key] = replace(want, shape=shape, dtype=dtype)
 
     def _call(self, step: Step, want: Want) -> None:
-        known = [self._operand(tree) for tree in step.inputs]
+        operands = [self._operand(tree) for tree in step.inputs]
 
         def attr(name: str, default: Any, choose: Callable[[], Any]) -> Any:
             if schema is None or name not in schema.defaults:
@@ -121,7 +121,7 @@ class Draft:
             self.random,
             step.op,
             want,
-            known,
+            operands,
             attr,
             self.hints.ranks,
             self.hints.strings,
@@ -135,7 +135,7 @@ class Draft:
         result = ops.output_constraint(step.op, step.call.output)
         if want.dtype is not None and (schema is None or want.dtype in schema.allowed.get(result, (want.dtype,))):
             letters[result] = want.dtype
-        for i, operand in enumerate(known):
+        for i, operand in enumerate(operands):
             if operand is not None and operand.dtype is not None:
                 letters[ops.input_constraint(step.op, i)] = operand.dtype
         for i, (tree, wanted) in enumerate(zip(step.inputs, wants, strict=False)):
@@ -179,16 +179,16 @@ class Draft:
         pattern = dict(step.call.attrs)
         if name in pattern:
             return self._mentioned(pattern[name], name, default, choose)
-        known = ops.schema(step.op)
-        if known is None or name not in known.defaults:
+        schema = ops.schema(step.op)
+        if schema is None or name not in schema.defaults:
             return default
         rest = step.call.op if step.call.is_variable else step.call.rest
         if rest is not None:
             drawn = self._rests.setdefault(rest, {})
             if name not in drawn:
-                drawn[name] = choose() if self.random.random() < 0.6 or name in known.required else None
+                drawn[name] = choose() if self.random.random() < 0.6 or name in schema.required else None
             return default if drawn[name] is None else drawn[name]
-        return choose() if name in known.required else default
+        return choose() if name in schema.required else default
 
     def _mentioned(self, expr: Expr, name: str, default: Any, choose: Callable[[], Any]) -> Any:
         if isinstance(expr, Ref):

@@ -67,13 +67,13 @@ class _Making:
     def _step(self, step: Step) -> Value:
         operands = [self.make(t) for t in step.inputs]
         attrs = ops.canonical(step.op, self._attrs(step))
-        known = [None if v is None else self.fact(v) for v in operands]
-        reason = ops.refusal(step.op, attrs, known, self.draft.opset)
+        facts = [None if v is None else self.fact(v) for v in operands]
+        reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
         if reason is not None:
             raise Misfit(reason)
-        made = infer_node(step.op, attrs, known, step.n_outputs, self.draft.opset)
+        outputs = infer_node(step.op, attrs, facts, step.n_outputs, self.draft.opset)
         node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
-        self.facts.update(zip(node.outputs, made, strict=True))
+        self.facts.update(zip(node.outputs, outputs, strict=True))
         return Value(node.id, step.call.output)
 
     def fact(self, value: Value) -> Fact:
@@ -94,9 +94,9 @@ class _Making:
             attrs.pop(name, None)
             if value is not None:
                 attrs[name] = value
-        known = ops.schema(step.op)
+        schema = ops.schema(step.op)
         return Attrs(
-            {n: _as_default(v, known.defaults.get(n) if known else None) for n, v in attrs.items() if v is not None}
+            {n: _as_default(v, schema.defaults.get(n) if schema else None) for n, v in attrs.items() if v is not None}
         )
 
     def _leaf(self, leaf: Leaf) -> Value:

@@ -17,8 +17,8 @@ def transpose(s: Sample) -> list[Want]:
     perm = s.attr("perm", default, lambda: s.perm(rank)) or default
     shape = s.shape(len(perm))
     before = [0] * len(perm)
-    for place, source in enumerate(perm):
-        before[source] = shape[place]
+    for axis, source in enumerate(perm):
+        before[source] = shape[axis]
     return [Want(tuple(before))]
 
 
@@ -101,15 +101,15 @@ def squeeze(s: Sample) -> list[Want]:
 
 def unsqueeze(s: Sample) -> list[Want]:
     """A tensor with fewer axes; the wanted axes of size one are those that are new, where there are some."""
-    known = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
+    value = s.inputs[1].value if s.has(1) and s.inputs[1] is not None else None
     shape = s.shape()
-    if known is None and s.chance(0.12):
+    if value is None and s.chance(0.12):
         return [Want(shape), Want((0,), "int64", ())]
     ones = [i for i, n in enumerate(shape) if n == 1]
-    if known is None and not ones:
+    if value is None and not ones:
         shape = s.new_shape(None, 1)
         ones = list(s.axes(len(shape)))
-    axes = ints(known) if known is not None else tuple(s.random.sample(ones, s.number(1, min(2, len(ones)))))
+    axes = ints(value) if value is not None else tuple(s.random.sample(ones, s.number(1, min(2, len(ones)))))
     if len(shape) < len(axes):
         shape = (1,) * len(axes)
     gone = set(normal(axes, len(shape)))

@@ -116,8 +116,8 @@ class Sample:
     def value(self, index: int, draw: Callable[[], Any]) -> Any:
         """The elements of a constant input: its own where it has some, else drawn."""
         operand = self.inputs[index] if index < len(self.inputs) else None
-        known = None if operand is None else operand.value
-        return draw() if known is None else known
+        elements = None if operand is None else operand.value
+        return draw() if elements is None else elements
 
     def bound(self, index: int) -> Shape | None:
         """The shape of an input that is bound already."""

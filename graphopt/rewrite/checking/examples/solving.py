@@ -22,13 +22,13 @@ def repair(draft: Draft, space: Workspace) -> tuple[str, bool]:
     plain = replace(draft.rule, where=())
     root = space.graph.outputs[0]
     assert root is not None
-    for found in matches(plain, space, space.graph.producer(root)):
-        if list(found.roots) != space.graph.outputs:
+    for match in matches(plain, space, space.graph.producer(root)):
+        if list(match.roots) != space.graph.outputs:
             continue
         for guard in draft.rule.where:
-            reason = expressions.holds(guard, found.bindings, space)
+            reason = expressions.holds(guard, match.bindings, space)
             if reason is not None:
-                return reason, _Solver(draft, found.bindings, space).solve(guard)
+                return reason, _Solver(draft, match.bindings, space).solve(guard)
     return "the left side does not match", False
 
 
@@ -105,8 +105,8 @@ class _Solver:
             case Apply("*" | "+" as operator, (left, right)):
                 for part, other in ((right, left), (left, right)):
                     try:
-                        known = expressions.evaluate(other, self.bindings, self.space)
-                        wanted = value / known if operator == "*" else value - known
+                        operand = expressions.evaluate(other, self.bindings, self.space)
+                        wanted = value / operand if operator == "*" else value - operand
                     except (expressions.Unknown, TypeError, ZeroDivisionError):
                         continue
                     if self._assign(part, wanted):

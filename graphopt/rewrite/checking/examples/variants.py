@@ -18,12 +18,12 @@ def variants(rule: Rule) -> list[Rule]:
     optional = [v.name for v in _unique(rule.lhs) if v.optional]
     if not optional and not any(_has_choice(t) for t in rule.lhs):
         return [rule]
-    made = (
+    written_out = (
         replace(rule, lhs=lhs, rhs=tuple(_given(t, present) for t in rule.rhs))
         for present in _presences(optional)
         for lhs in product(*([*_options(t, present)] for t in rule.lhs))
     )
-    return list(dict.fromkeys(islice(made, MOST)))
+    return list(dict.fromkeys(islice(written_out, MOST)))
 
 
 def _presences(optional: list[str]) -> Iterator[dict[str, bool]]:
