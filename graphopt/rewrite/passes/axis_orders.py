@@ -83,10 +83,10 @@ def inverse(p: Order) -> Order:
     return tuple(p.index(k) for k in range(len(p)))
 
 
-def turn(made: Order, order: Order) -> Order:
+def turn(before: Order, order: Order) -> Order:
     """The permutation that takes what is kept in one order to another, of higher rank perhaps (with new axes first)."""
-    new = len(order) - len(made)
-    wide = (*range(new), *(k + new for k in made))
+    new = len(order) - len(before)
+    wide = (*range(new), *(k + new for k in before))
     return tuple(wide.index(k) for k in order)
 
 
@@ -142,10 +142,10 @@ def _through(blocks: Blocks, p: Order) -> Order | None:
             if kept[start : start + len(left)] != left:
                 return None
             placed.append((start, right))
-    made = [k for _, right in sorted(placed) for k in right]
+    result = [k for _, right in sorted(placed) for k in right]
     for k in sorted(k for left, right in blocks if not left for k in right):
-        made.insert(k, k)
-    return tuple(made) if sorted(made) == list(range(len(made))) else None
+        result.insert(k, k)
+    return tuple(result) if sorted(result) == list(range(len(result))) else None
 
 
 class _Site:
@@ -181,12 +181,12 @@ class _Site:
 
     def inputs(self, **changes: Constant | None) -> tuple[int | Constant | None, ...]:
         """All inputs, some (``_1=...``) replaced."""
-        own: list[int | Constant | None] = [i if f is not None else None for i, f in enumerate(self.facts)]
+        indices: list[int | Constant | None] = [i if f is not None else None for i, f in enumerate(self.facts)]
         for name, value in changes.items():
             index = int(name[1:])
-            own += [None] * (index + 1 - len(own))
-            own[index] = value
-        return tuple(own)
+            indices += [None] * (index + 1 - len(indices))
+            indices[index] = value
+        return tuple(indices)
 
     def spelled(self, attrs: Attrs | None = None, **changes: Constant | None) -> Spelling:
         """The same op with some attributes and inputs changed."""
@@ -438,8 +438,8 @@ def _reshape(site: _Site) -> Form | None:
 
 def target(shape: Sequence[Size]) -> list[int] | None:
     """What a Reshape to this shape is told; None where more than one size is unknown, or one may be 0."""
-    found = [n if isinstance(n, int) else -1 for n in shape]
-    return None if found.count(-1) > 1 or (0 in found) else found
+    sizes = [n if isinstance(n, int) else -1 for n in shape]
+    return None if sizes.count(-1) > 1 or (0 in sizes) else sizes
 
 
 def factored(before: Sequence[Size], after: Sequence[Size]) -> Blocks | None:
@@ -452,7 +452,7 @@ def factored(before: Sequence[Size], after: Sequence[Size]) -> Blocks | None:
     blocks: list[tuple[Order, Order]] = [((k,), ()) for k, n in enumerate(before) if n == 1]
     blocks += [((), (k,)) for k, n in enumerate(after) if n == 1]
     while left and right:
-        found = next(
+        lengths = next(
             (
                 (i, j)
                 for total in range(2, len(left) + len(right) + 1)
@@ -462,19 +462,19 @@ def factored(before: Sequence[Size], after: Sequence[Size]) -> Blocks | None:
             ),
             None,
         )
-        if found is None:
+        if lengths is None:
             return None
-        i, j = found
+        i, j = lengths
         blocks.append((tuple(left[:i]), tuple(right[:j])))
         left, right = left[i:], right[j:]
     return None if left or right else tuple(blocks)
 
 
 def _product(sizes: Any) -> Size:
-    made: Size = 1
+    result: Size = 1
     for n in sizes:
-        made = made * n
-    return made
+        result = result * n
+    return result
 
 
 # -- images, normalizations, products

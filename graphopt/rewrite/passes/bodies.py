@@ -26,10 +26,10 @@ def own_constants(space: Workspace, node: Node) -> bool:
         if len(readers) != 1:
             continue
         body = edited.setdefault(readers[0], node.bodies[readers[0]].copy())
-        own = body.add_constant(constant)
-        body.replace(body.inputs[i - node.captures], own)
+        inner = body.add_constant(constant)
+        body.replace(body.inputs[i - node.captures], inner)
         if value in space.graph.names:
-            body.names[own] = space.graph.names[value]
+            body.names[inner] = space.graph.names[value]
     if edited:
         space.update(node.id, attrs=Attrs({**node.attrs, **edited}))
     return bool(edited)

@@ -55,34 +55,34 @@ def _branches(node: Node) -> tuple[Graph | None, Graph | None]:
 
 def _twins(node: Node, yes: Graph, no: Graph) -> dict[Node, Node]:
     """Nodes of the first branch that compute what nodes of the second do, from what both know, in order."""
-    known: list[dict[Value, Hashable]] = [
+    keys: list[dict[Value, Hashable]] = [
         {v: ("captured", outer) for v, outer in zip(body.inputs, node.inputs[1:], strict=True)} for body in (yes, no)
     ]
-    found: dict[Hashable, Node] = {}
+    first_branch: dict[Hashable, Node] = {}
     twins: dict[Node, Node] = {}
     for inner in yes.order():
-        key = _key(yes, inner, known[0])
-        if key is not None and key not in found:  # of equal nodes the first alone, which is the one that moves
-            found[key] = inner
-            known[0].update({v: (key, v.port) for v in inner.outputs})
+        key = _key(yes, inner, keys[0])
+        if key is not None and key not in first_branch:  # of equal nodes the first alone, which is the one that moves
+            first_branch[key] = inner
+            keys[0].update({v: (key, v.port) for v in inner.outputs})
     for inner in no.order():
-        key = _key(no, inner, known[1])
-        twin = None if key is None else found.pop(key, None)
+        key = _key(no, inner, keys[1])
+        twin = None if key is None else first_branch.pop(key, None)
         if twin is not None:
             twins[twin] = inner
-            known[1].update({v: (key, v.port) for v in inner.outputs})
+            keys[1].update({v: (key, v.port) for v in inner.outputs})
     order = {id: i for i, id in enumerate(n.id for n in yes.order())}
     return dict(sorted(twins.items(), key=lambda pair: order[pair[0].id]))
 
 
-def _key(body: Graph, node: Node, known: dict[Value, Hashable]) -> Hashable:
+def _key(body: Graph, node: Node, keys: dict[Value, Hashable]) -> Hashable:
     """What a node computes, in terms of captured values and constants; None where it reads something else."""
     if node.op in (INPUT, CONSTANT) or node.bodies or not ops.is_pure(node.op, node.attrs):
         return None
-    read = [None if v is None else known.get(v) or _constant_key(body, v) for v in node.inputs]
+    read = [None if v is None else keys.get(v) or _constant_key(body, v) for v in node.inputs]
     if any(r is None and v is not None for r, v in zip(read, node.inputs, strict=True)):
         return None
-    if all(v is None or v not in known for v in node.inputs):
+    if all(v is None or v not in keys for v in node.inputs):
         return None
     return node.op, ops.canonical(node.op, node.attrs), tuple(read), node.n_outputs, node.origin.overload
 
@@ -153,11 +153,11 @@ def _sink(space: Workspace, node: Node, port: int, at: int, last: Node, its: Nod
         edited[name] = body
     yes = node.bodies["then_branch"]
     outer: dict[Value, Value | None] = dict(zip(yes.inputs, node.inputs[1:], strict=True))
-    made = space.add("If", node.inputs, node.attrs.with_(**edited), node.n_outputs, node.captures, node.origin)
-    inputs = [made[port] if i == at else outside(space, yes, outer, v) for i, v in enumerate(last.inputs)]
+    results = space.add("If", node.inputs, node.attrs.with_(**edited), node.n_outputs, node.captures, node.origin)
+    inputs = [results[port] if i == at else outside(space, yes, outer, v) for i, v in enumerate(last.inputs)]
     result = space.add(last.op, inputs, last.attrs, origin=last.origin)[0]
     for i, old in enumerate(node.outputs):
-        space.replace(old, result if i == port else made[i])
+        space.replace(old, result if i == port else results[i])
 
 
 HEADS = Pass(

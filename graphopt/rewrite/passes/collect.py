@@ -55,12 +55,12 @@ def _rebuild(space: Workspace, node: Node, body: Graph, i: int, added: Value, st
     edited.remove(end.node)
     edited.remove(state.node)
     inputs = [v for at, v in enumerate(node.inputs) if at != 2 + i]
-    made = space.add("Loop", inputs, node.attrs.with_(body=edited), node.n_outputs, node.captures, node.origin)
+    results = space.add("Loop", inputs, node.attrs.with_(body=edited), node.n_outputs, node.captures, node.origin)
     kept = [port for port in range(node.n_outputs) if port != i]
-    for new, port in zip(made, kept, strict=False):
+    for new, port in zip(results, kept, strict=False):
         space.replace(node.outputs[port], new)
     for stack in stacks:
-        space.replace(Value(stack.id), made[-1])
+        space.replace(Value(stack.id), results[-1])
 
 
 COLLECT = Pass(

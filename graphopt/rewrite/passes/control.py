@@ -22,10 +22,10 @@ MOVED_BYTES = 1024
 def decide_if(space: Workspace, node: Node) -> bool:
     """Put a branch in the place of an If whose condition is constant."""
     condition = node.inputs[0] if node.op == "If" else None
-    known = None if condition is None else space.constant(condition)
-    if known is None or known.size != 1:
+    constant = None if condition is None else space.constant(condition)
+    if constant is None or constant.size != 1:
         return False
-    branch = node.attrs.get("then_branch" if bool(known.array.reshape(-1)[0]) else "else_branch")
+    branch = node.attrs.get("then_branch" if bool(constant.array.reshape(-1)[0]) else "else_branch")
     if not isinstance(branch, Graph):
         return False
     _become(space, node, splice(space, branch, node.inputs[1:]))
@@ -71,9 +71,9 @@ def unroll_loop(space: Workspace, node: Node) -> bool:
     condition = space.make_constant(Constant.of(np.full((1,) * (goes.rank or 0), True)))
     for trip in range(trips):
         number = space.make_constant(Constant.of(np.full((1,) * (counter.rank or 0), trip, dtype=np.int64)))
-        made = splice(space, body, [number, condition, *states, *captured], named=trip == 0)
-        states = made[1 : 1 + n_states]
-        for parts, value in zip(collected, made[1 + n_states :], strict=True):
+        outputs = splice(space, body, [number, condition, *states, *captured], named=trip == 0)
+        states = outputs[1 : 1 + n_states]
+        for parts, value in zip(collected, outputs[1 + n_states :], strict=True):
             parts.append(_stacked(space, value))
     results = [None if not parts else parts[0] if len(parts) == 1 else _joined(space, parts) for parts in collected]
     _become(space, node, [*states, *results])
@@ -216,8 +216,8 @@ def _remove_unused(body: Graph) -> None:
 
 def _narrow(space: Workspace, node: Node, inputs: Sequence[Value | None], attrs: Attrs, wanted: Sequence[int]) -> None:
     """Put a node with only some of the outputs in the place of a node."""
-    made = space.add(node.op, inputs, attrs, len(wanted), node.captures, node.origin)
-    for index, new in zip(wanted, made, strict=True):
+    outputs = space.add(node.op, inputs, attrs, len(wanted), node.captures, node.origin)
+    for index, new in zip(wanted, outputs, strict=True):
         space.replace(node.outputs[index], new)
 
 

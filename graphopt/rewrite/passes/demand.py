@@ -37,8 +37,8 @@ def decide_by_rank(space: Workspace, node: Node) -> bool:
     possible = {name: _may_give(space, node, body, wanted) for name, body in node.bodies.items()}
     if all(possible.values()) or not any(possible.values()):
         return False
-    taken = space.make_constant(Constant.of(np.full(_shape(space, condition), possible["then_branch"])))
-    space.replace(condition, taken)
+    decided = space.make_constant(Constant.of(np.full(_shape(space, condition), possible["then_branch"])))
+    space.replace(condition, decided)
     return True
 
 

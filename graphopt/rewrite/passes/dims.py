@@ -40,8 +40,8 @@ def fix_dims(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[st
 
 def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> dict[str, Size]:
     """What each symbol becomes."""
-    known = sorted(set().union(*(symbols(s) for v in graph.inputs for s in _shape(graph.types.get(v)))))
-    named = [n for n in known if not n.startswith("?")]
+    all_names = sorted(set().union(*(symbols(s) for v in graph.inputs for s in _shape(graph.types.get(v)))))
+    named = [n for n in all_names if not n.startswith("?")]
     for name, size in dims.items():
         if name not in named:
             raise UsageError(f"no dimension of an input is called {name!r}{nearest_or_some(name, named)}")

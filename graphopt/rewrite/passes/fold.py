@@ -37,9 +37,9 @@ def fold_known(space: Workspace, node: Node) -> bool:
     before = space.edits
     for value in node.outputs:
         fact = space.fact(value)
-        known = fact.constant or _from_elements(fact)
-        if known is not None and known.nbytes <= SMALL_BYTES and _is_read(space, value):
-            space.replace(value, space.make_constant(known))
+        constant = fact.constant or _from_elements(fact)
+        if constant is not None and constant.nbytes <= SMALL_BYTES and _is_read(space, value):
+            space.replace(value, space.make_constant(constant))
     return space.edits != before
 
 
@@ -141,7 +141,7 @@ def stored_bytes(graph: Graph) -> int:
 
 def _static(space: Workspace, largest: int) -> dict[int, int]:
     """The nodes that rest on constants alone and can be computed, in order, with the bytes of their results."""
-    found: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
     ones: dict[Value, bool] = {}
     for node in space.graph.order():
         values = [v for v in node.inputs if v is not None]
@@ -149,16 +149,16 @@ def _static(space: Workspace, largest: int) -> dict[int, int]:
         for value, constant in zip(values, constants, strict=True):
             if constant is not None:
                 ones[value] = is_one_element(constant)
-        known = all(c is not None or v.node in found for v, c in zip(values, constants, strict=True))
-        if not known or not is_foldable(node):
+        are_static = all(c is not None or v.node in bytes_of for v, c in zip(values, constants, strict=True))
+        if not are_static or not is_foldable(node):
             continue
         inputs = [None if v is None else ones[v] for v in node.inputs]
-        read = sum(c.nbytes if c is not None else found[v.node] for v, c in zip(values, constants, strict=True))
+        read = sum(c.nbytes if c is not None else bytes_of[v.node] for v, c in zip(values, constants, strict=True))
         size = result_bytes(node, [space.fact(v) for v in node.outputs], inputs, read)
         if size is not None and size <= largest:
-            found[node.id] = size
+            bytes_of[node.id] = size
             ones.update(dict.fromkeys(node.outputs, is_splat_result(node, inputs)))
-    return found
+    return bytes_of
 
 
 def _is_frontier(graph: Graph, id: int, static: dict[int, int]) -> bool:
@@ -168,7 +168,7 @@ def _is_frontier(graph: Graph, id: int, static: dict[int, int]) -> bool:
 
 def _only_read_by(graph: Graph, static: dict[int, int]) -> list[Constant]:
     """The constants that nobody else reads."""
-    found: list[Constant] = []
+    unshared: list[Constant] = []
     for node in graph.nodes():
         constant = graph.constant_of(Value(node.id)) if node.op == CONSTANT else None
         readers = graph.readers(node.id)
@@ -178,8 +178,8 @@ def _only_read_by(graph: Graph, static: dict[int, int]) -> list[Constant]:
             and all(r in static for r in readers)
             and not graph.is_output(Value(node.id))
         ):
-            found.append(constant)
-    return found
+            unshared.append(constant)
+    return unshared
 
 
 def _affordable(wanted: list[int], static: dict[int, int], room: int) -> list[int]:
@@ -208,8 +208,8 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
         inputs = [None if v is None else results.get(v) or space.graph.constant_of(v) for v in node.inputs]
         if any(c is None and v is not None for c, v in zip(inputs, node.inputs, strict=True)):
             continue
-        made = compute(node, inputs, space.opset)
-        results.update(zip(node.outputs, made or (), strict=False))
+        outputs = compute(node, inputs, space.opset)
+        results.update(zip(node.outputs, outputs or (), strict=False))
     for id in wanted:
         for value in space.graph.node(id).outputs:
             if value in results and space.uses(value):

@@ -39,8 +39,8 @@ def inline_functions(space: Workspace) -> bool:
             continue
         first = graph.next_id
         bound = partial(_bound, call=node, function=function)
-        made = splice(space, function.body, node.inputs, bound, named=False)
-        for old, new in zip(node.outputs, made, strict=False):
+        outputs = splice(space, function.body, node.inputs, bound, named=False)
+        for old, new in zip(node.outputs, outputs, strict=False):
             if new is not None:
                 space.replace(old, new)
         _import(graph, function)
@@ -55,16 +55,16 @@ def _calls(graph: Graph, first: int) -> list[int]:
 
 def _fits(space: Workspace, function: Function) -> bool:
     """Whether the model's opset has what the function needs, where the function is written for another."""
-    own = dict(function.opsets).get("", space.opset)
-    if own == space.opset:
+    opset = dict(function.opsets).get("", space.opset)
+    if opset == space.opset:
         return True
     inner = [n for n in function.body.nodes() if n.inputs]
     return all(ops.refusal(n.op, Attrs(), [], space.opset) is None or ops.schema(n.op, space.opset) for n in inner)
 
 
 def _import(graph: Graph, function: Function) -> None:
-    known = dict(graph.header.opsets)
-    added = tuple(o for o in function.opsets if o[0] not in known)
+    opsets = dict(graph.header.opsets)
+    added = tuple(o for o in function.opsets if o[0] not in opsets)
     if added:
         graph.header = replace(graph.header, opsets=graph.header.opsets + added)
 
@@ -73,18 +73,18 @@ def _bound(node: Node, call: Node, function: Function) -> Attrs:
     """The attributes of a node of a function as a call sets them."""
     if not any(isinstance(a, AttrRef | Graph) for a in node.attrs.values()):
         return node.attrs
-    found: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
     for name, attr in node.attrs.items():
         if isinstance(attr, AttrRef):
             value = call.attrs.get(attr.name, function.defaults.get(attr.name))
             if value is not None:
-                found[name] = value
+                attrs[name] = value
         else:
-            found[name] = _bound_body(attr, call, function) if isinstance(attr, Graph) else attr
-    if node.op == CONSTANT and "value" not in found and len(found) == 1:
-        ((form, value),) = found.items()
-        found = {"value": _spelled(form, value)}
-    return Attrs(found)
+            attrs[name] = _bound_body(attr, call, function) if isinstance(attr, Graph) else attr
+    if node.op == CONSTANT and "value" not in attrs and len(attrs) == 1:
+        ((form, value),) = attrs.items()
+        attrs = {"value": _spelled(form, value)}
+    return Attrs(attrs)
 
 
 def _bound_body(body: Graph, call: Node, function: Function) -> Graph:

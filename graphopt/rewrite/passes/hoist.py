@@ -26,8 +26,10 @@ def hoist_invariants(space: Workspace, node: Node) -> bool:
         return False
     outer: dict[Value, Value | None] = dict(captured)
     for inner in invariant:
-        made = space.add(inner.op, [outside(space, body, outer, v) for v in inner.inputs], inner.attrs, inner.n_outputs)
-        outer.update(zip(inner.outputs, made, strict=True))
+        outputs = space.add(
+            inner.op, [outside(space, body, outer, v) for v in inner.inputs], inner.attrs, inner.n_outputs
+        )
+        outer.update(zip(inner.outputs, outputs, strict=True))
     edited = body.copy()
     moved = {n.id for n in invariant}
     added: list[Value | None] = []
@@ -46,15 +48,15 @@ def _invariant(body: Graph, captured: set[Value]) -> list[Node]:
     """The nodes that are the same in every pass, in order."""
     same = {v.node for v in captured}
     constants = {n.id for n in body.nodes() if n.op == CONSTANT}
-    found: list[Node] = []
+    invariant: list[Node] = []
     for node in body.order():
         if node.op in (INPUT, CONSTANT) or node.op not in SAFE or node.bodies or not ops.is_pure(node.op, node.attrs):
             continue
         read = {v.node for v in node.inputs if v is not None}
         if read & same and read <= same | constants:
             same.add(node.id)
-            found.append(node)
-    return found
+            invariant.append(node)
+    return invariant
 
 
 def capture_states(space: Workspace, node: Node) -> bool:
@@ -81,10 +83,10 @@ def capture_states(space: Workspace, node: Node) -> bool:
     inputs = [*actual[:2], *(actual[2 + i] for i in kept), *actual[2 + n_states :], *(actual[2 + i] for i in fixed)]
     if outputs == [0]:
         return False  # a Loop makes at least one value
-    made = space.add(
+    results = space.add(
         "Loop", inputs, node.attrs.with_(body=edited), len(outputs) - 1, node.captures + len(fixed), node.origin
     )
-    for index, new in zip(outputs[1:], made, strict=True):
+    for index, new in zip(outputs[1:], results, strict=True):
         space.replace(node.outputs[index - 1], new)
     for i in fixed:
         start = actual[2 + i]

@@ -194,9 +194,9 @@ class _Choice:
         fact = self.space.fact(value)
         if fact.is_const or fact.rank != len(order):
             return
-        own = self.orders.setdefault(value, [identity(len(order))])
-        if order not in own and len(own) < MOST:
-            own.append(order)
+        candidates = self.orders.setdefault(value, [identity(len(order))])
+        if order not in candidates and len(candidates) < MOST:
+            candidates.append(order)
             self.waiting.extend((value.node, *self.graph.readers(value.node)))
 
     def own(self, value: Value | None) -> list[Order]:
@@ -219,27 +219,27 @@ class _Choice:
     def spelling(self, node: Node, form: Form, p: Order, q: Order) -> Spelling | None:
         """The call in an order, where the model's opset has it; in its own, the node as it is. Found once."""
         if (node.id, p) not in self.spellings and p == identity(form.rank):
-            own = tuple(None if v is None else i for i, v in enumerate(node.inputs))
-            self.spellings[node.id, p] = Spelling(node.op, node.attrs, own)
+            unmoved = tuple(None if v is None else i for i, v in enumerate(node.inputs))
+            self.spellings[node.id, p] = Spelling(node.op, node.attrs, unmoved)
         if (node.id, p) not in self.spellings:
-            found = form.spell(p, q)
-            if found is not None:
-                operands = self.operands(node, form, p, found)
-                found = None if ops.refusal(found.op, found.attrs, operands, self.graph.opset) else found
-            self.spellings[node.id, p] = found
+            spelling = form.spell(p, q)
+            if spelling is not None:
+                operands = self.operands(node, form, p, spelling)
+                spelling = None if ops.refusal(spelling.op, spelling.attrs, operands, self.graph.opset) else spelling
+            self.spellings[node.id, p] = spelling
         return self.spellings[node.id, p]
 
     def operands(self, node: Node, form: Form, p: Order, spelling: Spelling) -> list[Fact | None]:
         """What is known of the operands of a call in an order."""
         orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
-        found: list[Fact | None] = []
+        facts: list[Fact | None] = []
         for operand in spelling.operands:
             if isinstance(operand, int):
                 value = node.inputs[operand]
-                found.append(None if value is None else moved_fact(self.space.fact(value), orders.get(operand)))
+                facts.append(None if value is None else moved_fact(self.space.fact(value), orders.get(operand)))
             else:
-                found.append(None if operand is None else fact_of(operand))
-        return found
+                facts.append(None if operand is None else fact_of(operand))
+        return facts
 
     # -- what there is to choose from
 
@@ -274,18 +274,18 @@ class _Choice:
     def needs(self, node: Node, form: Form, p: Order) -> tuple[int, ...]:
         """What a node reads that is computed in an order of its operands."""
         orders = dict(zip(form.carried, form.orders(self.facts(node), p), strict=True))
-        found: list[int] = []
+        names: list[int] = []
         for i, value in enumerate(node.inputs):
             if value is not None and not self.space.fact(value).is_const:
                 rank = self.space.fact(value).rank
-                found.append(self.name("had", value, orders.get(i) or identity(rank or 0)))
-        return tuple(dict.fromkeys(found))
+                names.append(self.name("had", value, orders.get(i) or identity(rank or 0)))
+        return tuple(dict.fromkeys(names))
 
     def cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
         """What a node costs in an order: no less than in its own, so that only transposes are worth a change."""
-        own = identity(form.rank)
-        found = self.call_cost(node, form, p, q)
-        return found if p == own else max(found, self.call_cost(node, form, own, identity(len(q))))
+        unmoved = identity(form.rank)
+        cost = self.call_cost(node, form, p, q)
+        return cost if p == unmoved else max(cost, self.call_cost(node, form, unmoved, identity(len(q))))
 
     def call_cost(self, node: Node, form: Form, p: Order, q: Order) -> float:
         spelling = self.spelling(node, form, p, q)
@@ -305,24 +305,24 @@ class _Choice:
     def having(self, value: Value, order: Order) -> tuple[Option, ...]:
         """How a value is had in an order: as it was made, or transposed."""
         if value not in self.made:  # it is there, in its own order
-            own = identity(self.space.fact(value).rank or 0)
-            cost = self.turning(value, own, order)
-            return (Option(cost, (), None if order == own else Turned(value, own, order)),)
-        made = self.made[value]
-        found = [Option(0.0, (self.name("made", value, order),))] if order in made else []
-        for other in made:
+            original = identity(self.space.fact(value).rank or 0)
+            cost = self.turning(value, original, order)
+            return (Option(cost, (), None if order == original else Turned(value, original, order)),)
+        orders = self.made[value]
+        options = [Option(0.0, (self.name("made", value, order),))] if order in orders else []
+        for other in orders:
             if other != order:
                 turned = Turned(value, other, order)
-                found.append(Option(self.turning(value, other, order), (self.name("made", value, other),), turned))
-        return tuple(found)
+                options.append(Option(self.turning(value, other, order), (self.name("made", value, other),), turned))
+        return tuple(options)
 
-    def turning(self, value: Value, made: Order, order: Order) -> float:
+    def turning(self, value: Value, source: Order, order: Order) -> float:
         """What it costs to have a value in an order that was made in another."""
-        perm = turn(made, order)
-        if made == order or self.space.fact(value).is_const:
+        perm = turn(source, order)
+        if source == order or self.space.fact(value).is_const:
             return 0.0
         before = moved_fact(
-            self.space.fact(value), (*range(len(order) - len(made)), *(k + len(order) - len(made) for k in made))
+            self.space.fact(value), (*range(len(order) - len(source)), *(k + len(order) - len(source) for k in source))
         )
         if moves_only_ones(before.shape or (), perm):
             return self.model.target.prices.node + self.surcharge
@@ -344,23 +344,23 @@ class _Choice:
         while len(options) < len(self.keys):  # options name what they need
             kind, value, order = self.keys[len(options)]
             if kind == "had":
-                own = self.having(value, order)
+                alternatives = self.having(value, order)
             else:
-                own = (self.runs[value, order],) if kind == "run" else self.made[value][order]
-            options[len(options)] = own
-        found = solve(Problem(options, roots), Limits()).choice
-        if price(found) >= before * (1 - GAIN):
+                alternatives = (self.runs[value, order],) if kind == "run" else self.made[value][order]
+            options[len(options)] = alternatives
+        choice = solve(Problem(options, roots), Limits()).choice
+        if price(choice) >= before * (1 - GAIN):
             return None
-        made: dict[tuple[Value, Order], Made] = {}
+        computed: dict[tuple[Value, Order], Made] = {}
         turned: dict[tuple[Value, Order], Turned] = {}
-        for c, option in found.items():
+        for c, option in choice.items():
             kind, value, order = self.keys[c]
             if isinstance(option.meaning, Turned):
                 turned[value, order] = option.meaning
             elif isinstance(option.meaning, Made) and kind == "made":
-                made[value, order] = option.meaning
+                computed[value, order] = option.meaning
         forms = {id: form for id, form in self.forms.items() if form is not None}
-        return Plan(made, turned, forms)
+        return Plan(computed, turned, forms)
 
     def takes_more_calls(self, plan: Plan) -> bool:
         """Whether a plan turns more values, or computes more of them twice, than the graph has transposes."""

@@ -70,11 +70,11 @@ class _Builder:
             by_node.setdefault(value.node, {}).setdefault(value, []).append(order)
         for node in self.graph.order():
             for value, orders in by_node.get(node.id, {}).items():
-                own = identity(self.rank(value))
+                original = identity(self.rank(value))
                 for order in orders:
                     self.kept[value, order] = self.make(node, value, order)
-                if (value, own) in self.plan.turned or self.kept.get((value, own), value) != value:
-                    moves.append((value, self.had(value, own)))
+                if (value, original) in self.plan.turned or self.kept.get((value, original), value) != value:
+                    moves.append((value, self.had(value, original)))
         moves = [(old, new) for old, new in moves if old != new]
         for old, new in moves:
             self.space.replace(old, new, self.first)
@@ -85,25 +85,25 @@ class _Builder:
 
     def make(self, node: Node, value: Value, order: Order) -> Value:
         """The value in an order, computed by its node in the order that the plan says."""
-        made = self.plan.made[value, order]
-        if made.spelling is None:
+        computed = self.plan.made[value, order]
+        if computed.spelling is None:
             x = node.inputs[0]
             assert x is not None
-            return self.had(x, made.order)
-        if made.order == identity(len(made.order)):
+            return self.had(x, computed.order)
+        if computed.order == identity(len(computed.order)):
             return value
-        if (node.id, made.order) not in self.calls:
-            self.calls[node.id, made.order] = self.call(node, made, order)
-        return self.calls[node.id, made.order][value.port]
+        if (node.id, computed.order) not in self.calls:
+            self.calls[node.id, computed.order] = self.call(node, computed, order)
+        return self.calls[node.id, computed.order][value.port]
 
-    def call(self, node: Node, made: Made, order: Order) -> tuple[Value, ...]:
+    def call(self, node: Node, computed: Made, order: Order) -> tuple[Value, ...]:
         """The node's results in an order."""
-        assert made.spelling is not None
+        assert computed.spelling is not None
         form = self.plan.forms[node.id]
         facts = [None if v is None else self.space.fact(v) for v in node.inputs]
-        orders = dict(zip(form.carried, form.orders(facts, made.order), strict=True))
+        orders = dict(zip(form.carried, form.orders(facts, computed.order), strict=True))
         inputs: list[Value | None] = []
-        for operand in made.spelling.operands:
+        for operand in computed.spelling.operands:
             if isinstance(operand, Constant):
                 inputs.append(self.space.make_constant(operand))
             else:
@@ -111,13 +111,13 @@ class _Builder:
                 wanted = None if operand is None else orders.get(operand)
                 inputs.append(None if source is None else self.had(source, wanted or identity(self.rank(source))))
         wanted_facts = [moved_fact(self.space.fact(v), order) for v in node.outputs]
-        return self.add(made.spelling.op, inputs, made.spelling.attrs, wanted_facts)
+        return self.add(computed.spelling.op, inputs, computed.spelling.attrs, wanted_facts)
 
     def add(self, op: str, inputs: list[Value | None], attrs: Attrs, wanted: list[Fact]) -> tuple[Value, ...]:
         """The outputs of a new node, whose types must be those that are wanted."""
-        known = [None if v is None else self.space.fact(v) for v in inputs]
+        input_facts = [None if v is None else self.space.fact(v) for v in inputs]
         try:
-            facts = infer.infer_node(op, attrs, known, len(wanted), self.graph.opset)
+            facts = infer.infer_node(op, attrs, input_facts, len(wanted), self.graph.opset)
         except GraphoptError as error:
             raise Misfit(str(error)) from error
         for fact, want in zip(facts, wanted, strict=True):
@@ -127,26 +127,26 @@ class _Builder:
 
     def had(self, value: Value, order: Order) -> Value:
         """What stands for a value in an order."""
-        found = self.kept.get((value, order))
-        if found is None:
-            found = self.kept[value, order] = self.turned(value, order)
-        return found
+        kept = self.kept.get((value, order))
+        if kept is None:
+            kept = self.kept[value, order] = self.turned(value, order)
+        return kept
 
     def turned(self, value: Value, order: Order) -> Value:
         turned = self.plan.turned.get((value, order))
-        own = identity(self.rank(value))
-        made = own if turned is None else turned.made
-        source = self.kept.get((value, made), value)
-        if made == order:
+        original = identity(self.rank(value))
+        start = original if turned is None else turned.made
+        source = self.kept.get((value, start), value)
+        if start == order:
             return source
         fact = self.space.fact(source)
-        new = len(order) - len(made)
+        new = len(order) - len(start)
         if new:
             axes = self.space.make_constant(Constant.of(np.arange(new, dtype=np.int64)))
             wide = moved_fact(fact, identity(len(order)))
             (source,) = self.add("Unsqueeze", [source, axes], NO_ATTRS, [wide])
             fact = wide
-        perm = turn(made, order)
+        perm = turn(start, order)
         if perm == identity(len(perm)):
             return source
         if not new and (existing := self.transposed(source, perm)) is not None:

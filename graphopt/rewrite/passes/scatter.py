@@ -60,8 +60,8 @@ def join_slabs(space: Workspace, node: Node, covers: bool) -> bool:
     if left == covers or any(not p.is_whole and space.graph.constant_of(p.value) is None for p in parts):
         return False
     values = [p.value if p.is_whole else _cut_constant(space, p, axis) for p in parts]
-    made = values[0] if len(values) == 1 else space.add("Concat", values, Attrs(axis=axis))[0]
-    space.replace(Value(node.id), made)
+    joined = values[0] if len(values) == 1 else space.add("Concat", values, Attrs(axis=axis))[0]
+    space.replace(Value(node.id), joined)
     return True
 
 
@@ -84,16 +84,16 @@ def _slab(node: Node, indices: Array, shape: tuple[int, ...]) -> tuple[int, int,
     depth = indices.shape[-1]
     if indices.ndim != depth + 1:
         return None
-    found: tuple[int, int, int] | None = None
+    slab: tuple[int, int, int] | None = None
     for axis in range(depth):
         places = _run(np.moveaxis(indices[..., axis], axis, -1), shape[axis])
         if places is None:
             return None
         if places != (0, shape[axis]):
-            if found is not None:
+            if slab is not None:
                 return None
-            found = (axis, *places)
-    return found or (0, 0, shape[0])
+            slab = (axis, *places)
+    return slab or (0, 0, shape[0])
 
 
 def _run(indices: Array, size: int) -> tuple[int, int] | None:
@@ -118,21 +118,21 @@ def _parts(space: Workspace, value: Value, axis: int, size: int) -> list[Part]:
 
 def _cut(parts: list[Part], start: int, stop: int) -> list[Part]:
     """What lies between two places of parts in a row."""
-    found: list[Part] = []
+    between: list[Part] = []
     at = 0
     for part in parts:
         low, high = max(start - at, 0), min(stop - at, part.size)
         if low < high:
-            found.append(Part(part.value, low, high, part.size))
+            between.append(Part(part.value, low, high, part.size))
         at += part.size
-    return found
+    return between
 
 
 def _cut_constant(space: Workspace, part: Part, axis: int) -> Value:
     constant = space.graph.constant_of(part.value)
     assert constant is not None
-    place = (slice(None),) * axis + (slice(part.start, part.stop),)
-    return space.make_constant(Constant.of(np.ascontiguousarray(constant.array[place]), constant.dtype))
+    index = (slice(None),) * axis + (slice(part.start, part.stop),)
+    return space.make_constant(Constant.of(np.ascontiguousarray(constant.array[index]), constant.dtype))
 
 
 def _joining(covers: bool) -> Callable[[Workspace, Node], bool]:

@@ -40,16 +40,20 @@ def elements_of(space: Workspace, sequence: Value, depth: int = DEEPEST) -> list
         return elements_of(space, maker.inputs[0], depth)
     if maker.op not in ("SequenceInsert", "SequenceErase") or maker.inputs[0] is None or not depth:
         return None
-    found = elements_of(space, maker.inputs[0], depth - 1)
+    elements = elements_of(space, maker.inputs[0], depth - 1)
     at = 2 if maker.op == "SequenceInsert" else 1
-    place = len(found or ()) - (at == 1) if len(maker.inputs) <= at else _number(space, maker.inputs[at])
-    if found is None or place is None:
+    position = len(elements or ()) - (at == 1) if len(maker.inputs) <= at else _number(space, maker.inputs[at])
+    if elements is None or position is None:
         return None
-    place += len(found) if place < 0 else 0
+    position += len(elements) if position < 0 else 0
     if maker.op == "SequenceErase":
-        return found[:place] + found[place + 1 :] if 0 <= place < len(found) else None
+        return elements[:position] + elements[position + 1 :] if 0 <= position < len(elements) else None
     added = maker.inputs[1]
-    return [*found[:place], added, *found[place:]] if added is not None and 0 <= place <= len(found) else None
+    return (
+        [*elements[:position], added, *elements[position:]]
+        if added is not None and 0 <= position <= len(elements)
+        else None
+    )
 
 
 def _number(space: Workspace, value: Value | None) -> int | None:
@@ -61,17 +65,17 @@ def _number(space: Workspace, value: Value | None) -> int | None:
 
 
 def _at(space: Workspace, node: Node) -> Value | None:
-    sequence, place = node.inputs[0], _number(space, node.inputs[1])
+    sequence, position = node.inputs[0], _number(space, node.inputs[1])
     assert sequence is not None
-    found = elements_of(space, sequence)
-    if found is not None and place is not None:
-        place += len(found) if place < 0 else 0
-        return found[place] if 0 <= place < len(found) else None
+    elements = elements_of(space, sequence)
+    if elements is not None and position is not None:
+        position += len(elements) if position < 0 else 0
+        return elements[position] if 0 <= position < len(elements) else None
     maker = space.graph.node(sequence.node)
-    return _part(space, maker, node.inputs[1], place) if maker.op == "SplitToSequence" else None
+    return _part(space, maker, node.inputs[1], position) if maker.op == "SplitToSequence" else None
 
 
-def _part(space: Workspace, split: Node, index: Value | None, place: int | None) -> Value | None:
+def _part(space: Workspace, split: Node, index: Value | None, position: int | None) -> Value | None:
     """One part of a tensor that was split: taken by Gather where parts are of one element, else by Slice."""
     data, axis = split.inputs[0], split.attrs.get("axis", 0)
     assert data is not None
@@ -79,15 +83,19 @@ def _part(space: Workspace, split: Node, index: Value | None, place: int | None)
     given = split.inputs[1] if len(split.inputs) > 1 else None
     if given is None:
         if index is None or split.attrs.get("keepdims", 1):
-            return None if place is None else _slice(space, data, axis, place, place + 1)
+            return None if position is None else _slice(space, data, axis, position, position + 1)
         return space.add("Gather", (data, index), Attrs(axis=axis))[0]
     sizes = space.fact(given).elements
-    if place is None or place < 0 or not sizes or not all(isinstance(s, int) for s in sizes):
+    if position is None or position < 0 or not sizes or not all(isinstance(s, int) for s in sizes):
         return None
     numbers = [s for s in sizes if isinstance(s, int)]
     if space.fact(given).rank == 0:
-        return _slice(space, data, axis, place * numbers[0], (place + 1) * numbers[0])
-    return _slice(space, data, axis, sum(numbers[:place]), sum(numbers[: place + 1])) if place < len(numbers) else None
+        return _slice(space, data, axis, position * numbers[0], (position + 1) * numbers[0])
+    return (
+        _slice(space, data, axis, sum(numbers[:position]), sum(numbers[: position + 1]))
+        if position < len(numbers)
+        else None
+    )
 
 
 def _slice(space: Workspace, data: Value, axis: int, start: int, end: int) -> Value:
@@ -102,8 +110,8 @@ def _vector(space: Workspace, numbers: Sequence[int]) -> Value:
 def _length(space: Workspace, node: Node) -> Value | None:
     sequence = node.inputs[0]
     assert sequence is not None
-    found = elements_of(space, sequence)
-    count = None if found is None else len(found)
+    elements = elements_of(space, sequence)
+    count = None if elements is None else len(elements)
     maker = space.graph.node(sequence.node)
     if maker.op == "SplitToSequence":
         count = _n_parts(space, maker)
@@ -128,23 +136,23 @@ def _n_parts(space: Workspace, split: Node) -> int | None:
 def _joined(space: Workspace, node: Node) -> Value | None:
     sequence, axis, new = node.inputs[0], node.attrs.get("axis"), node.attrs.get("new_axis", 0)
     assert sequence is not None
-    found = elements_of(space, sequence)
+    elements = elements_of(space, sequence)
     maker = space.graph.node(sequence.node)
     if maker.op == "SplitToSequence" and not new and _splits(maker, space, axis):
         return maker.inputs[0]
-    if not found:
+    if not elements:
         return None
     if new:
         axes = _vector(space, [axis])  # type: ignore[list-item]
-        found = [space.add("Unsqueeze", (v, axes))[0] for v in found]
-    return space.add("Concat", found, Attrs(axis=axis))[0]  # type: ignore[arg-type]
+        elements = [space.add("Unsqueeze", (v, axes))[0] for v in elements]
+    return space.add("Concat", elements, Attrs(axis=axis))[0]  # type: ignore[arg-type]
 
 
 def _splits(split: Node, space: Workspace, axis: object) -> bool:
     """Whether a split keeps its axis, and goes along this one."""
     rank = None if split.inputs[0] is None else space.fact(split.inputs[0]).rank
-    own = split.attrs.get("axis", 0)
-    if rank is None or not isinstance(axis, int) or not isinstance(own, int) or own % rank != axis % rank:
+    split_axis = split.attrs.get("axis", 0)
+    if rank is None or not isinstance(axis, int) or not isinstance(split_axis, int) or split_axis % rank != axis % rank:
         return False
     return len(split.inputs) > 1 or bool(split.attrs.get("keepdims", 1))
 

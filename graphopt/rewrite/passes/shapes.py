@@ -48,11 +48,11 @@ def reshape_elements(space: Workspace, node: Node) -> list[int] | None:
             size if isinstance(size, int) else 0 if i < len(source) and source[i] == size else None
             for i, size in enumerate(target)
         ]
-        found = [c for c in copied if isinstance(c, int)]
-        if len(found) == len(target) and all(
-            c != 0 or not isinstance(t, int) for c, t in zip(found, target, strict=True)
+        known_sizes = [c for c in copied if isinstance(c, int)]
+        if len(known_sizes) == len(target) and all(
+            c != 0 or not isinstance(t, int) for c, t in zip(known_sizes, target, strict=True)
         ):
-            return found
+            return known_sizes
     aligned = _aligned(space, node, source)
     if aligned is not None:
         return aligned
@@ -67,15 +67,15 @@ def _aligned(space: Workspace, node: Node, source: tuple[Size, ...] | None) -> l
 
     The -1 is the model's own, so that it fails on empty tensors already.
     """
-    asked = space.fact(node.inputs[1]).elements  # type: ignore[arg-type]
-    if asked is None or source is None or -1 not in asked or 0 in asked:
+    requested = space.fact(node.inputs[1]).elements  # type: ignore[arg-type]
+    if requested is None or source is None or -1 not in requested or 0 in requested:
         return None
-    found = [
+    sizes = [
         size if isinstance(size, int) else 0 if i < len(source) and source[i] == size else None
-        for i, size in enumerate(asked)
+        for i, size in enumerate(requested)
     ]
-    known = [f for f in found if f is not None]
-    return known if len(known) == len(found) else None
+    numbers = [f for f in sizes if f is not None]
+    return numbers if len(numbers) == len(sizes) else None
 
 
 def expand_elements(space: Workspace, node: Node) -> list[int] | None:
@@ -84,8 +84,8 @@ def expand_elements(space: Workspace, node: Node) -> list[int] | None:
     if source is None or target is None:
         return None
     padded = (None,) * (len(target) - len(source)) + source
-    found = [t if isinstance(t, int) else 1 if s == t else None for s, t in zip(padded, target, strict=True)]
-    numbers = [n for n in found if n is not None]
+    sizes = [t if isinstance(t, int) else 1 if s == t else None for s, t in zip(padded, target, strict=True)]
+    numbers = [n for n in sizes if n is not None]
     return numbers if len(numbers) == len(target) else None
 
 
@@ -99,12 +99,12 @@ def slice_elements(space: Workspace, node: Node) -> list[int] | None:
     if axes is None or steps is None or any(s <= 0 for s in steps):
         return None
     limit = END if space.fact(node.inputs[2]).dtype == "int64" else (1 << 31) - 1  # type: ignore[arg-type]
-    found: list[int] = []
+    numbers: list[int] = []
     for end, axis in zip(ends, axes, strict=True):
         if not isinstance(end, int) and end != shape[axis]:
             return None
-        found.append(end if isinstance(end, int) else limit)
-    return found
+        numbers.append(end if isinstance(end, int) else limit)
+    return numbers
 
 
 def _known(space: Workspace, node: Node, index: int, default: Sequence[int]) -> list[int] | None:

@@ -48,11 +48,11 @@ def take_sizes(space: Workspace, node: Node) -> bool:
     if fact.dtype != "int64" or fact.rank != 1 or not fact.elements or all(isinstance(e, int) for e in fact.elements):
         return False
     for source in _measured(space, node, DEEPEST):
-        found = _place(fact.elements, space.fact(source).shape or ())
-        if found is not None:
+        start = _place(fact.elements, space.fact(source).shape or ())
+        if start is not None:
             rank = len(space.fact(source).shape or ())
-            span = {"start": found} if found else {}
-            end = found + len(fact.elements)
+            span = {"start": start} if start else {}
+            end = start + len(fact.elements)
             attrs = Attrs(span if end == rank else {**span, "end": end})
             space.replace(value, space.add("Shape", (source,), attrs)[0])
             return True

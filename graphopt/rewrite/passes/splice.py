@@ -25,7 +25,7 @@ def splice(
     """
     copies: dict[Value, Value | None] = dict.fromkeys(body.inputs)
     copies.update(zip(body.inputs, arguments, strict=False))
-    taken = {n.origin.name for n in space.graph.nodes()} if named else frozenset()
+    names = {n.origin.name for n in space.graph.nodes()} if named else frozenset()
     for node in body.order():
         if node.op == INPUT:
             continue
@@ -35,10 +35,10 @@ def splice(
             copies[Value(node.id)] = space.make_constant(constant)
             continue
         inputs = [None if v is None else copies[v] for v in node.inputs]
-        name = node.origin.name if named and node.origin.name not in taken else ""
+        name = node.origin.name if named and node.origin.name not in names else ""
         origin = replace(node.origin, extra=None, name=name)
-        made = space.add(node.op, inputs, attrs, node.n_outputs, node.captures, origin)
-        copies.update(zip(node.outputs, made, strict=True))
+        outputs = space.add(node.op, inputs, attrs, node.n_outputs, node.captures, origin)
+        copies.update(zip(node.outputs, outputs, strict=True))
     return [None if v is None else copies[v] for v in body.outputs]
 
 

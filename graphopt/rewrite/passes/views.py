@@ -63,14 +63,14 @@ def _goes_on(space: Workspace, node: Node) -> bool:
 
 def _chain(space: Workspace, node: Node) -> list[Node]:
     """The nodes that end in this one, each read by the next alone."""
-    found = [node]
-    while len(found) < LONGEST:
-        value = found[0].inputs[0]
+    chain = [node]
+    while len(chain) < LONGEST:
+        value = chain[0].inputs[0]
         maker = None if value is None else space.graph.node(value.node)
         if maker is None or maker.op not in VIEWS | MOVES or space.uses(Value(maker.id)) != 1:
             break
-        found.insert(0, maker)
-    return found
+        chain.insert(0, maker)
+    return chain
 
 
 def _shorten(space: Workspace, chain: Sequence[Node]) -> bool:
@@ -161,13 +161,13 @@ def _blocks(node: Node, axes: Axes, shape: tuple[Size, ...]) -> Axes:
 
 
 def _sizes(axes: Axes) -> list[Size]:
-    found: list[Size] = []
+    sizes: list[Size] = []
     for axis in axes:
         size: Size = 1
         for atom in axis:
             size = size * atom.size
-        found.append(size)
-    return found
+        sizes.append(size)
+    return sizes
 
 
 def _grouped(atoms: Sequence[Atom], shape: Sequence[Size]) -> Axes:
@@ -209,11 +209,11 @@ def _plan(atoms: Sequence[Atom], start: tuple[Size, ...], goal: tuple[Size, ...]
     before = sorted(atoms, key=lambda a: (a.axis, -a.stride))
     places = [before.index(a) for a in atoms]
     runs: list[list[int]] = []
-    for place in places:
-        if runs and place == runs[-1][-1] + 1:
-            runs[-1].append(place)
+    for position in places:
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
         else:
-            runs.append([place])
+            runs.append([position])
     if len(runs) <= 1:
         return [] if start == goal else [("Reshape", _target(goal))]
     plan: list[tuple[str, tuple[int, ...]]] = []
