@@ -31,10 +31,10 @@ def _weights(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Arr
     (w,) = (a for a in x if a is not None)
     plain = w.T if attribute(WEIGHTS, attrs, "transposed") else w
     with np.errstate(over="ignore"):
-        made = plain.astype(ml_dtypes.bfloat16)
-    beyond = np.isinf(made) & np.isfinite(plain)
-    made[beyond] = np.copysign(LARGEST, plain[beyond])
-    return (made,)
+        rounded = plain.astype(ml_dtypes.bfloat16)
+    beyond = np.isinf(rounded) & np.isfinite(plain)
+    rounded[beyond] = np.copysign(LARGEST, plain[beyond])
+    return (rounded,)
 
 
 def _product(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:

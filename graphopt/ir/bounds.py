@@ -129,8 +129,8 @@ def _hull(*inputs: int) -> Callable[[Call], Bounds]:
 
     def apply(call: Call) -> Bounds:
         lows, highs = _inputs(call)
-        taken = inputs or range(len(lows))
-        return min(lows[i] for i in taken), max(highs[i] for i in taken)
+        chosen = inputs or range(len(lows))
+        return min(lows[i] for i in chosen), max(highs[i] for i in chosen)
 
     return apply
 

@@ -36,8 +36,8 @@ class Call:
 
     def fact(self, index: int) -> Fact:
         """What is known of an input; nothing of one that is absent."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        return found if found is not None else NOTHING
+        fact = self.inputs[index] if index < len(self.inputs) else None
+        return fact if fact is not None else NOTHING
 
     def type(self, index: int) -> Type | None:
         """The type of an input."""
@@ -53,8 +53,8 @@ class Call:
 
     def any_shape(self, index: int) -> Shape | None:
         """The shape of an input, be its rank known or not; None where nothing is known."""
-        found = self.fact(index).type
-        return found.shape if isinstance(found, TensorType) else None
+        type_ = self.fact(index).type
+        return type_.shape if isinstance(type_, TensorType) else None
 
     def elements(self, index: int) -> tuple[Size, ...] | None:
         """The elements of a small integer input."""
@@ -62,8 +62,8 @@ class Call:
 
     def element(self, index: int) -> Size | None:
         """The only element of an integer input."""
-        found = self.fact(index).elements
-        return found[0] if found is not None and len(found) == 1 else None
+        elements = self.fact(index).elements
+        return elements[0] if elements is not None and len(elements) == 1 else None
 
     def constant(self, index: int) -> Constant | None:
         """The elements of an input that is at hand."""
@@ -97,15 +97,15 @@ class Call:
         return self._letter_dtype(port)
 
     def _letter_dtype(self, port: int) -> str | None:
-        found = ops.schema(self.op)
-        formal = found.output(port) if found else None
-        if found is None or formal is None:
+        schema = ops.schema(self.op)
+        formal = schema.output(port) if schema else None
+        if schema is None or formal is None:
             return None
         for index, fact in enumerate(self.inputs):
-            operand = found.input(index)
+            operand = schema.input(index)
             if operand is not None and operand.constraint == formal.constraint and fact is not None and fact.dtype:
                 return fact.dtype
-        allowed = found.allowed[formal.constraint]
+        allowed = schema.allowed[formal.constraint]
         return next(iter(allowed)) if len(allowed) == 1 else None
 
     def tensor(self, shape: Shape, port: int = 0) -> TensorType | None:
@@ -147,10 +147,10 @@ class Call:
                 shape = fact.type.shape
                 parts.append(("token", shape.token) if isinstance(shape, Unranked) else shape)
             if index in values and fact is not None:
-                known = fact.elements or _elements(fact.constant)
-                if known is None:
+                elements = fact.elements or _elements(fact.constant)
+                if elements is None:
                     return None
-                parts.append(known)
+                parts.append(elements)
         return blake2b(repr(parts).encode(), digest_size=6).digest()
 
 

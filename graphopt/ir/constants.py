@@ -33,9 +33,9 @@ def aligned(array: Array) -> Array:
         return array
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     skip = -memory.ctypes.data % ALIGNMENT
-    made: Array = memory[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
-    made[...] = array
-    return made
+    copy: Array = memory[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class Constant:

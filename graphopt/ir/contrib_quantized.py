@@ -155,10 +155,10 @@ def _shape(call: Call, op: str, operands: Sequence[int]) -> Shape | None:
     """The shape that the plain op gives these operands."""
     from graphopt.ir.infer import infer_node  # it asks this module of quantized ops
 
-    known = ops.schema(op)
-    attrs = type(call.attrs)({n: a for n, a in call.attrs.items() if known is not None and n in known.defaults})
-    (found,) = infer_node(op, attrs, [call.inputs[i] for i in operands], 1, call.opset)
-    return found.type.shape if isinstance(found.type, TensorType) else None
+    schema = ops.schema(op)
+    attrs = type(call.attrs)({n: a for n, a in call.attrs.items() if schema is not None and n in schema.defaults})
+    (fact,) = infer_node(op, attrs, [call.inputs[i] for i in operands], 1, call.opset)
+    return fact.type.shape if isinstance(fact.type, TensorType) else None
 
 
 def _of(call: Call, op: str, operands: Sequence[int]) -> Types:

@@ -26,9 +26,9 @@ def loop(op: Any, *given: Any, context: Any = None, attributes: Any = None, bind
         head = (number, np.array(rounds, np.int64)), (going, np.array(goes_on))
         seen = {name: _as_declared(value, op.body, i) for i, (name, value) in enumerate(head)}
         seen.update(zip(names, states, strict=True))
-        kept, *found = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
-        goes_on, rounds, states = condition is None or bool(np.reshape(kept, ())), rounds + 1, found[:n]
-        _push(stacks, found[n:])
+        kept, *results = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
+        goes_on, rounds, states = condition is None or bool(np.reshape(kept, ())), rounds + 1, results[:n]
+        _push(stacks, results[n:])
     return (*states, *_stacked(op.body, stacks, [0] * len(stacks)))
 
 
@@ -50,9 +50,9 @@ def scan(op: Any, *given: Any, context: Any = None, attributes: Any = None, bind
     stacks: list[list[Any]] = [[] for _ in op.body.output_names[n:]]
     for parts in zip(*slices, strict=True):
         seen = dict(zip(op.body.input_names, [*states, *parts], strict=True))
-        found = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
-        states = list(found[:n])
-        _push(stacks, found[n:])
+        results = op._run_body({**(context or {}), **seen}, attributes=attributes, bindings=bindings)
+        states = list(results[:n])
+        _push(stacks, results[n:])
     for stack, backward in zip(stacks, op.scan_output_directions or [], strict=False):
         if backward:
             stack.reverse()
@@ -63,8 +63,8 @@ def _slices(x: Array, axis: int, backward: int) -> Iterator[Array]:
     return iter(np.flip(np.moveaxis(x, axis, 0), 0) if backward else np.moveaxis(x, axis, 0))
 
 
-def _push(stacks: Sequence[list[Any]], found: Sequence[Any]) -> None:
-    for stack, value in zip(stacks, found, strict=True):
+def _push(stacks: Sequence[list[Any]], values: Sequence[Any]) -> None:
+    for stack, value in zip(stacks, values, strict=True):
         stack.append(value)
 
 

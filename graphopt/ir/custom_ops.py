@@ -39,8 +39,8 @@ def added(op: str) -> Added | None:
 
 def has_effects(op: str) -> bool:
     """Whether the op does more than give a result: it is then neither dropped, shared, folded nor reordered."""
-    found = _added.get(op)
-    return found is not None and found.effects
+    definition = _added.get(op)
+    return definition is not None and definition.effects
 
 
 def any_effects() -> bool:
@@ -56,8 +56,8 @@ def is_extended() -> bool:
 def output_types(what: Outputs, inputs: Sequence[Type | None], attrs: dict[str, object]) -> list[TensorType]:
     """The types that a user's function gives. ValueError where it fails, with what it says."""
     try:
-        found = what(*inputs, **attrs)
-        types = [found] if isinstance(found, TensorType) else list(found)
+        declared = what(*inputs, **attrs)
+        types = [declared] if isinstance(declared, TensorType) else list(declared)
     except Exception as error:  # whatever the user's code raises on these types
         raise ValueError(f"its outputs cannot be told: {str(error) or type(error).__name__}") from error
     if not all(isinstance(t, TensorType) for t in types):

@@ -220,16 +220,16 @@ def compute(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> tup
         try:
             meaning, user = _MEANINGS.get(op), added(op)
             if user is not None and user.function is not None:
-                found = _filled(op, user.function, attrs, arrays, n_outputs)
+                outputs = _filled(op, user.function, attrs, arrays, n_outputs)
             elif meaning is not None:
-                found = meaning(_apply, attrs, arrays)[:n_outputs]
+                outputs = meaning(_apply, attrs, arrays)[:n_outputs]
             else:
-                found = _reference(op, attrs, arrays, n_outputs)
+                outputs = _reference(op, attrs, arrays, n_outputs)
         except Exception as error:  # whatever the Python of an op raises on these inputs
             raise EvaluationError(f"{op} cannot be computed: {str(error) or type(error).__name__}") from error
-    if len(found) < n_outputs:
-        raise EvaluationError(f"the reference implementation of {op} gives {len(found)} of {n_outputs} outputs")
-    return found
+    if len(outputs) < n_outputs:
+        raise EvaluationError(f"the reference implementation of {op} gives {len(outputs)} of {n_outputs} outputs")
+    return outputs
 
 
 def _filled(
@@ -239,14 +239,14 @@ def _filled(
     facts = infer_node(
         op, attrs, [None if a is None else fact_of(Constant.of(a)) for a in arrays], n_outputs, ops.LATEST
     )
-    made = []
+    outputs = []
     for fact in facts:
         shape = [n for n in fact.shape or () if isinstance(n, int)]
         if fact.dtype is None or fact.shape is None or len(shape) < len(fact.shape):
             raise EvaluationError(f"nothing tells how large what {op} gives is: register it with outputs=")
-        made.append(np.zeros(shape, getattr(ml_dtypes, fact.dtype, fact.dtype)))
-    function(*arrays, *made, **attrs)
-    return tuple(made)
+        outputs.append(np.zeros(shape, getattr(ml_dtypes, fact.dtype, fact.dtype)))
+    function(*arrays, *outputs, **attrs)
+    return tuple(outputs)
 
 
 def _apply(op: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attrs: Attr) -> tuple[Array, ...]:
@@ -282,8 +282,8 @@ def _attribute(op: str, name: str, value: Attr) -> onnx.AttributeProto:
 
     if isinstance(value, Constant):
         return helper.make_attribute(name, numpy_helper.from_array(value.array))
-    found = ops.attribute_kind(op, name)
-    return helper.make_attribute(name, value, attr_type=found)
+    kind = ops.attribute_kind(op, name)
+    return helper.make_attribute(name, value, attr_type=kind)
 
 
 # -- whole graphs

@@ -42,7 +42,7 @@ def expanded_size(graph: Graph, limit: int | None = None) -> int:
     sizes: dict[Key, int] = {}
     stack: list[tuple[Key, Iterator[Key]]] = []
     uses = {key: _tally(function.body, functions) for key, function in functions.items()}
-    own, called = _tally(graph, functions)
+    plain, called = _tally(graph, functions)
     for root in called:
         if root in sizes:
             continue
@@ -60,7 +60,7 @@ def expanded_size(graph: Graph, limit: int | None = None) -> int:
             elif inner not in sizes:
                 stack.append((inner, iter(uses[inner][1])))
                 open_calls.add(inner)
-    total = own + sum(n * sizes[k] for k, n in called.items())
+    total = plain + sum(n * sizes[k] for k, n in called.items())
     if limit is not None and total > limit:
         raise LimitError(f"the model's functions would expand to {total} nodes, at most {limit} are allowed")
     return total
@@ -68,14 +68,14 @@ def expanded_size(graph: Graph, limit: int | None = None) -> int:
 
 def _tally(graph: Graph, functions: dict[Key, Function]) -> tuple[int, dict[Key, int]]:
     """How many nodes are no calls of local functions, and how often each function is called."""
-    own, called = 0, dict[Key, int]()
+    plain, called = 0, dict[Key, int]()
     for node in calls(graph):
         key = (node.op, node.origin.overload)
         if key in functions:
             called[key] = called.get(key, 0) + 1
         else:
-            own += 1
-    return own, called
+            plain += 1
+    return plain, called
 
 
 def check_calls(graph: Graph, where: str) -> None:

@@ -109,10 +109,10 @@ NO_ATTRS = Attrs()
 
 def trimmed(inputs: Sequence[T | None], captures: int = 0) -> tuple[T | None, ...]:
     """The inputs of an op without the places of missing ones at the end, in front of the captures."""
-    own = count = len(inputs) - captures
+    n_own = count = len(inputs) - captures
     while count and inputs[count - 1] is None:
         count -= 1
-    return tuple(inputs) if count == own else (*inputs[:count], *inputs[own:])
+    return tuple(inputs) if count == n_own else (*inputs[:count], *inputs[n_own:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +259,14 @@ class Graph(Displayed):
 
     def users(self, value: Value) -> list[tuple[int, int]]:
         """Who reads the value, as (node, position of the input), in a fixed order. Graph outputs are not among them."""
-        found = [
+        users = [
             (user, index)
             for user, edges in self._edges[value.node].items()
             for index, data in edges.items()
             if data["port"] == value.port
         ]
-        found.sort()
-        return found
+        users.sort()
+        return users
 
     def is_output(self, value: Value) -> bool:
         """Whether the value is an output of the graph."""
@@ -319,18 +319,18 @@ class Graph(Displayed):
         waiting = {id: sum(v is not None for v in data["node"].inputs) for id, data in self._nodes.items()}
         ready = [(self._age(n), n) for n, degree in waiting.items() if degree == 0]
         heapq.heapify(ready)
-        found: list[Node] = []
+        ordered: list[Node] = []
         while ready:
             _, id = heapq.heappop(ready)
-            found.append(self.node(id))
+            ordered.append(self.node(id))
             for user, edges in self._edges[id].items():
                 waiting[user] -= len(edges)
                 if waiting[user] == 0:
                     heapq.heappush(ready, (user, user))
-        if len(found) != len(waiting):
+        if len(ordered) != len(waiting):
             stuck = min(n for n, degree in waiting.items() if degree > 0)
             raise ValueError(f"the graph has a cycle through node {stuck} ({self.node(stuck).op})")
-        return found
+        return ordered
 
     def _age(self, id: int) -> int:
         return min(id, *self._edges[id]) if self._edges[id] and self.node(id).op == CONSTANT else id

@@ -144,11 +144,11 @@ def _by_onnx(call: Call) -> list[Type | None]:
         node.attribute.append(helper.make_attribute(key, plain, attr_type=ops.attribute_kind(call.op, key)))
     facts = {n: f for n, f in zip(names, call.inputs, strict=True) if f is not None}
     numbers: dict[Size, int] = {}
-    found = _ask_onnx(schema, node, facts, {}, numbers)
+    types = _ask_onnx(schema, node, facts, {}, numbers)
     if numbers:
         checked = _ask_onnx(schema, node, facts, numbers, {})
-        found = [_confirmed(t, c, numbers) for t, c in zip(found, checked, strict=True)]
-    return [u if t is None else t for t, u in zip(found, unknown, strict=True)]
+        types = [_confirmed(t, c, numbers) for t, c in zip(types, checked, strict=True)]
+    return [u if t is None else t for t, u in zip(types, unknown, strict=True)]
 
 
 _NOT_PLAIN = (Graph, TensorType, SequenceType, OptionalType)
@@ -162,19 +162,19 @@ def _ask_onnx(
 ) -> list[Type | None]:
     """onnx's answer, with the numbers given for symbolic sizes; others are noted with a number for each."""
     types = {n: _to_proto(f.type, given, noted) for n, f in facts.items()}
-    known = {n: proto for n, proto in types.items() if proto is not None}
-    if len(known) < len(types):
+    protos = {n: proto for n, proto in types.items() if proto is not None}
+    if len(protos) < len(types):
         return [None] * len(node.output)
     data = {n: t for n, f in facts.items() if (t := _small_tensor(f)) is not None}
     imports = [helper.make_opsetid("", ops.LATEST)]
     if node.domain:
         imports.append(helper.make_opsetid(node.domain, schema.since_version))
     try:
-        found = shape_inference.infer_node_outputs(schema, node, known, data, opset_imports=imports)
+        inferred = shape_inference.infer_node_outputs(schema, node, protos, data, opset_imports=imports)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
-        found = {}
+        inferred = {}
     sizes = {f"s{number}": size for size, number in noted.items()}
-    return [_from_proto(found[n], sizes) if n in found else None for n in node.output]
+    return [_from_proto(inferred[n], sizes) if n in inferred else None for n in node.output]
 
 
 def _confirmed(type: Type | None, checked: Type | None, numbers: dict[Size, int]) -> Type | None:
@@ -298,21 +298,21 @@ class _Walk:
         self.depth = 0
 
     def graph(self, graph: Graph, facts: Mapping[Value, Fact]) -> dict[Value, Fact]:
-        found: dict[Value, Fact] = {}
+        facts_of: dict[Value, Fact] = {}
         try:
             order = graph.order()
         except ValueError as error:
             raise InvalidModelError(str(error)) from error
         for node in order:
-            inputs = [None if v is None else found[v] for v in node.inputs]
+            inputs = [None if v is None else facts_of[v] for v in node.inputs]
             outputs = [facts.get(Value(node.id), NOTHING)] if node.op == INPUT else self.node(graph, node, inputs)
             for value, fact in zip(node.outputs, outputs, strict=True):
                 declared = graph.types.get(value) if node.op != CONSTANT else None
-                found[value] = _numbered(fact if declared is None else _completed(fact, declared))
-                _check_size(graph, node, found[value])
+                facts_of[value] = _numbered(fact if declared is None else _completed(fact, declared))
+                _check_size(graph, node, facts_of[value])
         if self.is_model:
-            _check_outputs(graph, found)
-        return found
+            _check_outputs(graph, facts_of)
+        return facts_of
 
     def node(self, graph: Graph, node: Node, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         function = self.functions.get((node.op, node.origin.overload))
@@ -329,12 +329,12 @@ class _Walk:
 
     def bodied(self, node: Node, function: InferBodied, inputs: Sequence[Fact | None]) -> Sequence[Fact]:
         try:
-            found = function(node, inputs, self.body)
+            outputs = function(node, inputs, self.body)
         except SENSELESS as error:
             raise InvalidModelError(f"the inputs or outputs of {node.op} and its bodies do not fit together") from error
-        if len(found) != node.n_outputs:
-            raise InvalidModelError(f"{node.op} has {node.n_outputs} outputs, its bodies give {len(found)}")
-        return found
+        if len(outputs) != node.n_outputs:
+            raise InvalidModelError(f"{node.op} has {node.n_outputs} outputs, its bodies give {len(outputs)}")
+        return outputs
 
     def body(self, body: Graph, given: Sequence[Fact | None]) -> list[Fact]:
         """What is known of the outputs of a body, from its inputs."""
@@ -342,10 +342,10 @@ class _Walk:
         if self.room < 0 or self.depth == self.DEPTH:
             return [NOTHING] * len(body.outputs)
         self.depth += 1
-        known = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
-        found = self.graph(body, known)
+        input_facts = {value: fact for value, fact in zip(body.inputs, given, strict=False) if fact is not None}
+        inner = self.graph(body, input_facts)
         self.depth -= 1
-        return [NOTHING if v is None else found[v] for v in body.outputs]
+        return [NOTHING if v is None else inner[v] for v in body.outputs]
 
 
 def _check_size(graph: Graph, node: Node, fact: Fact) -> None:
@@ -363,12 +363,12 @@ def _check_inputs(call: Call) -> None:
         raise InvalidModelError(complaint(call, mixed))
 
 
-def _check_outputs(graph: Graph, found: Mapping[Value, Fact]) -> None:
+def _check_outputs(graph: Graph, facts: Mapping[Value, Fact]) -> None:
     """Raise InvalidModelError where an output is declared to hold other elements than are computed."""
     for name, value in zip(graph.output_names, graph.outputs, strict=True):
         if value is None:
             continue
-        declared, inferred = graph.types.get(value), found[value].type
+        declared, inferred = graph.types.get(value), facts[value].type
         if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
             continue
         if declared.dtype != inferred.dtype:

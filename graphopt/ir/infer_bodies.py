@@ -109,8 +109,8 @@ def infer_scan(node: Node, inputs: Facts, infer_body: InferBody) -> Sequence[Fac
 
 
 def _axes(node: Node, name: str, count: int) -> tuple[int, ...]:
-    found = node.attrs.get(name)
-    return found if isinstance(found, tuple) else (0,) * count  # type: ignore[return-value]
+    axes = node.attrs.get(name)
+    return axes if isinstance(axes, tuple) else (0,) * count  # type: ignore[return-value]
 
 
 def scan_axis(node: Node, name: str, k: int, rank: int) -> int:
@@ -189,11 +189,11 @@ def _settle(
     body: Graph, head: Facts, states: Facts, tail: Facts, skip: int, infer_body: InferBody
 ) -> tuple[_States, list[Fact]]:
     """The states' types that hold in every round, and what is known of the body's outputs under them."""
-    found = _States([None if f is None else f.type for f in states])
+    stable = _States([None if f is None else f.type for f in states])
     while True:
-        results = infer_body(body, [*head, *map(fact_of_type, found.types), *tail])
-        if not found.widen([f.type for f in results[skip : skip + len(found.types)]]):
-            return found, results
+        results = infer_body(body, [*head, *map(fact_of_type, stable.types), *tail])
+        if not stable.widen([f.type for f in results[skip : skip + len(stable.types)]]):
+            return stable, results
 
 
 def _after(states: _States, results: Sequence[Fact], stack: Callable[[Type | None, int], Type | None]) -> list[Fact]:

@@ -45,8 +45,8 @@ def infer_elements(call: Call, types: Sequence[object]) -> list[Elements]:
     counts = [_count(t) for t in types]
     if all(c is None for c in counts):
         return [None] * len(types)
-    found = function(call)
-    outputs = found if isinstance(found, list) else [found]
+    result = function(call)
+    outputs = result if isinstance(result, list) else [result]
     return [
         _fitting(elements, count, kind)
         for elements, count, kind in zip([*outputs, *[None] * len(types)], counts, types, strict=False)
@@ -88,10 +88,10 @@ def _map(call: Call, function: Callable[..., Size | None], columns: list[tuple[S
     if len(lengths) > 1:
         return None
     length = lengths.pop() if lengths else 1
-    found = [function(*row) for row in zip(*(c * length if len(c) == 1 else c for c in columns), strict=True)]
-    if all(f is None for f in found):
-        return None if found else ()
-    return tuple(call.number_of_its_own(i) if f is None else f for i, f in enumerate(found))
+    mapped = [function(*row) for row in zip(*(c * length if len(c) == 1 else c for c in columns), strict=True)]
+    if all(f is None for f in mapped):
+        return None if mapped else ()
+    return tuple(call.number_of_its_own(i) if f is None else f for i, f in enumerate(mapped))
 
 
 def _divide(a: Size, b: Size) -> Size | None:
@@ -110,8 +110,8 @@ def _modulo(a: Size, b: Size) -> Size | None:
 
 
 def _least(*sizes: Size) -> Size | None:
-    found = minimum(*sizes)
-    return found if found in sizes or all(map(is_size, sizes)) else None
+    least = minimum(*sizes)
+    return least if least in sizes or all(map(is_size, sizes)) else None
 
 
 def _greatest(*sizes: Size) -> Size | None:
@@ -131,7 +131,7 @@ def _equal(a: Size, b: Size) -> Size | None:
 
 
 def _truth(a: Size) -> Size | None:
-    return _not(found) if (found := _equal(a, 0)) is not None else None
+    return _not(is_zero) if (is_zero := _equal(a, 0)) is not None else None
 
 
 def _not(a: Size) -> Size | None:
@@ -151,21 +151,21 @@ def _choose(condition: Size, a: Size, b: Size) -> Size | None:
 
 
 def _clip(call: Call) -> Elements:
-    found = call.elements(0)
+    elements = call.elements(0)
     for index, bound in ((1, _greatest), (2, _least)):
         limit = call.elements(index)
-        if found is None or (call.has(index) and limit is None):
+        if elements is None or (call.has(index) and limit is None):
             return None
-        found = _map(call, bound, [found, limit]) if limit is not None else found
-    return found
+        elements = _map(call, bound, [elements, limit]) if limit is not None else elements
+    return elements
 
 
 def _cast(call: Call) -> Elements:
-    found = call.elements(0)
+    elements = call.elements(0)
     target = call.out_dtype() if call.op == "CastLike" else None
-    if found is not None and (call.integer("to") == 9 or target == "bool"):
-        return _map(call, _truth, [found])
-    return found
+    if elements is not None and (call.integer("to") == 9 or target == "bool"):
+        return _map(call, _truth, [elements])
+    return elements
 
 
 # -- movement
@@ -274,10 +274,10 @@ def _scatter(call: Call) -> Elements:
         return None
     if call.text("reduction") not in ("", "none") or not all(isinstance(i, int) for i in indices):
         return None
-    found = list(data)
+    elements = list(data)
     for index, update in zip(indices, updates, strict=True):
-        found[axis_of(int(index), len(found))] = update  # type: ignore[arg-type]
-    return tuple(found)
+        elements[axis_of(int(index), len(elements))] = update  # type: ignore[arg-type]
+    return tuple(elements)
 
 
 # -- reductions
@@ -290,8 +290,8 @@ def _reduce(function: Callable[..., Size | None]) -> Callable[[Call], Elements]:
             return None
         if not axes and call.integer("noop_with_empty_axes"):
             return data
-        found = function(*data)
-        return None if found is None else (found,)
+        result = function(*data)
+        return None if result is None else (result,)
 
     return apply
 

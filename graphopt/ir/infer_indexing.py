@@ -142,11 +142,11 @@ def constant_of_shape(call: Call) -> Types:
     """The shape that the input says, the dtype of the attribute."""
     value = call.attrs.get("value")
     dtype = value.dtype if isinstance(value, Constant) else "float32"
-    found, length = call.elements(0), call.shape(0)
-    if found is not None:
-        if any(isinstance(s, int) and s < 0 for s in found):
-            raise ValueError(f"a size in {list(found)} is negative")
-        return [TensorType(dtype, found)]
+    sizes, length = call.elements(0), call.shape(0)
+    if sizes is not None:
+        if any(isinstance(s, int) and s < 0 for s in sizes):
+            raise ValueError(f"a size in {list(sizes)} is negative")
+        return [TensorType(dtype, sizes)]
     if length is None or not isinstance(length[0], int):
         return [TensorType(dtype, call.shape_of_its_own(values=(0,)))]
     return [TensorType(dtype, tuple(call.size_of_its_own(i, values=(0,)) for i in range(length[0])))]

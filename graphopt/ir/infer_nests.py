@@ -27,7 +27,7 @@ def bound_sizes(attrs: Attrs, shapes: Sequence[tuple[Size, ...] | None]) -> dict
     params = tensor_types(attrs, "params")
     if len(params) != len(shapes):
         raise ValueError(f"the program takes {len(params)} inputs")
-    found: dict[str, Size] = {}
+    sizes: dict[str, Size] = {}
     for param, shape in zip(params, shapes, strict=True):
         if shape is None or isinstance(param.shape, Unranked):
             continue
@@ -38,19 +38,19 @@ def bound_sizes(attrs: Attrs, shapes: Sequence[tuple[Size, ...] | None]) -> dict
                 case Dim(
                     terms=((((Symbol(name),), 1),)),
                 ):
-                    found.setdefault(name, size)
+                    sizes.setdefault(name, size)
     for param, shape in zip(params, shapes, strict=True):
         for wanted, size in zip(param.shape if isinstance(param.shape, tuple) else (), shape or (), strict=False):
-            here = substitute(wanted, found)
+            here = substitute(wanted, sizes)
             if isinstance(here, int) and isinstance(size, int) and here != size:
                 raise ValueError(f"the program takes {spell(param.shape)}, not {spell(shape)}")
-    return found
+    return sizes
 
 
 def tensor_types(attrs: Attrs, name: str) -> tuple[TensorType, ...]:
     """The types in an attribute."""
-    found = attrs.get(name)
-    return _read(found) if isinstance(found, str) and found else ()
+    text = attrs.get(name)
+    return _read(text) if isinstance(text, str) and text else ()
 
 
 @lru_cache(256)

@@ -132,11 +132,11 @@ def windows(call: Call, spatial: tuple[Size, ...], kernel: Sequence[Size]) -> tu
     ceil = bool(call.integer("ceil_mode"))
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
         raise ValueError(f"strides, dilations or pads do not fit {n} spatial axes")
-    found: list[Size] = []
+    counts: list[Size] = []
     for i, size in enumerate(spatial):
         count = window(size, kernel[i], strides[i], (pads[i], pads[i + n]), dilations[i], auto, ceil)
-        found.append(call.size_of_its_own("window", i) if count is None else count)
-    return tuple(found)
+        counts.append(call.size_of_its_own("window", i) if count is None else count)
+    return tuple(counts)
 
 
 def conv(call: Call) -> Types:

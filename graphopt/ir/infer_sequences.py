@@ -85,8 +85,8 @@ def optional(call: Call) -> Types:
 
 def optional_get(call: Call) -> Types:
     """What the optional holds."""
-    found = call.type(0)
-    return [found.element if isinstance(found, OptionalType) else found]
+    type_ = call.type(0)
+    return [type_.element if isinstance(type_, OptionalType) else type_]
 
 
 def scalar_int(call: Call) -> Types:

@@ -40,10 +40,10 @@ def axis_of(axis: int, rank: int, extra: int = 0) -> int:
 
 def known_axes(call: Call, index: int, rank: int) -> tuple[int, ...] | None:
     """The axes that an input names, from 0; None where they are not known."""
-    found = call.elements(index)
-    if found is None or not all(isinstance(a, int) for a in found):
+    axes = call.elements(index)
+    if axes is None or not all(isinstance(a, int) for a in axes):
         return None
-    return tuple(axis_of(a, rank) for a in found if isinstance(a, int))
+    return tuple(axis_of(a, rank) for a in axes if isinstance(a, int))
 
 
 def product(sizes: Sequence[Size]) -> Size:
@@ -194,8 +194,8 @@ def rms_norm(call: Call) -> Types:
 
 def simplified_layer_norm(call: Call) -> Types:
     """The input, and one statistic."""
-    found = layer_norm(call)
-    return [found[0], found[1]]
+    types = layer_norm(call)
+    return [types[0], types[1]]
 
 
 ELEMENTWISE: dict[str, Inference] = {

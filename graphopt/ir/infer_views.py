@@ -34,14 +34,14 @@ def reshape(call: Call) -> Types:
         else:
             sizes.append(size if is_size(size) else None)
     open_sizes = [i for i, size in enumerate(sizes) if size is None]
-    known = product([s for s in sizes if s is not None])
+    stated = product([s for s in sizes if s is not None])
     total = product(x) if x is not None else None
-    if isinstance(known, int) and isinstance(total, int):
-        fits = known == total if not open_sizes else len(open_sizes) > 1 or known == 0 or total % known == 0
+    if isinstance(stated, int) and isinstance(total, int):
+        fits = stated == total if not open_sizes else len(open_sizes) > 1 or stated == 0 or total % stated == 0
         if not fits:
             raise ValueError(f"{spell(x)} does not have as many elements as {list(target)}")
-    if len(open_sizes) == 1 and total is not None and known != 0:
-        sizes[open_sizes[0]] = total // known
+    if len(open_sizes) == 1 and total is not None and stated != 0:
+        sizes[open_sizes[0]] = total // stated
     return [
         call.tensor(
             tuple(call.size_of_its_own("reshape", i, values=(1,)) if s is None else s for i, s in enumerate(sizes))
@@ -183,14 +183,14 @@ def slice_parts(call: Call, rank: int) -> list[tuple[int, Size, Size, int]] | No
         return None
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ValueError("starts, ends, axes and steps are not equally long")
-    found = []
+    parts = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if not isinstance(step, int):
             return None
         if step == 0:
             raise ValueError("a step of 0 makes no sense")
-        found.append((axis, start, end, step))
-    return found
+        parts.append((axis, start, end, step))
+    return parts
 
 
 def slice_(call: Call) -> Types:
@@ -220,22 +220,22 @@ def slice_(call: Call) -> Types:
 def concat(call: Call) -> Types:
     """The sum of the sizes along one axis."""
     shapes = [call.shape(i) for i in range(len(call.inputs))]
-    known = [s for s in shapes if s is not None]
-    if not known:
+    ranked = [s for s in shapes if s is not None]
+    if not ranked:
         return [call.tensor(call.shape_of_its_own("concat"))]
-    rank = len(known[0])
-    if any(len(s) != rank for s in known):
-        raise ValueError(f"shapes {', '.join(map(spell, known))} have different ranks")
+    rank = len(ranked[0])
+    if any(len(s) != rank for s in ranked):
+        raise ValueError(f"shapes {', '.join(map(spell, ranked))} have different ranks")
     axis = axis_of(call.integer("axis"), rank)
-    shape = list(known[0])
-    for other in known[1:]:
+    shape = list(ranked[0])
+    for other in ranked[1:]:
         for i in range(rank):
             if i != axis:
                 shape[i] = agree(shape[i], other[i], f"the sizes of axis {i}")
     total: Size = 0
-    for s in known:
+    for s in ranked:
         total = total + s[axis]
-    shape[axis] = total if len(known) == len(shapes) else call.size_of_its_own("concat")
+    shape[axis] = total if len(ranked) == len(shapes) else call.size_of_its_own("concat")
     return [call.tensor(tuple(shape))]
 
 

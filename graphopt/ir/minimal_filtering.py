@@ -60,7 +60,9 @@ def at_points(points: Sequence[Fraction]) -> Filtering:
 
 def _with_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """The coefficients, the lowest first, of the polynomial with these roots that starts with 1."""
-    found = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
-    return tuple(found)
+        coefficients = [
+            a - root * b for a, b in zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
+        ]
+    return tuple(coefficients)

@@ -95,27 +95,31 @@ def schema(op: str, opset: int = LATEST) -> Schema | None:
         domain = ""
     limit = version or (min(opset, LATEST) if domain == "" else 1 << 30)
     try:
-        found = defs.get_schema(name, limit, domain)
+        definition = defs.get_schema(name, limit, domain)
     except defs.SchemaError:
         return None
-    return None if found.deprecated else _from_onnx(op, found)
+    return None if definition.deprecated else _from_onnx(op, definition)
 
 
-def _from_onnx(op: str, found: Any) -> Schema:
+def _from_onnx(op: str, definition: Any) -> Schema:
     unlimited = 1 << 30
-    inputs, outputs = (tuple(_formal_from_onnx(f) for f in side) for side in (found.inputs, found.outputs))
-    allowed = {f.type_str: frozenset(map(dtype_name, f.types)) for side in (found.inputs, found.outputs) for f in side}
+    inputs, outputs = (tuple(_formal_from_onnx(f) for f in side) for side in (definition.inputs, definition.outputs))
+    allowed = {
+        f.type_str: frozenset(map(dtype_name, f.types))
+        for side in (definition.inputs, definition.outputs)
+        for f in side
+    }
     return Schema(
         op,
-        found.since_version,
+        definition.since_version,
         inputs,
         outputs,
-        found.min_input,
-        found.max_input if found.max_input < unlimited else None,
-        found.min_output,
-        found.max_output if found.max_output < unlimited else None,
-        MappingProxyType({name: _default(a.default_value) for name, a in sorted(found.attributes.items())}),
-        frozenset(name for name, a in found.attributes.items() if a.required),
+        definition.min_input,
+        definition.max_input if definition.max_input < unlimited else None,
+        definition.min_output,
+        definition.max_output if definition.max_output < unlimited else None,
+        MappingProxyType({name: _default(a.default_value) for name, a in sorted(definition.attributes.items())}),
+        frozenset(name for name, a in definition.attributes.items() if a.required),
         MappingProxyType(allowed),
     )
 
@@ -192,47 +196,47 @@ def dtype_name(type_text: str) -> str:
 
 def variadic_input(op: str) -> int | None:
     """The position from which an op takes any number of inputs, or None."""
-    found = schema(op)
-    return len(found.inputs) - 1 if found and found.inputs and found.inputs[-1].variadic else None
+    definition = schema(op)
+    return len(definition.inputs) - 1 if definition and definition.inputs and definition.inputs[-1].variadic else None
 
 
 def max_inputs(op: str) -> int | None:
     """The most inputs the op takes; None where there is no limit or the op is unknown."""
-    found = schema(op)
-    return found.max_inputs if found else None
+    definition = schema(op)
+    return definition.max_inputs if definition else None
 
 
 def max_outputs(op: str) -> int | None:
     """The most outputs the op makes; None where there is no limit or the op is unknown."""
-    found = schema(op)
-    return found.max_outputs if found else None
+    definition = schema(op)
+    return definition.max_outputs if definition else None
 
 
 def is_optional(op: str, port: int, opset: int = LATEST) -> bool:
     """Whether an output may be left out."""
-    found = schema(op, opset)
-    formal = found.output(port) if found else None
+    definition = schema(op, opset)
+    formal = definition.output(port) if definition else None
     return formal is not None and formal.optional
 
 
 def may_lack(op: str, index: int) -> bool:
     """Whether an input may be left out, as far as the op is known."""
-    found = schema(op)
-    formal = found.input(index) if found else None
+    definition = schema(op)
+    formal = definition.input(index) if definition else None
     return formal is None or formal.optional or formal.variadic
 
 
 def input_constraint(op: str, index: int) -> str:
     """The type letter (or type) of an input: inputs and outputs with one letter have one dtype. Empty if unknown."""
-    found = schema(op)
-    formal = found.input(index) if found else None
+    definition = schema(op)
+    formal = definition.input(index) if definition else None
     return formal.constraint if formal else ""
 
 
 def output_constraint(op: str, index: int = 0) -> str:
     """The type letter (or type) of an output. Empty if unknown."""
-    found = schema(op)
-    formal = found.output(index) if found else None
+    definition = schema(op)
+    formal = definition.output(index) if definition else None
     return formal.constraint if formal else ""
 
 
@@ -254,8 +258,8 @@ def attribute(op: str, attrs: Attrs, name: str, rank: int | None = None) -> Attr
     value = attrs.get(name)
     if value is not None:
         return value
-    found = schema(op)
-    value = found.defaults.get(name) if found else None
+    definition = schema(op)
+    value = definition.defaults.get(name) if definition else None
     if value is None and rank is not None:
         implicit = IMPLICIT.get((op, name))
         value = implicit(rank) if implicit else None
@@ -267,18 +271,18 @@ def attribute_kind(op: str, name: str) -> int | None:
     """ONNX's number for the type of an attribute, by the op's newest schema; None where that says nothing of it."""
     domain, short, version = split(op)
     try:
-        found: Any = defs.get_schema(short, version or 1 << 30, domain).attributes.get(name)
+        definition: Any = defs.get_schema(short, version or 1 << 30, domain).attributes.get(name)
     except defs.SchemaError:
         return None
-    return None if found is None else int(found.type.value)
+    return None if definition is None else int(definition.type.value)
 
 
 def canonical(op: str, attrs: Attrs) -> Attrs:
     """The attributes with those left out that say what would hold without them; floats in single precision."""
     if not attrs:
         return attrs
-    found = schema(op)
-    defaults: Mapping[str, Attr | None] = found.defaults if found else {}
+    definition = schema(op)
+    defaults: Mapping[str, Attr | None] = definition.defaults if definition else {}
     kept: dict[str, Attr] = {}
     for name, value in attrs.items():
         value = _single(value)
@@ -367,19 +371,21 @@ def misuse(op: str, n_inputs: int, n_outputs: int, attributes: Sequence[str], op
     """Why a node of a model is no call of an op of ONNX's own domain, in words; None where it may be one."""
     if "::" in op or op in EXPERIMENTAL:
         return None
-    found = schema(op, opset) if "@" not in op else None
-    if found is None:
+    definition = schema(op, opset) if "@" not in op else None
+    if definition is None:
         return _absence(op, opset)
     for what, count, least, most in (
-        ("input", n_inputs, found.min_inputs, found.max_inputs),
-        ("output", n_outputs, found.min_outputs, found.max_outputs),
+        ("input", n_inputs, definition.min_inputs, definition.max_inputs),
+        ("output", n_outputs, definition.min_outputs, definition.max_outputs),
     ):
         if count < least or (most is not None and count > most):
             wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
             return f"{count} {what}{'' if count == 1 else 's'}, {op} has {wanted} in opset {opset}"
     for attribute in attributes:
-        if attribute not in found.defaults and not attribute.startswith("__"):
-            return f"unknown attribute {attribute!r}; {op} has {', '.join(found.defaults) or 'none'} in opset {opset}"
+        if attribute not in definition.defaults and not attribute.startswith("__"):
+            return (
+                f"unknown attribute {attribute!r}; {op} has {', '.join(definition.defaults) or 'none'} in opset {opset}"
+            )
     return None
 
 
@@ -450,12 +456,12 @@ def _dtype_refusal(newest: Schema, there: Schema, inputs: Sequence[Fact | None])
 def mixture(op: str, dtypes: tuple[str | None, ...]) -> str | None:
     """Why inputs of these dtypes (None: not known, or not given) are none of one call of an op of ONNX's, in words;
     None where they may be."""
-    found = schema(op)
-    if found is None or op in CONTRIB or op in EARLY:  # runtimes may take more
+    definition = schema(op)
+    if definition is None or op in CONTRIB or op in EARLY:  # runtimes may take more
         return None
     letters: dict[str, str] = {}
     for index, dtype in enumerate(dtypes):
-        formal = found.input(index)
+        formal = definition.input(index)
         if formal is None or dtype is None or not formal.homogeneous:
             continue
         if letters.setdefault(formal.constraint, dtype) != dtype:

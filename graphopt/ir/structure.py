@@ -94,21 +94,21 @@ class _Hasher:
         n_formal = len(graph.inputs) - len(context)
         heads: dict[int, object] = {value.node: index for index, value in enumerate(graph.inputs[:n_formal])}
         heads |= {value.node: outer for value, outer in zip(graph.inputs[n_formal:], context, strict=True)}
-        found: dict[int, bytes] = {}
+        hashes: dict[int, bytes] = {}
         draws: Counter[bytes] = Counter()
         for node in graph.order():
-            operands = tuple(None if v is None else (found[v.node], v.port) for v in node.inputs)
+            operands = tuple(None if v is None else (hashes[v.node], v.port) for v in node.inputs)
             n_own = len(operands) - node.captures
             attrs = [(name, self.attr(value, operands[n_own:])) for name, value in node.attrs.items()]
             head = heads.get(node.id)
-            own = _hash(node.op, node.origin.overload, head, operands[:n_own], attrs, node.n_outputs)
+            digest = _hash(node.op, node.origin.overload, head, operands[:n_own], attrs, node.n_outputs)
             if not ops.is_pure(node.op):  # two draws are not one
-                draws[own] += 1
-                own = _hash(own, draws[own])
-            found[node.id] = own
-        outputs = [None if v is None else (found[v.node], v.port) for v in graph.outputs]
-        working = sorted(found[node.id] for node in graph.nodes() if node.op not in (INPUT, CONSTANT))
-        return _hash("graph", n_formal, outputs, working), found
+                draws[digest] += 1
+                digest = _hash(digest, draws[digest])
+            hashes[node.id] = digest
+        outputs = [None if v is None else (hashes[v.node], v.port) for v in graph.outputs]
+        working = sorted(hashes[node.id] for node in graph.nodes() if node.op not in (INPUT, CONSTANT))
+        return _hash("graph", n_formal, outputs, working), hashes
 
     def attr(self, value: Attr, context: Context = ()) -> object:
         """What stands for an attribute in a hash."""
@@ -154,8 +154,8 @@ def spell(type: Type, numbers: dict[str, str]) -> str:
                 return f"{kind}{dtype}[*]"
             for name in (name for size in shape for name in sorted(symbols(size)) if name.startswith("?")):
                 numbers.setdefault(name, f"?{len(numbers)}")
-            own = {name: symbol(number) for name, number in numbers.items()}
-            return f"{kind}{dtype}[{', '.join(str(substitute(size, dict(own))) for size in shape)}]"
+            renamed = {name: symbol(number) for name, number in numbers.items()}
+            return f"{kind}{dtype}[{', '.join(str(substitute(size, dict(renamed))) for size in shape)}]"
         case SequenceType(element):
             return f"sequence of {spell(element, numbers)}"
         case OptionalType(element):
@@ -267,8 +267,8 @@ def _value_difference(a: _Side, b: _Side, x: Value | None, y: Value | None) -> s
         inputs_m, inputs_n = a.own_inputs(m), b.own_inputs(n)
         if (m.op, x.port, len(inputs_m)) != (n.op, y.port, len(inputs_n)):
             return f"{a.label(x)}, and {b.label(y)} in the other"
-        if (found := _attr_difference(a, b, m, n)) is not None:
-            return f"{a.label(x)}: {found}"
+        if (of_attrs := _attr_difference(a, b, m, n)) is not None:
+            return f"{a.label(x)}: {of_attrs}"
         differing = [(p, q) for p, q in zip(inputs_m, inputs_n, strict=True) if a.hash(p) != b.hash(q)]
         if not differing:
             return f"{a.label(x)}: it is another input, overload, or number of outputs"

@@ -49,8 +49,8 @@ def deviation(a: Array, b: Array) -> Array:
     a, b = a.astype(wide), b.astype(wide)
     scale = float(np.abs(a).max(initial=0.0, where=np.isfinite(a)))
     with np.errstate(invalid="ignore"):
-        found: Array = np.abs(a - b) / (share * scale + 1e-30)
-    return found
+        units: Array = np.abs(a - b) / (share * scale + 1e-30)
+    return units
 
 
 def is_inexact(array: Array) -> bool:

@@ -269,17 +269,17 @@ def symbols(size: Size) -> set[str]:
     """The names of all symbols that the size depends on."""
     if isinstance(size, int):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for monomial, _ in size.terms:
         for atom in monomial:
             match atom:
                 case Symbol(name):
-                    found.add(name)
+                    names.add(name)
                 case FloorDiv(numerator, denominator):
-                    found |= symbols(numerator) | symbols(denominator)
+                    names |= symbols(numerator) | symbols(denominator)
                 case Broadcast(sizes) | Minimum(sizes):
-                    found.update(*map(symbols, sizes))
-    return found
+                    names.update(*map(symbols, sizes))
+    return names
 
 
 def substitute(size: Size, sizes: dict[str, Size]) -> Size:
@@ -311,21 +311,21 @@ def broadcast(*sizes: Size) -> Size:
 
     Raises ValueError where two of them are integers that do not agree.
     """
-    found: dict[Size, None] = {}
+    parts: dict[Size, None] = {}
     for size in sizes:
         inner = _atom(size)
         for part in inner.sizes if isinstance(inner, Broadcast) else (size,):
             if part != 1:
-                found[part] = None
-    found = {part: None for part in found if not _gives_way(part, found)}
-    numbers = [s for s in found if isinstance(s, int)]
+                parts[part] = None
+    parts = {part: None for part in parts if not _gives_way(part, parts)}
+    numbers = [s for s in parts if isinstance(s, int)]
     if len(numbers) > 1:
         raise ValueError(f"sizes {' and '.join(map(str, numbers))} do not broadcast")
     if numbers:  # every symbolic size must be 1 or this number
         return numbers[0]
-    if len(found) <= 1:
-        return next(iter(found), 1)
-    return Dim((((Broadcast(tuple(sorted(found, key=text_of))),), 1),))
+    if len(parts) <= 1:
+        return next(iter(parts), 1)
+    return Dim((((Broadcast(tuple(sorted(parts, key=text_of))),), 1),))
 
 
 def _atom(size: Size) -> Atom | None:

@@ -135,12 +135,12 @@ class Mutator:
         if values == node.outputs:
             return
         graph = self._own()
-        made = list(graph.since(mark))
+        added = list(graph.since(mark))
         for old, new in zip(node.outputs, values, strict=True):
             if old in graph.types:
                 graph.types.setdefault(new, graph.types[old])
             graph.replace(old, new)
-        for new_node in made:
+        for new_node in added:
             graph.update(new_node.id, inputs=new_node.inputs)
         if not graph.is_used(node.id):
             graph.remove(node.id)

@@ -93,15 +93,15 @@ def is_bound(op: str) -> bool:
 def writable(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -> str | None:
     """Why a call in the inner form cannot be written in an opset, or None."""
     handles = tuple(None if fact is None else index for index, fact in enumerate(inputs))
-    known: dict[int, Fact] = {index: fact for index, fact in enumerate(inputs) if fact is not None}
-    made: list[Constant] = []
+    facts: dict[int, Fact] = {index: fact for index, fact in enumerate(inputs) if fact is not None}
+    constants: list[Constant] = []
 
     def make(constant: Constant) -> int:
-        made.append(constant)
-        return -len(made)
+        constants.append(constant)
+        return -len(constants)
 
     try:
-        write(Call(op, handles, attrs, 1), opset, make, lambda h: known.get(h, NOTHING))
+        write(Call(op, handles, attrs, 1), opset, make, lambda h: facts.get(h, NOTHING))
     except Unwritable as reason:
         return str(reason)
     return None
@@ -109,8 +109,8 @@ def writable(op: str, attrs: Attrs, inputs: Sequence[Fact | None], opset: int) -
 
 def _since(op: str, opset: int) -> int:
     """The version of the op that an opset has; the opset itself where it has given up the op."""
-    found = ops.schema(op, opset)
-    return opset if found is None else found.since
+    schema = ops.schema(op, opset)
+    return opset if schema is None else schema.since
 
 
 def _fit(draft: Draft, newest: ops.Schema) -> None:

@@ -104,10 +104,10 @@ class Draft:
 
     def element(self, index: int, what: str) -> Any:
         """The only element of an input that has to be constant."""
-        found = self.elements(index, what)
-        if len(found) != 1:
+        elements = self.elements(index, what)
+        if len(elements) != 1:
             raise Unwritable(f"{what} of {self.op} must be one number")
-        return found[0]
+        return elements[0]
 
     def shape(self, index: int = 0) -> tuple[Size, ...] | None:
         """The shape of an input, where its rank is known."""

@@ -44,9 +44,9 @@ def kind_of(op: str, name: str, value: Attr, opset: int, like: AttributeProto | 
     """The ONNX type to write an attribute as: the one its schema wants, the one it had, or what its value is."""
     if isinstance(value, AttrRef):
         return value.kind  # type: ignore[return-value]
-    known = declared(op, name, opset)
-    if known is not None:
-        return known
+    by_schema = declared(op, name, opset)
+    if by_schema is not None:
+        return by_schema
     if like is not None and like.type:
         return like.type
     if not isinstance(value, tuple):

@@ -57,10 +57,10 @@ def _call(header: Header, node: Node, types: Sequence[TensorType | None]) -> tup
 
     alone = Graph(header=header)
     inputs = [None if t is None else alone.add_input(f"x{k}", t) for k, t in enumerate(types)]
-    made = alone.add(node.op, tuple(inputs), node.attrs, node.n_outputs)
-    for k, value in enumerate(made.outputs):
+    applied = alone.add(node.op, tuple(inputs), node.attrs, node.n_outputs)
+    for k, value in enumerate(applied.outputs):
         alone.add_output(f"y{k}", value)
     model = to_proto(alone)
-    known = {i.name: i.type for i in model.graph.input}
+    types_by_name = {i.name: i.type for i in model.graph.input}
     (call,) = (n for n in model.graph.node if n.op_type == split(node.op)[1])
-    return call.SerializeToString(), [known.get(n, onnx.TypeProto()).SerializeToString() for n in call.input]
+    return call.SerializeToString(), [types_by_name.get(n, onnx.TypeProto()).SerializeToString() for n in call.input]

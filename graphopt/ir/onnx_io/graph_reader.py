@@ -154,9 +154,9 @@ class GraphReader:
     @cached_property
     def read_names(self) -> set[str]:
         """The names of values that some node reads, or the caller."""
-        found = {name for node in self.proto.node for name in reads(node)}
+        names = {name for node in self.proto.node for name in reads(node)}
         outputs = self.proto.output if isinstance(self.proto, FunctionProto) else [o.name for o in self.proto.output]
-        return found.union(outputs)
+        return names.union(outputs)
 
     # -- names
 
@@ -249,12 +249,12 @@ class GraphReader:
         left = list(enumerate(named))
         places: list[Place] = []
         for value in inputs:
-            found = next((pair for pair in left if pair[1] == value), None)
-            if value is None or found is None:
+            same = next((pair for pair in left if pair[1] == value), None)
+            if value is None or same is None:
                 places.append(self.graph.constant_of(value))
             else:
-                left.remove(found)
-                places.append(found[0])
+                left.remove(same)
+                places.append(same[0])
         return tuple(places)
 
     def _dropped(
@@ -333,7 +333,7 @@ class GraphReader:
             inferred = infer_node(node.op, node.attrs, inputs, node.n_outputs, self.graph.opset)
         except InvalidModelError:  # whoever infers the whole model says so better
             return declared
-        return [meet(fact, told) for fact, told in zip(inferred, declared, strict=True)]
+        return [meet(fact, stated) for fact, stated in zip(inferred, declared, strict=True)]
 
     # -- attributes
 

@@ -166,20 +166,20 @@ class GraphWriter:
             return None
         if node.attrs != source.attrs or len(inputs) != len(source.places):
             return None
-        found: list[Value | None] = [None] * len(source.proto.input)
-        for value, place in zip(inputs, source.places, strict=True):
-            if (value is None) != (place is None):
+        kept: list[Value | None] = [None] * len(source.proto.input)
+        for value, source_place in zip(inputs, source.places, strict=True):
+            if (value is None) != (source_place is None):
                 return None
-            if isinstance(place, int):
-                found[place] = value
-            elif self.graph.constant_of(value) != place:
+            if isinstance(source_place, int):
+                kept[source_place] = value
+            elif self.graph.constant_of(value) != source_place:
                 return None
         for position, name, constant in source.dropped:
             value = self.by_name.get(name)
             if self.graph.constant_of(value) != constant:
                 return None
-            found[position] = value
-        return found
+            kept[position] = value
+        return kept
 
     def _is_current(self, source: NodeSource) -> bool:
         """Whether the op has the same form in the graph's opset as in the opset that the node was read from."""
@@ -204,9 +204,9 @@ class GraphWriter:
     @cached_property
     def _facts(self) -> dict[Value, Fact]:
         """What inference knows; taken only where the form of an old opset depends on it."""
-        known = {inner: self.outer.fact(value) for inner, value in self.captured.items() if self.outer is not None}
+        captured = {inner: self.outer.fact(value) for inner, value in self.captured.items() if self.outer is not None}
         try:
-            return infer(self.graph, known)
+            return infer(self.graph, captured)
         except InvalidModelError:
             return {value: Fact(type) for value, type in self.graph.types.items()}
 
@@ -243,11 +243,11 @@ class GraphWriter:
         names.update(
             (inner, self.outer.names[value]) for inner, value in self.captured.items() if self.outer is not None
         )
-        taken = {*names.values(), *graph.output_names}
+        used = {*names.values(), *graph.output_names}
         outputs = [(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True) if v is not None]
         for value in self.formal:
             name = graph.names.get(value, "")
-            self._take(value, name, "input", taken, keep=self.outer is None or (name, value) in outputs)
+            self._take(value, name, "input", used, keep=self.outer is None or (name, value) in outputs)
         names.update((v, n) for n, v in outputs if v not in names and graph.names.get(v) == n)
         for name, value in outputs:
             if names.setdefault(value, name) != name:
@@ -259,15 +259,15 @@ class GraphWriter:
             stem = _stem(node.op)
             for value in node.outputs:
                 if value not in names and value.port not in missing:
-                    self._take(value, graph.names.get(value, ""), stem, taken)
+                    self._take(value, graph.names.get(value, ""), stem, used)
         for value in self.made:
-            self._take(value, "", "constant", taken)
+            self._take(value, "", "constant", used)
 
-    def _take(self, value: Value, wanted: str, stem: str, taken: set[str], keep: bool = False) -> None:
+    def _take(self, value: Value, wanted: str, stem: str, used: set[str], keep: bool = False) -> None:
         """Name a value as wanted, or anew where the name is taken."""
-        if not wanted or (wanted in taken and not keep):
+        if not wanted or (wanted in used and not keep):
             wanted = self.fresh.fresh(stem)
-        taken.add(wanted)
+        used.add(wanted)
         self.names[value] = wanted
 
     def _is_written(self, node: Node) -> bool:
@@ -459,8 +459,8 @@ class GraphWriter:
 
 def in_order_of(before: Mapping[str, object], names: Iterable[str]) -> list[str]:
     """The names that were there before in their old order, then the others."""
-    found = list(names)
-    return [name for name in before if name in found] + [name for name in found if name not in before]
+    present = list(names)
+    return [name for name in before if name in present] + [name for name in present if name not in before]
 
 
 def _set_list(field: Any, names: list[str]) -> None:

@@ -26,18 +26,18 @@ def _sort(nodes: Sequence[NodeProto], needs: list[set[int]], where: str) -> list
             readers[other].append(index)
     waiting = [len(needed) for needed in needs]
     ready = [index for index, count in enumerate(waiting) if count == 0]
-    found: list[int] = []
+    sequence: list[int] = []
     while ready:
         index = heapq.heappop(ready)
-        found.append(index)
+        sequence.append(index)
         for reader in readers[index]:
             waiting[reader] -= 1
             if waiting[reader] == 0:
                 heapq.heappush(ready, reader)
-    if len(found) < len(nodes):
+    if len(sequence) < len(nodes):
         stuck = next(index for index, count in enumerate(waiting) if count)
         raise InvalidModelError(f"{where}{label(nodes[stuck])} is part of a cycle, or waits for one")
-    return found
+    return sequence
 
 
 def reads(node: NodeProto) -> Iterator[str]:

@@ -93,9 +93,9 @@ def read_tensor(tensor: TensorProto, storage: Storage, where: str) -> Constant:
     return Constant(dtype, shape, lambda: np.asarray(numpy_helper.to_array(tensor)), Stored(tensor))
 
 
-def _check(found: int, wanted: int, what: str, shape: tuple[int, ...], dtype: str, where: str) -> None:
-    if found != wanted:
-        raise InvalidModelError(f"{where}: {dtype}{list(shape)} takes {wanted} {what}, the file has {found}")
+def _check(actual: int, wanted: int, what: str, shape: tuple[int, ...], dtype: str, where: str) -> None:
+    if actual != wanted:
+        raise InvalidModelError(f"{where}: {dtype}{list(shape)} takes {wanted} {what}, the file has {actual}")
 
 
 def _decode_strings(tensor: TensorProto, shape: tuple[int, ...]) -> Array:
@@ -191,7 +191,7 @@ def fill_strings(tensor: TensorProto, constant: Constant) -> None:
 
 def data_files(graph: Graph) -> list[str]:
     """Where the constants of a graph and of its bodies lie, as the model says it: each file once."""
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     waiting = [graph]
     while waiting:
         for node in waiting.pop().nodes():
@@ -199,5 +199,5 @@ def data_files(graph: Graph) -> list[str]:
             constant = node.attrs.get("value")
             stored = constant.source if isinstance(constant, Constant) else None
             if isinstance(stored, Stored) and isinstance(stored.tensor, TensorProto):
-                found.update(dict.fromkeys(e.value for e in stored.tensor.external_data if e.key == "location"))
-    return list(found)
+                files.update(dict.fromkeys(e.value for e in stored.tensor.external_data if e.key == "location"))
+    return list(files)

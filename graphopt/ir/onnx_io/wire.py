@@ -78,15 +78,15 @@ def _detach(
             stop = at + size
             inner = schema.get(tag >> 3) if size > LARGE and stop <= end else None
             if inner is not None:
-                found: list[memoryview | bytes] = []
+                inner_pieces: list[memoryview | bytes] = []
                 if inner is RAW:
-                    found.append(mark(len(blobs)))
+                    inner_pieces.append(mark(len(blobs)))
                     blobs.append(data[at:stop])
                     length = MARK_SIZE
                 else:
-                    length = _detach(data, at, stop, inner, blobs, found)
+                    length = _detach(data, at, stop, inner, blobs, inner_pieces)
                 front = encode(tag) + encode(length)
-                pieces += [data[run:head], front, *found]
+                pieces += [data[run:head], front, *inner_pieces]
                 grown += len(front) + length - (stop - head)
                 run = stop
             at = stop
@@ -136,15 +136,15 @@ def _attach(
             size, at = _varint(data, at, end)
             stop = at + size
             if places[next_place] < stop and (inner := schema.get(tag >> 3)) is not None:
-                found: list[memoryview | bytes] = []
+                inner_pieces: list[memoryview | bytes] = []
                 if inner is RAW:
                     blob = blobs[int.from_bytes(data[at + 16 : stop], "little")]
-                    found.append(blob)
+                    inner_pieces.append(blob)
                     length = len(blob)
                 else:
-                    length = _attach(data, at, stop, inner, places, blobs, found)
+                    length = _attach(data, at, stop, inner, places, blobs, inner_pieces)
                 front = encode(tag) + encode(length)
-                pieces += [data[run:head], front, *found]
+                pieces += [data[run:head], front, *inner_pieces]
                 grown += len(front) + length - (stop - head)
                 run = stop
                 next_place = bisect_left(places, stop)
@@ -159,14 +159,14 @@ def _attach(
 
 def locations(skeleton: bytes) -> list[str]:
     """The files that tensors lie in: the values of all entries called ``location``."""
-    found = []
+    files = []
     for entry in re.finditer(rb"\n\x08location\x12", skeleton):
         try:
             size, start = _varint(memoryview(skeleton), entry.end(), len(skeleton))
         except MalformedError:
             continue
-        found.append(skeleton[start : start + size].decode(errors="replace"))
-    return found
+        files.append(skeleton[start : start + size].decode(errors="replace"))
+    return files
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:

@@ -29,9 +29,9 @@ def origin_of(proto: Any, where: str, form: str = "", extra: object = None) -> O
 
 def entries(props: Iterable[StringStringEntryProto], where: str) -> tuple[tuple[str, str], ...]:
     """Metadata as pairs."""
-    found = tuple((entry.key, entry.value) for entry in props)
-    check_text(where, *chain(*found))
-    return found
+    pairs = tuple((entry.key, entry.value) for entry in props)
+    check_text(where, *chain(*pairs))
+    return pairs
 
 
 def write_entries(pairs: Iterable[tuple[str, str]], into: Any) -> None:

@@ -83,9 +83,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def read_numbers(values: list[Any], dtype: str) -> Array:
     """An array of rank 1 of these numbers or strings."""
     if dtype == "string":
-        made = np.empty(len(values), object)
-        made[:] = values
-        return made
+        strings = np.empty(len(values), object)
+        strings[:] = values
+        return strings
     with np.errstate(over="ignore"):
         return np.array(values, np.float64 if dtype not in ("int64", "uint64", "bool") and values else None).astype(
             numpy_dtype(dtype)

@@ -91,19 +91,19 @@ class _Reader:
         except UnexpectedCharacters as error:
             self.expected(error.line, error.column, error.allowed or set(), f"'{self.text[error.pos_in_stream or 0]}'")
 
-    def expected(self, line: int, column: int, terminals: set[str], found: str) -> NoReturn:
+    def expected(self, line: int, column: int, terminals: set[str], actual: str) -> NoReturn:
         words = list(dict.fromkeys(word for name, word in WORDS.items() if name in terminals))
         wanted = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "something else"
-        raise ReadError(f"{self.filename}:{line}:{column}: expected {wanted}, found {found}")
+        raise ReadError(f"{self.filename}:{line}:{column}: expected {wanted}, found {actual}")
 
     def mistake(self, token: Token, message: str) -> ReadError:
         return ReadError(f"{self.filename}:{token.line}:{token.column}: {message}")
 
     def read_header(self, branch: Any) -> str:
         value, *settings = branch.children
-        found = {k: v for k, v in self.settings(settings) if k != "ir"}
+        versions = {k: v for k, v in self.settings(settings) if k != "ir"}
         ir = dict(self.settings(settings)).get("ir", self.header.ir_version)
-        opsets = tuple(("" if k == "opset" else k, v) for k, v in found.items())
+        opsets = tuple(("" if k == "opset" else k, v) for k, v in versions.items())
         self.header = replace(self.header, ir_version=ir, opsets=opsets or self.header.opsets)
         return _name(value.children[0])
 
@@ -229,8 +229,8 @@ class _Scope:
                 continue
             value, name = result.children
             token = value.children[0]
-            found = None if token == "_" else self.value(token)
-            self.graph.add_output(_name((name or value).children[0]), found)
+            returned = None if token == "_" else self.value(token)
+            self.graph.add_output(_name((name or value).children[0]), returned)
 
     def declaration(self, branch: Any) -> None:
         targets, right = branch.children
@@ -245,14 +245,14 @@ class _Scope:
         if right.data != "call":
             if len(declared) != 1:
                 raise self.reader.mistake(_first_token(right), "a constant has one name")
-            made = [self.graph.add_constant(self.constant(right))]
+            values = [self.graph.add_constant(self.constant(right))]
         else:
-            made = [*self.graph.node(self.call(right, len(declared)).node).outputs]
-        for (value, type), one in zip(declared, made, strict=True):
+            values = [*self.graph.node(self.call(right, len(declared)).node).outputs]
+        for (value, type), one in zip(declared, values, strict=True):
             self.declare(value.children[0], one)
-            found = type and self.reader.type(type)
-            if found is not None:
-                self.graph.types[one] = found
+            declared_type = type and self.reader.type(type)
+            if declared_type is not None:
+                self.graph.types[one] = declared_type
 
     def input(self, token: Token, type: Any, default: Any) -> None:
         if type is None:
@@ -272,12 +272,12 @@ class _Scope:
             self.graph.names[value] = _name(token)
 
     def value(self, token: Token) -> Value:
-        found = self.values.get(str(token))
-        if found is None:
+        bound = self.values.get(str(token))
+        if bound is None:
             raise self.reader.mistake(
                 token, f"`{_name(token)}` is not there yet: a line reads only what lines above it make"
             )
-        return found
+        return bound
 
     # -- calls
 
@@ -285,19 +285,19 @@ class _Scope:
         name, *parts = branch.children
         inputs: list[Value | None] = []
         attrs: dict[str, Attr] = {}
-        own: int | None = None
+        n_own: int | None = None
         for part in parts:
             if part is None:
                 continue
             if part.data == "separator":
                 if part.children[0] == "|":
-                    own = len(inputs)
+                    n_own = len(inputs)
             elif part.data == "attribute":
                 attrs[_name(part.children[0])] = self.attr(part.children[1])
             else:
                 inputs.append(self.operand(part))
         op, overload = _op(name)
-        captures = 0 if own is None else len(inputs) - own
+        captures = 0 if n_own is None else len(inputs) - n_own
         origin = Origin(overload=overload) if overload else NOWHERE
         node = self.graph.add(op, tuple(inputs), Attrs(attrs), n_outputs, captures=captures, origin=origin)
         return Value(node.id)
@@ -348,10 +348,10 @@ class _Scope:
         number = int(token[1:])
         if number >= len(self.reader.constants):
             raise self.reader.mistake(token, f"constant {token} is not given: pass it in `constants`")
-        found = self.reader.constants[number]
-        if (found.dtype, found.shape) != (dtype, shape):
-            raise self.reader.mistake(token, f"constant {token} is {found!r}, not {dtype}{list(shape)}")
-        return found
+        constant = self.reader.constants[number]
+        if (constant.dtype, constant.shape) != (dtype, shape):
+            raise self.reader.mistake(token, f"constant {token} is {constant!r}, not {dtype}{list(shape)}")
+        return constant
 
     def bits(self, token: Token, dtype: str) -> Array:
         try:
@@ -382,8 +382,8 @@ class _Scope:
                 return tuple(self.attr(p) for p in parts if p is not None)  # type: ignore[misc]
             case "attribute_reference":
                 return AttrRef(_name(parts[0]), int(parts[1]))
-            case "type_value" if (found := self.reader.type(parts[0])) is not None:
-                return found
+            case "type_value" if (type_ := self.reader.type(parts[0])) is not None:
+                return type_
         raise self.reader.mistake(_first_token(branch), "expected the value of an attribute")
 
 

@@ -94,18 +94,18 @@ class _Printer:
 
     def named(self) -> dict[Value, str]:
         names: dict[Value, str] = {}
-        taken: set[str] = set()
+        used: set[str] = set()
         numbers = count()
         for value in (v for n in self.order for v in n.outputs if v not in self.inline):
             name = self.graph.names.get(value, "")
-            is_free = name and name not in taken
+            is_free = name and name not in used
             names[value] = show_name(name) if is_free else f"%{next(numbers)}"
-            taken.add(name)
+            used.add(name)
         return names
 
     def lines(self) -> list[str]:
-        made = [line for n in self.order if Value(n.id) not in self.inline for line in self.statement(n)]
-        return [*made, *self.returned()]
+        statements = [line for n in self.order if Value(n.id) not in self.inline for line in self.statement(n)]
+        return [*statements, *self.returned()]
 
     def returned(self) -> list[str]:
         parts = []
@@ -135,10 +135,10 @@ class _Printer:
 
     def call(self, node: Node) -> str:
         inputs = [self.operand(v) for v in node.inputs]
-        own = len(inputs) - node.captures
+        n_own = len(inputs) - node.captures
         attrs = [f"{show_name(name)}={self.attr(value)}" for name, value in node.attrs.items()]
         if node.captures:
-            body = f"{', '.join(inputs[:own])} | {', '.join([*inputs[own:], *attrs])}".lstrip()
+            body = f"{', '.join(inputs[:n_own])} | {', '.join([*inputs[n_own:], *attrs])}".lstrip()
         else:
             body = ", ".join([*inputs, *attrs])
         return f"{_op(node.op, node.origin.overload)}({body})"
