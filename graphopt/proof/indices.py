@@ -29,9 +29,8 @@ from graphopt.proof.symbols import PARAMETERS, Algebra, Opaque, compute, integer
 from graphopt.rewrite.checking.check import applied
 from graphopt.rewrite.checking.examples import Example
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree
+from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Pattern, Step, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit
-from graphopt.rewrite.checking.examples.variants import variants
 from graphopt.rewrite.guards import expressions
 from graphopt.rewrite.guards.bindings import Bindings, Head
 from graphopt.rewrite.match.matcher import matches

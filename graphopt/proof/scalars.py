@@ -17,7 +17,7 @@ from graphopt.ir.dtypes import CODES
 from graphopt.proof.solver import BITS, FLOATS, Answer, Unspoken, World
 from graphopt.proof.solver import Term as Number
 from graphopt.proof.typing import Dtypes
-from graphopt.rewrite.checking.examples.variants import variants
+from graphopt.rewrite.checking.examples.pattern import variants
 from graphopt.rewrite.guards import expressions, weights
 from graphopt.rewrite.guards.functions import FUNCTIONS
 from graphopt.rewrite.rule.rule import (

@@ -19,8 +19,8 @@ from graphopt.rewrite.egraph.saturate import Budget
 from graphopt.rewrite.extract.choose import Extraction, allowance, stored_bytes
 from graphopt.rewrite.extract.cost import CostModel, counted_at, graph_cost, stated_sizes
 from graphopt.rewrite.extract.terms import calls
-from graphopt.rewrite.match.families import families
 from graphopt.rewrite.match.journal import Journal
+from graphopt.rewrite.match.matcher import families
 from graphopt.rewrite.match.multi_version_graph import Alternatives
 from graphopt.rewrite.match.statistics import Statistics
 from graphopt.rewrite.match.workspace import Workspace, captured_facts

@@ -8,7 +8,7 @@ what they share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.ir import ops
@@ -293,3 +293,21 @@ def is_on_all(guard: Expr, stars: Sequence[str]) -> bool:
     named = [e for e in inside if isinstance(e, Ref) and e.name in stars]
     fields = [e for e in inside if isinstance(e, Field) and e.of in named]
     return len(named) > len(fields) or any(isinstance(e, Each) for e in inside)
+
+
+Families = frozenset[tuple[str, tuple[Value, ...]]]
+"""Names of rules, each with the roots of one match."""
+
+
+def families(rules: Iterable[Rule], graph: Graph) -> Families:
+    """All matches of those rules in the graph that have several roots."""
+    several = [(rule, root_ops(rule)) for rule in rules if len(rule.lhs) > 1 or family(rule.lhs[0])]
+    space = Workspace(graph)
+    roots = (
+        (rule.name, match.roots)
+        for rule, ops in several
+        for node in graph.nodes()
+        if ops is None or node.op in ops
+        for match in matches(rule, space, node)
+    )
+    return frozenset(roots)

@@ -6,18 +6,14 @@ in the same way. It either looks at one node, wherever something changed, or goe
 
 from __future__ import annotations
 
-from graphopt.rewrite.passes.bodies import OWN
-from graphopt.rewrite.passes.branches import HEADS, TAILS
-from graphopt.rewrite.passes.collect import COLLECT
+from graphopt.rewrite.passes.branches import DEMAND, HEADS, TAILS
+from graphopt.rewrite.passes.constants import INITIALIZERS, OWN
 from graphopt.rewrite.passes.control import CAPTURES, CARRIED, DECIDED, IDLE, UNROLL
 from graphopt.rewrite.passes.dead import FUNCTIONS, OUTPUTS, UNUSED
-from graphopt.rewrite.passes.demand import DEMAND
 from graphopt.rewrite.passes.dims import fix_dims, freeze_defaults
-from graphopt.rewrite.passes.fold import FOLD, fold_within
+from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within
 from graphopt.rewrite.passes.functions import INLINE
-from graphopt.rewrite.passes.hoist import HOIST, STATES
-from graphopt.rewrite.passes.initializers import INITIALIZERS
-from graphopt.rewrite.passes.known import KNOWN
+from graphopt.rewrite.passes.loops import COLLECT, HOIST, STATES
 from graphopt.rewrite.passes.native import Pass
 from graphopt.rewrite.passes.orders import ORDERS
 from graphopt.rewrite.passes.scatter import SLABS

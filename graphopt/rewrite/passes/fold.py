@@ -7,6 +7,8 @@ rest as far as a budget of bytes allows. One repeated element stays one element.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from graphopt.ir.constants import Constant
@@ -217,3 +219,55 @@ def _compute_all(space: Workspace, wanted: list[int], static: dict[int, int]) ->
 
 
 FOLD = Pass("constant-folding", "what rests on constants alone is computed once, now", "A17,A18,D9", visit=fold)
+
+
+KINDS = {
+    "B1": frozenset({"Shape"}),
+    "B2": frozenset({"Gather"}),
+    "B3": frozenset({"Slice", "Split"}),
+    "B8": frozenset({"Size", "Range", "ConstantOfShape"}),
+    "B13": frozenset({"ScatterND", "ScatterElements"}),
+}
+"""The ops of the families that are about one kind of op."""
+OTHERS = frozenset().union(*KINDS.values())
+
+
+def _of(wanted: Callable[[str], bool]) -> Callable[[Workspace, Node], bool]:
+    def visit(space: Workspace, node: Node) -> bool:
+        return wanted(node.op) and fold_known(space, node)
+
+    return visit
+
+
+KNOWN = (
+    Pass(
+        "known-shape", "the shape of a tensor of known sizes is a constant", "B1", visit=_of(KINDS["B1"].__contains__)
+    ),
+    Pass(
+        "known-size", "one size of a shape is a constant where it is known", "B2", visit=_of(KINDS["B2"].__contains__)
+    ),
+    Pass(
+        "known-sizes",
+        "some sizes of a shape are a constant where they are known",
+        "B3",
+        visit=_of(KINDS["B3"].__contains__),
+    ),
+    Pass(
+        "known-range",
+        "sizes, ranges and fills of known extent are constants",
+        "B8",
+        visit=_of(KINDS["B8"].__contains__),
+    ),
+    Pass(
+        "scattered-sizes",
+        "a shape of which some sizes are overwritten is a constant",
+        "B13",
+        visit=_of(KINDS["B13"].__contains__),
+    ),
+    Pass(
+        "known-elements",
+        "what is computed from shapes is known before the model runs",
+        "A19",
+        visit=_of(lambda op: op not in OTHERS),
+    ),
+)

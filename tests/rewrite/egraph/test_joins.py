@@ -56,7 +56,7 @@ def test_rows_are_those_of_egglog(seed: int, name: str, value: int, monkeypatch:
         classes = matching.Classes(graph, infer(graph), 10_000)
         found = matching.Matching(classes, RULES)
         found.search(range(len(RULES)))
-        return [(f.query.rule.name, f.query.columns, f.waiting) for fs in found.found for f in fs]
+        return [(f.query.rule.name, f.query.columns, f.waiting) for fs in found.relations for f in fs]
 
     by_egglog = rows()
     monkeypatch.setattr(matching, name, value)
@@ -96,6 +96,6 @@ def test_a_join_that_has_no_end_is_put_off_and_told(monkeypatch: pytest.MonkeyPa
         classes.union(a, b, "given")  # type: ignore[arg-type]
     found.search(range(len(given)))
     assert found.put_off == {"joined"}
-    (rows,) = [f.waiting for f in found.found[0]]
+    (rows,) = [f.waiting for f in found.relations[0]]
     assert rows == sorted(rows)
     assert 1 <= len(rows) <= 5_000

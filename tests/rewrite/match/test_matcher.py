@@ -7,7 +7,7 @@ import pytest
 from graphopt.ir.graph import Attrs, Graph, Value
 from graphopt.ir.infer import infer
 from graphopt.ir.text import parse as parse_text
-from graphopt.rewrite.match.matcher import Match, depth, input_ops, match, root_ops, why_not
+from graphopt.rewrite.match.matcher import Match, depth, families, input_ops, match, root_ops, why_not
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule
 
@@ -208,3 +208,35 @@ def test_root_ops() -> None:
     assert root_ops(rule("(Relu(x) | Abs(x)) => x")) == {"Relu", "Abs"}
     assert "Neg" in (root_ops(rule("f(f(x)) => x where f in unary")) or ())
     assert root_ops(rule('f(f(x)) => x where f in ("Relu", "Abs")')) == {"Relu", "Abs"}
+
+
+SEVERAL_ROOTS = parse_rules(
+    """
+# the products of one input are one                                                 [J5] reals
+shared:  MatMul(x, a*)  =>  Split(MatMul(x, Concat(a*, axis=1)), axis=-1, split=[each a.shape[1]])
+    where a.is_const and a.rank == 2
+
+# a rule with one root                                                              [C1] exact
+relu-relu:  Relu(Relu(x))  =>  Relu(x)
+"""
+)
+TWO_PRODUCTS = """
+x: float32[2, 2]
+w = float32[2, 2]{1.0, 2.0, 3.0, 4.0}
+v = float32[2, 2]{1.0, 2.0, 3.0, 5.0}
+a = MatMul(x, w)
+b = MatMul(OTHER, v)
+c = Relu(Relu(b))
+return a, c
+"""
+
+
+def test_the_roots_of_each_match_are_found() -> None:
+    graph = parse(TWO_PRODUCTS.replace("OTHER", "x"))
+    families_found = families(SEVERAL_ROOTS, graph)
+    assert {name for name, _ in families_found} == {"shared"}
+    assert {frozenset(graph.names[v] for v in roots) for _, roots in families_found} == {frozenset("ab")}
+
+
+def test_one_call_is_no_family() -> None:
+    assert not families(SEVERAL_ROOTS, parse(TWO_PRODUCTS.replace("OTHER", "a")))

@@ -9,8 +9,7 @@ from graphopt.ir.constants import Constant
 from graphopt.ir.graph import Graph
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.passes.fold import FOLD, fold_within, stored_bytes
-from graphopt.rewrite.passes.known import KNOWN
+from graphopt.rewrite.passes.fold import FOLD, KNOWN, fold_within, stored_bytes
 from graphopt.rewrite.simplify import simplify
 
 PASSES = (UNUSED, *KNOWN, FOLD)

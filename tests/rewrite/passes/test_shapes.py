@@ -6,8 +6,7 @@ import pytest
 
 from graphopt.ir.text import parse, show
 from graphopt.rewrite.passes.dead import UNUSED
-from graphopt.rewrite.passes.fold import FOLD
-from graphopt.rewrite.passes.known import KNOWN
+from graphopt.rewrite.passes.fold import FOLD, KNOWN
 from graphopt.rewrite.passes.shapes import FIXED, SAME
 from graphopt.rewrite.simplify import simplify
 

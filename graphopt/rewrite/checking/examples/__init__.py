@@ -16,18 +16,21 @@ from random import Random
 import numpy as np
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.constants import Array
-from graphopt.ir.graph import Graph
-from graphopt.rewrite.checking.examples.arrays import array
+from graphopt.ir import ops
+from graphopt.ir.constants import Array, Constant
+from graphopt.ir.facts import Fact
+from graphopt.ir.graph import Attr, Attrs, Graph, Header, Value
+from graphopt.ir.infer import infer, infer_node
+from graphopt.ir.types import TensorType
+from graphopt.rewrite.checking.examples.arrays import array, as_dtype, numpy_dtype
 from graphopt.rewrite.checking.examples.draft import Draft
 from graphopt.rewrite.checking.examples.hints import Hints
-from graphopt.rewrite.checking.examples.making import graph_of
+from graphopt.rewrite.checking.examples.pattern import Leaf, Number, Step, Tree, variants
 from graphopt.rewrite.checking.examples.sample import Misfit, Shape, Want
 from graphopt.rewrite.checking.examples.solving import repair
-from graphopt.rewrite.checking.examples.variants import variants
 from graphopt.rewrite.match.matcher import Match, matches
 from graphopt.rewrite.match.workspace import Workspace
-from graphopt.rewrite.rule.rule import Rule
+from graphopt.rewrite.rule.rule import Ref, Rule
 
 REPAIRS = 4
 """How often an attempt is changed to satisfy its guards."""
@@ -91,3 +94,130 @@ def _example(draft: Draft, rule: Rule) -> Example:
         if not changed:
             break
     raise Misfit(reason)
+
+
+def graph_of(draft: Draft) -> tuple[Graph, dict[str, Want]]:
+    """The graph, and what its inputs should be. Raises Misfit or InvalidModelError where it does not fit."""
+    making = _Making(draft)
+    for i, root in enumerate(draft.pattern.roots):
+        value = making.make(root)
+        assert value is not None
+        if value in making.graph.outputs:
+            raise Misfit("two roots are one value")
+        making.graph.add_output(f"y{i}", value)
+    return making.graph, making.inputs
+
+
+class _Making:
+    """One graph in the making."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft, self.hints, self.random = draft, draft.hints, draft.random
+        self.graph = Graph(header=Header(opsets=(("", draft.opset), ("com.microsoft", 1))))
+        self.numpy = np.random.default_rng(draft.random.getrandbits(32))
+        self.inputs: dict[str, Want] = {}
+        self.facts: dict[Value, Fact] = {}
+        self._leaves: dict[str, Value] = {}
+
+    def make(self, tree: Tree | None) -> Value | None:
+        """The value of a part of the pattern."""
+        match tree:
+            case None:
+                return None
+            case Leaf(key):
+                if key not in self._leaves:
+                    self._leaves[key] = self._leaf(tree)
+                return self._leaves[key]
+            case Number():
+                return self._number(tree)
+        if tree.value is not None and tree.graph is self.graph:
+            return tree.value
+        tree.value, tree.graph = self._step(tree), self.graph
+        return tree.value
+
+    def _number(self, number: Number) -> Value:
+        value, want = number.value, number.want
+        dtype = want.dtype or ("int64" if isinstance(value, int) else "float32")
+        elements = as_dtype(value, dtype)
+        if want.shape and not isinstance(value, tuple) and self.random.random() < 0.3:
+            elements = elements.reshape((1,))
+        return self.graph.add_constant(Constant.of(elements, dtype))
+
+    def _step(self, step: Step) -> Value:
+        operands = [self.make(t) for t in step.inputs]
+        attrs = ops.canonical(step.op, self._attrs(step))
+        facts = [None if v is None else self.fact(v) for v in operands]
+        reason = ops.refusal(step.op, attrs, facts, self.draft.opset)
+        if reason is not None:
+            raise Misfit(reason)
+        outputs = infer_node(step.op, attrs, facts, step.n_outputs, self.draft.opset)
+        node = self.graph.add(step.op, tuple(operands), attrs, step.n_outputs)
+        self.facts.update(zip(node.outputs, outputs, strict=True))
+        return Value(node.id, step.call.output)
+
+    def fact(self, value: Value) -> Fact:
+        """What is known of a value."""
+        if value not in self.facts:
+            self.facts.update(infer(self.graph))
+        return self.facts[value]
+
+    def _attrs(self, step: Step) -> Attrs:
+        attrs = dict(step.attrs)
+        for name, expr in step.call.attrs:
+            if isinstance(expr, Ref):
+                if expr.name not in self.draft.attrs:
+                    self.draft.attrs[expr.name] = ops.attribute(step.op, Attrs(), name)
+                value = self.draft.attrs[expr.name]
+            else:
+                value = self.draft.evaluated(expr, attrs.get(name))
+            attrs.pop(name, None)
+            if value is not None:
+                attrs[name] = value
+        schema = ops.schema(step.op)
+        return Attrs(
+            {n: _as_default(v, schema.defaults.get(n) if schema else None) for n, v in attrs.items() if v is not None}
+        )
+
+    def _leaf(self, leaf: Leaf) -> Value:
+        key, name = leaf.key, leaf.name
+        want = self.draft.leaves[key]
+        shape, dtype = want.shape or (), want.dtype or "float32"
+        is_const = name in self.hints.constants or (want.value is not None and name not in self.hints.variables)
+        if name not in self.hints.variables and self.random.random() < 0.1:
+            is_const = True
+        if is_const:
+            return self.graph.add_constant(Constant.of(self._elements(want), dtype))
+        self.inputs[key] = want
+        value = self.graph.add_input(key, TensorType(dtype, shape))
+        return self._bounded(value, dtype) if name in self.hints.bounded else value
+
+    def _elements(self, want: Want) -> Array:
+        shape, dtype = want.shape or (), want.dtype or "float32"
+        if want.value is not None:
+            elements = np.asarray(want.value)
+            single = elements.size == 1 and all(n == 1 for n in shape)
+            with np.errstate(invalid="ignore", over="ignore"):
+                return elements.reshape(shape if single else elements.shape).astype(numpy_dtype(dtype))
+        drawn = array(self.numpy, want, self.random.choice(("plain", "positive")))
+        pool = self.hints.numbers
+        if drawn.size == 1 and pool and want.low is None and self.random.random() < 0.5:
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.full(drawn.shape, self.random.choice(pool)).astype(drawn.dtype)
+        if drawn.size and want.low is None and self.random.random() < 0.15:
+            return np.full(drawn.shape, self.random.choice((0, 1))).astype(drawn.dtype)
+        return drawn
+
+    def _bounded(self, value: Value, dtype: str) -> Value:
+        """The input with bounds: what an activation makes of it."""
+        op = self.random.choice(("Relu", "Sigmoid", "Abs", "Neg", "Clip"))
+        if dtype in ("int32", "int64") or op == "Clip":
+            low, high = (self.graph.add_constant(Constant.of(np.asarray(v, numpy_dtype(dtype)), dtype)) for v in (0, 1))
+            return Value(self.graph.add("Clip", (value, low, high)).id)
+        if op == "Neg":
+            return Value(self.graph.add("Neg", (Value(self.graph.add("Relu", (value,)).id),)).id)
+        return Value(self.graph.add(op, (value,)).id)
+
+
+def _as_default(value: Attr, default: Attr | None) -> Attr:
+    """A whole number as a float where the attribute is one."""
+    return float(value) if isinstance(default, float) and isinstance(value, int) else value

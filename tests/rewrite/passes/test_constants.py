@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto, helper
 
+from graphopt.ir import onnx_io
 from graphopt.ir.constants import Constant
 from graphopt.ir.evaluate import run
 from graphopt.ir.graph import CONSTANT, Graph, Node
 from graphopt.ir.text import parse
-from graphopt.rewrite.passes.bodies import OWN
+from graphopt.rewrite.passes import PASSES
+from graphopt.rewrite.passes.constants import OWN
 from graphopt.rewrite.passes.control import CAPTURES
 from graphopt.rewrite.passes.dead import UNUSED
 from graphopt.rewrite.simplify import simplify
@@ -58,3 +61,18 @@ def test_a_constant_of_several_bodies_stays() -> None:
 def test_a_constant_that_is_read_outside_stays() -> None:
     graph = with_weights(ONE_READER.replace("return y", "z = Add(y, w)\n    return z"))
     assert simplify(graph, passes=(UNUSED, OWN, CAPTURES)) is graph
+
+
+def test_constant_nodes_become_initializers() -> None:
+    value = helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=value),
+        helper.make_node("Constant", [], ["d"], value_floats=[3.0, 4.0]),
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("Add", ["s", "d"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    made = onnx_io.to_proto(simplify(onnx_io.load(model), passes=PASSES))
+    assert [n.op_type for n in made.graph.node] == ["Add", "Add"]
+    assert sorted(t.name for t in made.graph.initializer) == ["c", "d"]

@@ -8,7 +8,7 @@ constant moves into the one body that reads it. Small constants that several bod
 
 from __future__ import annotations
 
-from graphopt.ir.graph import Attrs, Graph, Node
+from graphopt.ir.graph import CONSTANT, Attrs, Graph, Node, Origin
 from graphopt.rewrite.match.workspace import Workspace
 from graphopt.rewrite.passes.native import Pass
 
@@ -45,4 +45,22 @@ OWN = Pass(
     "runtimes prepare weights beforehand only where they are constants of the same graph",
     "A8",
     visit=own_constants,
+)
+
+
+INITIALIZER = "initializer"
+
+
+def store_constants(space: Workspace) -> bool:
+    """Spell Constant nodes as initializers; sparse ones and strings stay as they are."""
+    before = space.edits
+    for node in list(space.graph.nodes()):
+        if node.op == CONSTANT and node.origin.form.startswith("value") and "string" not in node.origin.form:
+            space.graph.update(node.id, origin=Origin(form=INITIALIZER))
+            space.edits += 1
+    return space.edits != before
+
+
+INITIALIZERS = Pass(
+    "constant-node", "a Constant node is an initializer, which runtimes need not run", "A8", sweep=store_constants
 )
