@@ -1,1 +1,1 @@
-"""What a model is: graphs, types, constants, and reading and writing them."""
+"""Intermediate representation: graphs, types, constants, and reading and writing them."""

@@ -1,4 +1,4 @@
-"""Products of float32 by weights that are kept in bfloat16: what they compute, and their types.
+"""bfloat16 products: products of float32 by weights kept in bfloat16; semantics and type inference.
 
 A weight is the bfloat16 that is nearest to it, ties to even, and so off by 2^-8 of itself at most, where that is no
 subnormal number; one beyond the largest is the largest. Infinities and NaN stay, and sums are those of float32.

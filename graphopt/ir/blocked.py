@@ -1,4 +1,4 @@
-"""What the ops on images in blocks of channels compute, said in ONNX's ops on plain images.
+"""Blocked-layout ops: semantics of the ops on images in blocks of channels, in ONNX's ops on plain images.
 
 A blocked image is ``[N, ceil(C/size), *spatial, size]``: neighbours in memory are channels of one
 pixel, as vectors want them. Lanes beyond the last channel are zeros where an image was blocked, and

@@ -1,4 +1,4 @@
-"""Bounds that the elements of a value keep whatever the inputs are, NaN aside.
+"""Bounds analysis: bounds that the elements of a value keep whatever the inputs are, NaN aside.
 
 Bounds of floats are rounded as the op rounds, and rounding is monotone: a sum of numbers below two
 bounds is below the rounded sum of the bounds. Integers that might wrap around have only the bounds

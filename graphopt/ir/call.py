@@ -1,4 +1,4 @@
-"""An op applied to operands of which only facts are known: what type inference looks at.
+"""Call: an op applied to operands of which only facts are known, as type inference sees it.
 
 Sizes that inference cannot express get a symbol of their own. Where the operands' facts settle the
 size, the symbol is named by a hash of those facts, so that inferring the same thing twice, in any

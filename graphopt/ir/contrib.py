@@ -1,4 +1,5 @@
-"""Ops of ONNX Runtime's own domain, and of ours, that rules may use, described as ``onnx.defs`` describes ops.
+"""Schemas of ONNX Runtime's own ops, and of ours, that rules may use, as ``onnx.defs`` describes ops. A table apart
+from how schemas are read.
 
 ``onnx.defs`` knows nothing of them, so this table says what it would: inputs and outputs in order
 (``?`` marks optional ones), the attributes with their defaults (a type where there is none), and

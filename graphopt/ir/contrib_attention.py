@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own attention ops compute, and the types of their outputs: said in ONNX's ``Attention``."""
+"""Attention ops of ONNX Runtime: semantics in ONNX's ``Attention``, and type inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own quantized ops take and compute: they dequantize, do what the plain op does, and quantize."""
+"""Quantized ops of ONNX Runtime: operands and semantics; they dequantize, do what the plain op does, and quantize."""
 
 from __future__ import annotations
 

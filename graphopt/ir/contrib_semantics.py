@@ -1,4 +1,4 @@
-"""What the ops of ONNX Runtime's own domain and of ours compute, said in ONNX's ops; the oracle for rules on them."""
+"""Semantics of ONNX Runtime's own ops and of ours, in ONNX's ops; the oracle for rules on them."""
 
 from __future__ import annotations
 

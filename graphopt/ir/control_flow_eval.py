@@ -1,4 +1,4 @@
-"""Loop and Scan as the evaluator runs them.
+"""Evaluation of Loop and Scan, in the place of onnx's own: apart, for it is written against onnx's evaluator.
 
 onnx's reference implementation stacks what is not a vector wrongly, gives nothing for no rounds, takes a Loop without a
 condition for one that ends at once, and goes only forwards along first axes.

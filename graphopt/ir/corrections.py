@@ -1,4 +1,5 @@
-"""What the ops of ONNX compute where onnx's reference implementation gets it wrong."""
+"""Corrections of onnx's reference implementation: ops that it computes wrongly. A table that ends with its bugs, hence
+apart."""
 
 from __future__ import annotations
 

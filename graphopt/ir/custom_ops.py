@@ -1,4 +1,4 @@
-"""Ops that users add: functions of Python that graphs call, and what is known of their results beforehand."""
+"""Custom ops: functions of Python that graphs call, and what is known of their results beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers by which ONNX's files name dtypes, and their names here."""
+"""Dtype codes: the numbers by which ONNX's files name dtypes, and their names here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computing an op on constants, and a graph on arrays, by ONNX's own reference implementation.
+"""Evaluation of an op on constants, and of a graph on arrays, by ONNX's own reference implementation.
 
 Nothing is computed that could be larger than a limit, and no value is made up where ONNX leaves it
 open: integer division by zero, shifts by too much, numbers that do not fit the integers they are

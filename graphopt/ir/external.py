@@ -1,4 +1,4 @@
-"""Files of a model: data files beside it, read safely.
+"""External data: files beside a model, read safely.
 
 A model is data from strangers, and the path in it is the stranger's choice. Only regular files
 below the model's own folder are read: no absolute path, no ``..``, no link that leads out.

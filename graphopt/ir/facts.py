@@ -1,4 +1,4 @@
-"""What is known of a value without running the model: its type, its elements, its bounds.
+"""Facts: what is known of a value without running the model: its type, its elements, its bounds.
 
 Guards of rules, constant folding, costs and the e-graph's analyses all read facts. A fact that is
 not known is ``None``, and a guard on it does not hold.

@@ -1,4 +1,4 @@
-"""Local functions of a model before they are expanded: who calls whom, and how large it would get."""
+"""Call graph of a model's local functions, and the size that it expands to."""
 
 from __future__ import annotations
 

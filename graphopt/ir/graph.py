@@ -1,4 +1,4 @@
-"""The dataflow graph: nodes that apply ops to values, held in a networkx multigraph that nobody else builds.
+"""Dataflow graph: nodes that apply ops to values, held in a networkx multigraph that nobody else builds.
 
 A node keeps its inputs as an ordered tuple; the networkx edges are the index over those tuples, one
 edge for each use, keyed by the position of the input. Node ids are integers in creation order.

@@ -1,4 +1,4 @@
-"""The types of the ops on images in blocks of channels, ``[N, ceil(C/size), *spatial, size]``."""
+"""Type inference of blocked-layout ops, on images ``[N, ceil(C/size), *spatial, size]``."""
 
 from __future__ import annotations
 

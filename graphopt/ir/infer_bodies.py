@@ -1,4 +1,4 @@
-"""What is known of the outputs of ops that have bodies (If, Loop, Scan) and of calls of local functions.
+"""Type inference of ops with bodies (If, Loop, Scan) and of calls of local functions.
 
 Loops are inferred under states whose types hold in every round: a size that the body changes gets a
 symbol that stands for any size, and the body is looked at again.

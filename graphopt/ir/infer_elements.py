@@ -1,4 +1,4 @@
-"""The elements of small integer tensors, as sizes: what shape arithmetic computes, with symbols in it.
+"""Shape arithmetic: the elements of small integer tensors, as sizes with symbols in them.
 
 Only tensors of rank 0 or 1 are followed. Truth values are followed as 0 and 1. A function gives the
 elements of the outputs, or None where they cannot be said; it never says what overflows the dtype.

@@ -1,4 +1,4 @@
-"""The types of outputs that are looked up by indices, reduced along axes, or made from nothing but sizes."""
+"""Type inference of ops that index, reduce along axes, or make tensors from sizes alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of ``graphopt::Nest``, the op of which a node carries the program: what sizes it has, and what it gives.
+"""Type inference of ``graphopt::Nest``, the op whose node carries its program: the program's sizes, and what it gives.
 
 Its attribute ``params`` is the types of the inputs as text (``float32[n, 16]; float32[16]``), in which symbols are the
 program's sizes, and ``types`` those of the outputs over the same symbols.

@@ -1,4 +1,4 @@
-"""The types of products, of what slides a window over its input, and of attention and recurrent ops."""
+"""Type inference of products, of sliding windows, and of attention and recurrent ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of sequences and optional values, and of what is taken out of them."""
+"""Type inference of sequences and optional values, and of what is taken out of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of outputs, on sizes that may be symbols: what all inferences share, elementwise ops and norms.
+"""Type inference on sizes that may be symbols: what all inferences share, elementwise ops and norms.
 
 Each inference is a function that takes a ``Call`` and gives one type for each output it knows of. A
 ValueError says in words why the inputs do not fit together. Sizes in the style of ``broadcast`` hold

@@ -1,4 +1,4 @@
-"""The types of outputs that are the inputs' elements in another arrangement: reshaped, sliced, joined, split."""
+"""Type inference of views: outputs that are the inputs' elements reshaped, sliced, joined or split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: a few neighbouring outputs of a filter from as many products as they have inputs.
+"""Minimal filtering (Winograd): a few neighbouring outputs of a filter from as many products as they have inputs.
 
 Outputs and taps are the coefficients of polynomials whose product is evaluated at a few points and at infinity (Toom,
 Cook): ``y = output @ ((kernel @ taps) * (input @ x))``. In two dimensions every matrix is applied along both axes

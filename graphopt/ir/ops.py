@@ -1,4 +1,4 @@
-"""What there is to know of an op apart from its meaning: arity, attributes and defaults, dtypes, algebra, kind.
+"""Op table: arity, attributes and defaults, dtypes, algebra and kind of each op; everything but its semantics.
 
 The facts come from ``onnx.defs``; ``op_table`` adds what schemas do not say. Ops are
 named as in a graph: ONNX's name, ``domain::Name`` outside ONNX's own domain, ``Name@V`` for an op

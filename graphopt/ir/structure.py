@@ -1,4 +1,4 @@
-"""When two graphs are the same: a hash of what a graph computes and how, and the first difference in words.
+"""Structural equality: a hash of what a graph computes and how, and the first difference in words.
 
 A node's hash is made of its op, its attributes and the hashes of its inputs, so that ids, order and inner
 names do not matter. What the caller sees does: the names, order and types of inputs and outputs. The hash of a graph

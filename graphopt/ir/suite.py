@@ -1,4 +1,4 @@
-"""ONNX's own backend tests as models: one op each, or a few."""
+"""Backend tests of ONNX as models: one op each, or a few."""
 
 from __future__ import annotations
 

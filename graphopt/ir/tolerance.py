@@ -1,4 +1,4 @@
-"""How far apart two results may be and still be the same: the one table of tolerances.
+"""Tolerances: how far apart two results may be and still be the same; the one table of them.
 
 A float may differ by a share of its tensor's largest magnitude, by dtype; everything else is equal
 or wrong. No policy loosens the table.

@@ -1,4 +1,4 @@
-"""Convolutions of images in blocks of 16 channels by Winograd's minimal filtering: what they compute, and their types.
+"""Winograd convolutions of images in blocks of 16 channels: semantics and type inference.
 
 Tiles of ``tile`` by ``tile`` results are made from tiles of two more rows and columns. Weights come transformed,
 ``[O/16, places, I/16, 16 (input), 16 (output)]``, a place for each element of a tile of inputs. What a convolution

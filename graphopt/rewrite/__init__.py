@@ -1,1 +1,1 @@
-"""Same meaning, better shape: rules, matching, equality saturation, cost and extraction."""
+"""Rewriting: rules, matching, equality saturation, cost and extraction."""

@@ -1,4 +1,4 @@
-"""Sets of rules: the standard one, those from files and from Python, and the choice of which are on."""
+"""Rule sets: the standard one, those from files and from Python, and the choice of which are on."""
 
 from __future__ import annotations
 

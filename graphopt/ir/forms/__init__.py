@@ -1,4 +1,4 @@
-"""One form per op: what opsets say differently is read into the newest opset's form, and written back.
+"""Op forms: what opsets spell differently is read into the newest opset's form, and written back.
 
 What was an attribute in one opset and is an input in another stands in a graph as the newest schema
 has it, so that a rule is written once. ``CHANGES`` has a line for each change of an op's form; reading

@@ -1,4 +1,4 @@
-"""Calls read from the form that they have in an opset, and written in it."""
+"""Conversion of calls from the form that they have in an opset, and back."""
 
 from __future__ import annotations
 

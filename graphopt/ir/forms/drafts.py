@@ -1,4 +1,4 @@
-"""Calls of ops whose form is being changed, and what a change of form is."""
+"""Drafts: calls of ops whose form is being changed, and what a change of form is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes each op's form underwent, opset by opset."""
+"""Table of the changes that each op's form underwent, opset by opset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to ONNX: models in, models out, without loss.
+"""ONNX import and export: models in, models out, without loss.
 
 A model that is read and written with no change in between is the same model, field by field. Weights
 are never copied on the way: they are read when someone asks for their elements, from the mapped file.

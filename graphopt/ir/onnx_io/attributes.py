@@ -1,4 +1,4 @@
-"""Attributes as ONNX spells them, but for tensors and graphs, which need the writer of the model."""
+"""Attributes as ONNX spells them, except tensors and graphs, which need the writer of the model."""
 
 from __future__ import annotations
 

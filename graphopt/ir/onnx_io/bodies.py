@@ -1,4 +1,5 @@
-"""What an op does in other ops, where ONNX says so: the function body of its schema as a local function."""
+"""Function bodies of ops: what ONNX's schema says an op does in other ops, as a local function. Apart, for only
+lowering asks for it, and late."""
 
 from __future__ import annotations
 

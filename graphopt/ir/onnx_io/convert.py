@@ -1,4 +1,5 @@
-"""Another opset for a model: most ops only need another spelling, onnx's version converter does the rest."""
+"""Opset conversion of a model: most ops only need another spelling, onnx's version converter does the rest. Loaded only
+where it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading one graph: inputs, constants, nodes with their bodies, and outputs."""
+"""Graph reader: inputs, constants, nodes with their bodies, and outputs of one ONNX graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writing one graph: how each node and constant is spelled, what each value is called, and the message."""
+"""Graph writer: how each node and constant of one graph is spelled, and what each value is called. Apart from the model
+around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of values in a written model: the caller's stay; new ones are readable, unique, and equal in every run."""
+"""Value names in a written model: the caller's stay; new ones are readable, unique, and equal in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The order of a model's nodes: ONNX wants every value made before it is read, and not every exporter complies."""
+"""Topological order of a model's nodes: not every exporter writes values before they are read. Apart, for it works on
+messages before the reader sees them."""
 
 from __future__ import annotations
 

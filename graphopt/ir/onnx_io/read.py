@@ -1,4 +1,4 @@
-"""Reading: an ONNX model becomes a graph.
+"""Model reader: an ONNX model becomes a graph.
 
 Every constant becomes a ``Constant`` node whatever its spelling, every op its newest form, every
 captured value an input of the node that owns the body. What the graph has no place for is kept in

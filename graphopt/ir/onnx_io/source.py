@@ -1,4 +1,4 @@
-"""What writing needs to know of the model that a graph was read from, to spell unchanged things as they were.
+"""Source records: what writing needs of the model that a graph was read from, to spell unchanged things as they were.
 
 The reader leaves these records in ``Origin.extra`` and ``Header.extra``; nobody else looks into them.
 They speak of names and positions, never of values, and so hold for any graph that carries them on.

@@ -1,4 +1,4 @@
-"""Tensors of a model that is written: small ones in place, large ones as marks or in a data file."""
+"""Tensor storage of a model that is written: small tensors in place, large ones as marks or in a data file."""
 
 from __future__ import annotations
 

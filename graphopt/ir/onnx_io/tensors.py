@@ -1,4 +1,4 @@
-"""ONNX tensors as constants and back: nothing is decoded before someone reads it."""
+"""Tensors of ONNX as constants and back: nothing is decoded before someone reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX's type messages as types and back.
+"""Type messages of ONNX as types and back.
 
 A dimension has the name that the model gives it, whatever its spelling. One that is no positive number and has no
 name of its own stands for a fresh symbol: exporters

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as it takes to keep big tensors out of the parser.
+"""Wire format of protobuf, as far as it takes to keep big tensors out of the parser.
 
 A model file is mostly weights. ``detach`` walks over the few large fields of a serialized model and
 puts a short *mark* in the place of each large ``raw_data``; what is left is small and parses at once,

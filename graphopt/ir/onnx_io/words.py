@@ -1,4 +1,4 @@
-"""What a model says in words: names, doc strings, metadata. Where it is not UTF-8, protobuf hands over bytes."""
+"""Text of a model: names, doc strings, metadata. Where it is not UTF-8, protobuf hands over bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: a graph becomes an ONNX model.
+"""Model writer: a graph becomes an ONNX model. Loaded only where a model is written.
 
 What is as it was read is copied from the record that the reader kept; all else is spelled anew, in the
 form of the model's opset. Nothing depends on ids or on the order of sets: same graph, same bytes.

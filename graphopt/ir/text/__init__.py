@@ -1,4 +1,4 @@
-"""Graphs as text: one assignment a line in call notation, and back again.
+"""Text form of graphs: one assignment a line in call notation, and back again.
 
     graph main (ir 10, opset 21)
     x: float32[n, 3]

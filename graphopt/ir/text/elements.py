@@ -1,4 +1,4 @@
-"""The elements of constants as text: exactly, and as short as that allows."""
+"""Text form of constants' elements: exact, and as short as that allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads graphs from text."""
+"""Parser of the text form of graphs, and the door to lark for it: apart from printing, which needs no parser."""
 
 from __future__ import annotations
 

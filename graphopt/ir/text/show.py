@@ -1,4 +1,4 @@
-"""Prints graphs as text."""
+"""Printer of the text form of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The soundness check of rules: no one writes a test for a rule, it is made from the rule itself.
+"""Soundness check of rules: the test of a rule is made from the rule itself.
 
 From the left side small graphs are made in which the rule matches; the rule must fire on some, and
 both sides, computed by ONNX's reference implementation on random tensors, must agree as the rule's

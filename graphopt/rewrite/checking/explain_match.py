@@ -1,4 +1,5 @@
-"""Tries a rule at one node and tells every step: which operands do not fit, and what each guard rests on."""
+"""Match explanation: tries a rule at one node and tells every step: which operands do not fit, and what each guard
+rests on."""
 
 from __future__ import annotations
 

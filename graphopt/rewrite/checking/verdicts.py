@@ -1,4 +1,4 @@
-"""What checks of rules found, kept on disk so that a rule is checked once, and again only when it or graphopt changed.
+"""Verdict cache: results of rule checks on disk, so that a rule is checked again only when it or graphopt changed.
 
 The table is SQLite in the cache on disk, one for each digest of graphopt's own sources that a check rests on and of the
 versions of onnx and numpy. A verdict stands under a digest of the rule's content. Two processes may use it at once;

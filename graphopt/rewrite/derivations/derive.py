@@ -1,4 +1,4 @@
-"""From what the search found to a derivation: the rule instances that the chosen graph rests on, applied one by one.
+"""Derivation: the rule instances that the chosen graph rests on, applied one by one.
 
 The e-graph says which terms were chosen and, in its provenance, why they are equal to what the graph
 had. Only the instances that this needs are applied, in an order in which each finds what it matches:

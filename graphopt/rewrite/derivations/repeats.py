@@ -1,4 +1,4 @@
-"""Finds a block that a graph repeats, one copy after the other, as the layers of a transformer are.
+"""Repeated blocks: finds a block that a graph repeats, one copy after the other, as the layers of a transformer are.
 
 Copies are found as a period in the topological order: nodes one period apart apply one op to operands
 of one type, which again are one period apart, the same node outside of the copies, or weights and

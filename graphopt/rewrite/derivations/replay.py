@@ -1,4 +1,5 @@
-"""Applies a journal to the model that it is of: all of it, or without some of its rewrites.
+"""Replay of a journal on the model that it is of: all of it, or without some of its rewrites. It is what ``revert`` and
+``bisect`` run, and stands apart from how journals come about.
 
 Every entry is looked at by the directed matcher again. One whose site is not there (because what made
 it was left out) or no longer matches is left out too, so that whatever is left out, the result equals

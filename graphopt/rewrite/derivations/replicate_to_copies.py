@@ -1,4 +1,5 @@
-"""Applies what was derived for a shortened chain of copies to the whole chain.
+"""Replication: what was derived for a shortened chain of copies is applied to the whole chain. Apart from finding the
+copies, for it works on journals.
 
 An entry that speaks of one copy in the middle, or of two that follow each other, is applied to each
 of the copies in the middle, or to each two; the others where they stand. Every application is looked

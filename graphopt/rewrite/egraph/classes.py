@@ -1,4 +1,4 @@
-"""The classes of equal terms that saturation grows, with what is known of each.
+"""E-classes and their analysis: the classes of equal terms that saturation grows, with the facts of each.
 
 Terms are numbered in the order in which they are made; a class is named by its smallest term. This
 is where right sides are built (``Builder``: a handle is the number of a term, which stands for its

@@ -1,4 +1,4 @@
-"""The door to egglog: terms, their congruence, and the matches of queries, all in integers of our own.
+"""egglog, the third-party e-graph engine, behind one door: terms, congruence and queries, all in integers of our own.
 
 Commands are built as values and never parsed from text, and every name in them is made here or in
 ``queries``: nothing that a model or a rule file says reaches egglog as a string. A term is stored in

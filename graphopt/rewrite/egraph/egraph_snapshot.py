@@ -1,4 +1,4 @@
-"""What equality saturation leaves behind: classes of equal terms, from which extraction chooses one graph.
+"""Snapshot of a saturated e-graph: classes of equal terms, from which extraction chooses one graph.
 
 A *class* is a set of terms that compute the same value; an *e-node* is an op applied to classes. A
 node of the graph with several outputs is one e-node whose class stands for all its outputs together;

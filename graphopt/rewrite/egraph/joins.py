@@ -1,4 +1,5 @@
-"""Matches of queries that are too wide for egglog: e-nodes are found in the classes, and what they read from them.
+"""Joins of queries that are too wide for egglog, over the e-nodes of the classes: apart from e-matching in egglog, in
+whose place they stand.
 
 To declare a table or a relation to egglog takes time and memory by the square of its columns, and calls of
 variadic ops have as many children as the model likes. So what is wide is joined here: from an e-node of

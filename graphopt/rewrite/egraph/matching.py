@@ -1,4 +1,4 @@
-"""Keeps egglog in step with the classes, and hands out the matches of rules that were not looked at before."""
+"""E-matching: keeps egglog in step with the classes, and gives the matches of rules that were not looked at before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why two terms are equal: a forest of the unions that were made, each with its rule or its congruence.
+"""Provenance (proof forest): why two terms are equal, as a forest of unions, each with its rule or its congruence.
 
 The forest of an explaining e-graph (Flatt et al., "Small proofs from congruence closure", 2022):
 every union adds one edge between the two terms that it was made for, so that between any two equal

@@ -1,4 +1,4 @@
-"""Left sides of rules as queries of the e-graph: a conjunction of rows, one for each call of the pattern.
+"""Queries of the e-graph: the left side of a rule as a conjunction of rows, one for each call of the pattern.
 
 What a pattern leaves open is written out here as several queries: alternatives, op variables, and how
 many inputs of a variadic op each starred variable takes. Only over *forms*, the ops and arities that

@@ -1,4 +1,4 @@
-"""Equality saturation: rules are applied to all that equals the graph, until nothing is new or the budget is spent.
+"""Equality saturation: rules are applied to everything equal to the graph, until nothing is new or the budget is spent.
 
 Each round finds the matches of all rules first and applies them then, rule by rule and match by
 match in an order that depends on nothing but the graph and the rules. A rule that matches far more

@@ -1,4 +1,4 @@
-"""From a row that egglog found to what the names of the pattern stand for, attributes and guards included."""
+"""Substitutions: what the names of a pattern stand for in a row that egglog gave, attributes included."""
 
 from __future__ import annotations
 

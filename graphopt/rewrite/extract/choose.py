@@ -1,4 +1,4 @@
-"""From classes of equal terms to one graph: the choice of e-nodes that costs least on a target.
+"""Extraction: the choice of e-nodes that costs least on a target, from classes of equal terms to one graph.
 
 The cheapest *DAG*: shared work is paid once, and nothing needs itself. What remains of the problem
 after pruning falls into independent parts; each is solved exactly, by elimination where it is thin

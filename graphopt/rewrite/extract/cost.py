@@ -1,4 +1,4 @@
-"""What an op costs on a target: a roofline of bytes and multiplications, with prices by op where arithmetic is dear.
+"""Cost model: a roofline of bytes and multiplications for each op, with prices by op where arithmetic is dear.
 
 The price of an op is the price of the call, plus the longer of moving its bytes and doing its
 arithmetic, plus what an awkward shape costs (short runs of a broadcast, a reduction across the rows,

@@ -1,4 +1,5 @@
-"""The problem that extraction solves: one option for each class that is needed, so that the chosen DAG is cheapest.
+"""Extraction problem: one option for each class that is needed, so that the chosen DAG is cheapest; pruning and
+splitting.
 
 An *option* computes a class from other classes, at a cost. A choice is valid if every class that
 the roots need has an option and no class needs itself. Shared classes are paid once, which makes

@@ -1,4 +1,5 @@
-"""Cheapest DAG by eliminating one class after another: exact where the problem is thin, whatever its length.
+"""Variable elimination for the cheapest DAG: exact where the problem is thin, whatever its length. It is a solver of
+its own, which knows nothing of e-graphs.
 
 Whether a class is computed is a variable, and what its cheapest option costs is a table over the
 class and the classes that its options read. Eliminating a variable leaves a table over its

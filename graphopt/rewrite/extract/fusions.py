@@ -1,4 +1,4 @@
-"""Groups of terms that a runtime makes into one op by itself, found among the classes of an e-graph.
+"""Fusion groups: terms that a runtime fuses into one op by itself, found among the classes of an e-graph.
 
 A target lists them as rules. What such a rule builds is never put into the graph: it only says what
 the group costs, so that a rewrite which does what the runtime would have done anyway earns nothing,

@@ -1,4 +1,5 @@
-"""How a target would execute the terms of an e-graph: one *way* for each op, group of ops, and layout.
+"""Implementations of terms on a target: one *way* for each op, group of ops, and layout. Apart from the choice among
+them, which knows only their costs.
 
 A class may be had in the plain layout, and where the target has a blocked layout of its own, in that.
 What makes a value is one thing, having it is another: a value that was made in one layout is had in

@@ -1,4 +1,5 @@
-"""A runtime's blocked layout as a policy: which ops compute in it, which stay in it, what a convolution takes along.
+"""Layout policy of a runtime: which ops compute in its blocked layout, which stay in it, what a convolution takes
+along. Apart from the implementations, for it is about one target's layout.
 
 The policy is a function of the op, the types of its operands and the layout of its inputs, as the
 target's ``Layout`` describes it. A value may be *had* in the plain layout or in the blocked one, and

@@ -1,4 +1,4 @@
-"""The classes of a saturated e-graph as extraction sees them: what each e-node costs, and which constants it stores."""
+"""Costs of e-nodes: the classes of a saturated e-graph as extraction sees them, and the constants that each stores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An op with everything that its time depends on, as a line of text that reads back: what a table of measured times
-is keyed by.
+"""Workload keys: an op with everything that its time depends on, as a line of text that reads back; the key of tables
+of measured times.
 
 Shapes are numbers; of constants only those are told whose elements decide what is done (shapes, axes,
 exponents), and their elements with them.

@@ -1,1 +1,1 @@
-"""The directed matcher: patterns against graphs, right sides built, a journal of what was done."""
+"""Directed matching: patterns against graphs, right sides built, and the journal of what was done."""

@@ -1,4 +1,4 @@
-"""Right sides of rules are built here, for the graph and for the e-graph alike.
+"""Instantiation of right sides, for the graph and for the e-graph alike.
 
 Bottom-up, each new term's type is inferred and checked against ``onnx.defs`` at the model's opset
 before it is made; at the end each root's type must provably equal the left side's. That one check

@@ -1,4 +1,4 @@
-"""Values and matches in call notation, for journals, messages and explanations."""
+"""Descriptions of values and matches in call notation, for journals, messages and explanations."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The journal of a run: what was done to the model, entry by entry, so that doing it again gives the same bytes.
+"""Journal of a run (its derivation): what was done to the model, entry by entry, so that a replay gives the same bytes.
 
-A derivation. Each entry is a rule instance (or a native pass) with its site; ``rewrite/derivations/replay.py``
-applies them in order by the directed matcher, which looks at every guard again, so that a journal
-cannot make a model that its rules do not allow. Graphs are taken up and closed by entries of their
-own. In a graph that is taken up to be explored, a rule makes its right side *beside* its left side,
-and the last entry says which of the values that are equal then are kept.
+Each entry is a rule instance (or a native pass) with its site; ``rewrite/derivations/replay.py`` applies them in
+order by the directed matcher, which checks every guard again, so that a journal cannot make a model that its rules
+do not allow. Graphs are opened and closed by entries of their own. In a graph that is opened to be explored, a rule
+makes its right side *beside* its left side, and the last entry says which of the equal values are kept.
 
 Nodes are named by their ids: those that the model has when it is read, then in order of creation.
 """

@@ -1,4 +1,4 @@
-"""Terms of patterns against values of a graph, with backtracking wherever there is a choice.
+"""Matching of pattern terms against values of a graph, with backtracking wherever there is a choice.
 
 The choices are the operand orders of commutative ops, alternatives, and which inputs of a variadic op
 a starred variable takes.

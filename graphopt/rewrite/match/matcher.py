@@ -1,4 +1,4 @@
-"""The directed matcher: finds where the left side of a rule occurs in a graph, and says why it does not.
+"""Matching of left sides in a graph, and the reason why one does not match.
 
 A match is found by walking the pattern and the graph together, from the root up through the inputs,
 with backtracking where there is a choice: the operand orders of commutative ops, alternatives, and

@@ -1,4 +1,4 @@
-"""A graph in which equal values live side by side, until one of each is chosen: where explored rules are applied.
+"""Multi-version graph: equal values live side by side until one of each is chosen; explored rules are applied in it.
 
 Rules are matched here by the directed matcher, one instance after the other, so that whatever the
 e-graph found is looked at once more, guards included, before it becomes the result. A right side is

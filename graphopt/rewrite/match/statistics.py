@@ -1,4 +1,4 @@
-"""What became of each rule in a run: how often it was tried, how often it fired, and the time that it took."""
+"""Rule statistics of a run: how often each rule was tried, how often it fired, and the time that it took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph that is being rewritten: one private copy, what is known of its values, and what has yet to be looked at.
+"""Workspace of a rewrite: a private copy of the graph, the facts of its values, and the worklist of nodes to look at.
 
 Matching, building and the native passes all work on a workspace. Every edit goes through it, so that
 facts stay true downstream of what changed, and only there, and so that the nodes near an edit are

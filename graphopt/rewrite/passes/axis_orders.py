@@ -1,4 +1,4 @@
-"""What each op computes when its operands come with their axes in another order: the same, in another order.
+"""Axis orders of ops: how each op is spelled when its operands come with their axes in another order.
 
 An *order* is a permutation: a value that is kept in the order ``p`` is kept as ``Transpose(value, perm=p)``. A *form*
 says of one node which of its operands may come so, which orders it can take, in which order its result is then made,

@@ -1,7 +1,12 @@
-"""What both branches of an If do is done once: before it where they begin alike, after it where they end alike.
+"""Branches of If: what both do is done once, before the If or after it; one that no reader could take decides the If.
 
-One of the two branches runs whatever the condition is, so nothing is computed that was not computed before,
-and what stands outside can be rewritten together with its neighbours.
+One of the two branches runs whatever the condition is, so nothing is computed that was not computed before, and what
+stands outside can be rewritten together with its neighbours.
+
+A reader of a value may take one rank alone: an LSTM reads tensors of three axes, a convolution as many as its
+weights have. A branch that gives another rank is one that the model fails on, so wherever the model has a value the
+other branch was taken, and the condition is known. Scripted recurrent layers, which look at the rank of their input,
+are made of such Ifs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan own the constants that nobody else reads.
+"""Constant placement: constants are initializers, and bodies of If, Loop and Scan own those that nobody else reads.
 
 A runtime prepares the weights of an op (transposes, packs, lays them out) only where they are constants
 of the same graph. A weight that a body captures from outside is prepared anew in every run, so each

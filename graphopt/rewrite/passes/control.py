@@ -1,4 +1,4 @@
-"""Branches that are decided and loops that are short become plain nodes; bodies lose what nobody needs."""
+"""Control flow: decided branches and short loops become plain nodes; bodies lose what nobody needs."""
 
 from __future__ import annotations
 

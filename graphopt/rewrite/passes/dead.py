@@ -1,4 +1,4 @@
-"""What nobody reads is removed: nodes, optional outputs, functions, operator sets."""
+"""Dead code elimination: nodes, optional outputs, functions and operator sets that nobody reads are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller fixes before a model is optimized: dimensions, and inputs that have a default."""
+"""Fixed dimensions and inputs: what a caller fixes before a model is optimized."""
 
 from __future__ import annotations
 

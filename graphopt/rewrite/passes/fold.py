@@ -1,4 +1,4 @@
-"""Constants are computed before the model runs, as long as the model does not grow by it.
+"""Constant folding: constants are computed before the model runs, as long as the model does not grow by it.
 
 Sizes are inferred before anything is computed. While rewriting goes on, only results that are small
 or no larger than what they replace are computed (``FOLD``); at the end ``fold_within`` computes the

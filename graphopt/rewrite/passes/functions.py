@@ -1,4 +1,4 @@
-"""Calls of local functions become what the functions do."""
+"""Inlining of local functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is the same in every pass of a loop is computed once, outside."""
+"""Loop-invariant code motion, states that no pass changes, and sequences that a loop appends to and that are stacked in
+the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a native pass is."""
+"""Native pass: its name, reason, family and soundness, and the function that runs."""
 
 from __future__ import annotations
 

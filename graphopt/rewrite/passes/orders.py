@@ -1,4 +1,5 @@
-"""The orders in which values are kept are chosen for the whole graph at once, so that few transposes are left.
+"""Axis order assignment: the orders in which values are kept, chosen for the whole graph so that few transposes are
+left.
 
 Every value is kept in some order of its axes. Transposes say which orders come into question; ops hand them on to what
 they read and make, as far as they can be computed on operands in another order. Which value is kept in which orders

@@ -1,4 +1,4 @@
-"""A graph is rebuilt so that its values are kept in chosen orders of their axes."""
+"""Application of axis orders: a graph rebuilt so that its values are kept in them; apart from choosing them."""
 
 from __future__ import annotations
 

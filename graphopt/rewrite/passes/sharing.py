@@ -1,4 +1,4 @@
-"""Equal nodes and equal constants become one."""
+"""Common subexpressions and equal constants become one."""
 
 from __future__ import annotations
 

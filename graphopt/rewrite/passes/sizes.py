@@ -1,4 +1,4 @@
-"""Sizes that are computed twice, or put together from pieces of a shape, are taken once and directly."""
+"""Sizes that are computed twice, or assembled from pieces of a shape, are read once and directly."""
 
 from __future__ import annotations
 

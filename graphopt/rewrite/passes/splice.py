@@ -1,4 +1,5 @@
-"""Copies a closed graph (a body, a function), or a part of it, into another one, where values stand for its inputs."""
+"""Splicing of a closed graph (a body, a function), or a part of it, into another one, where values stand for its
+inputs."""
 
 from __future__ import annotations
 

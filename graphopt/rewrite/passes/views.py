@@ -1,4 +1,4 @@
-"""Chains of reshapes and transposes have a normal form: one reshape, one transpose, one reshape, or less.
+"""Views: chains of reshapes and transposes in a normal form: one reshape, one transpose, one reshape, or less.
 
 Every axis of the tensor at the start of a chain is a product of *atoms*, as small as the chain needs them. Reshapes
 group atoms, transposes order them; DepthToSpace and SpaceToDepth do both. What is left of a chain is the order

@@ -1,4 +1,4 @@
-"""Writes rule files in one way: what they say stays, comments too; spaces and line breaks are the same everywhere.
+"""Formatter of rule files: what they say stays, comments too; spaces and line breaks are the same everywhere.
 
 A rule stands on one line where it fits; else its right side begins a line of its own, and what is still too
 long goes on after a comma or an ``and``. A rule with a comment inside stays as it was written.

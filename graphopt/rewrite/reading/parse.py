@@ -1,4 +1,4 @@
-"""Reads rule files: text in, rule values out, and every mistake at its line and column.
+"""Parser of rule files: text in, rule values out, and every mistake at its line and column.
 
 The grammar is ``grammar.lark``. Newlines are spaces, and a rule ends where the next name with its
 colon begins. The comment directly above a rule is its reason, and ends with its family, its

@@ -1,4 +1,5 @@
-"""Rules of files that were parsed before, kept as JSON in the cache on disk: to parse takes ten times as long.
+"""Cache of parsed rules, as JSON on disk: parsing takes ten times as long. Apart from the parser, so that a cached set
+of rules starts without it.
 
 A file's rules stand under a digest of its text and of the sources that read it, so that nothing stale
 is ever found. What cannot be read or written is parsed, every time.

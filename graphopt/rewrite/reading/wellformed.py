@@ -1,4 +1,4 @@
-"""Whether a rule makes sense before it is tried: its names are bound, its ops, attributes and functions exist."""
+"""Well-formedness of rules: names are bound, ops, attributes and functions exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rules are written: the text of expressions, terms and rules, which ``rewrite/reading/parse.py`` reads back."""
+"""Notation of rules: the text of expressions, terms and rules, which ``rewrite/reading/parse.py`` reads back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule: one frozen value that says which terms are equal, when, why, and how strongly that is true.
+"""Rule: one frozen value that says which terms are equal, when, why, and how strongly that is true.
 
 Rule files and Python make these same values; the directed matcher, the e-graph, the soundness check,
 the documentation and the explanation of a result all read them. The whole grammar:

@@ -1,4 +1,4 @@
-"""A digest of what a rule claims, under which verdicts and evidence are kept."""
+"""Digest of what a rule claims, under which verdicts and evidence are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small graphs in which the left side of a rule occurs, made from the rule alone.
+"""Examples of rules: small graphs in which the left side of a rule occurs, made from the rule alone.
 
 Root first, every call is asked what its operands should be (``samplers``); operands that the pattern
 leaves open become inputs or constants of what they should be. Guards are read for hints (dtypes,

@@ -1,4 +1,4 @@
-"""Elements of all dtypes for the operands of examples."""
+"""Random arrays of all dtypes for the operands of examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ops that compute are drawn: elementwise ones, products, windows, norms and reductions."""
+"""Samplers of ops that compute: elementwise ones, products, windows, norms and reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operand and attribute of a written-out pattern is: drawn from the root up."""
+"""Drafts of examples: what every operand and attribute of a written-out pattern is, drawn from the root up."""
 
 from __future__ import annotations
 

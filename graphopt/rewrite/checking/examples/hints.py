@@ -1,4 +1,5 @@
-"""What the guards of a rule say about what is worth trying in an example."""
+"""Hints from guards: what the guards of a rule say about which dtypes, ranks and numbers are worth trying in an
+example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ops that move elements are drawn: views, slices, gathers, and what is asked of shapes."""
+"""Samplers of ops that move elements: views, slices, gathers, and ops on shapes."""
 
 from __future__ import annotations
 

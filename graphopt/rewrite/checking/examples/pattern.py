@@ -1,4 +1,5 @@
-"""The left side of a rule with everything written out that it leaves open: alternatives, op variables, stars."""
+"""Patterns written out: the left side of a rule with everything decided that it leaves open (alternatives, optional
+inputs, op variables, stars)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of an example while it is drawn: what its result should be, and what is known of its inputs."""
+"""Samples: one call of an example while it is drawn: what its result should be, and what is known of its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How each op is called in examples: which operands and attributes give a result of a wanted shape.
+"""Sampler table: which operands and attributes give a result of a wanted shape, by op; and the samplers of ops in
+blocks of channels. A table apart from drawing, as a new op adds a line here.
 
 Examples are made root first: an op is told what its result should be and says what its operands
 should be. What it says is a wish. Types are inferred afterwards, and what does not fit together is

@@ -1,4 +1,5 @@
-"""Guards that are equations are solved: one of the things they speak of is changed so that they hold."""
+"""Equation solving for guards: one of the terms of a failing equation is changed so that it holds. It is apart from
+drawing, which never looks at guards as equations."""
 
 from __future__ import annotations
 
