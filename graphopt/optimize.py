@@ -73,12 +73,12 @@ def cheapest(region: Region, run: Optimization, step: Steps) -> None:
     graph = region.graph.copy()
     # rules that always help are tried too: what they lead to may be worth more than they are
     saturated = step("explore", saturate, graph, region.facts, run.rules.rules, run.budget, step.listen)
-    found = step("choose", extract, saturated, run.model(graph), run.growth)
-    timed = step("look up times", run.timed_model, saturated, found, graph) if run.timed else None
+    extraction = step("choose", extract, saturated, run.model(graph), run.growth)
+    timed = step("look up times", run.timed_model, saturated, extraction, graph) if run.timed else None
     if timed is not None:
-        found = step("choose", extract, saturated, timed, run.growth)
-    run.keep(saturated, found, graph)
-    region.become(step("derive", run.derive, found, saturated, region))
+        extraction = step("choose", extract, saturated, timed, run.growth)
+    run.keep(saturated, extraction, graph)
+    region.become(step("derive", run.derive, extraction, saturated, region))
 
 
 @names_its_model
@@ -141,16 +141,16 @@ def optimize(
     targets = {"the result": prices.target}
     if measure:
         targets |= {n: t for n, t in (("analytic prices", target), ("portable", PORTABLE)) if t != prices.target}
-    found: dict[str, tuple[Graph, Report]] = {}
-    for name, going_by in targets.items():
-        selected = rules.select(*selection, going_by, prepared.opset)
-        found[name] = optimize_graph(prepared, selected, going_by, policy, budget, step, preparation=preparation)
-    graph, report = found["the result"]
+    results: dict[str, tuple[Graph, Report]] = {}
+    for name, priced_for in targets.items():
+        selected = rules.select(*selection, priced_for, prepared.opset)
+        results[name] = optimize_graph(prepared, selected, priced_for, policy, budget, step, preparation=preparation)
+    graph, report = results["the result"]
     original = preparation.fixed(read)
     if measure:
         seconds = SECONDS if measure is True else measure
         graph, report = step(
-            "measure", fastest, found, original, prepared, read, inputs, margin, seconds, prices.target
+            "measure", fastest, results, original, prepared, read, inputs, margin, seconds, prices.target
         )
     graph = graph if signed else unsigned(graph)
     assert report.derivation is not None

@@ -7,20 +7,16 @@ subnormal number; one beyond the largest is the largest. Infinities and NaN stay
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import Apply, Call
 from graphopt.ir.constants import Array
+from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import matmul
 from graphopt.ir.infer_shapes import Types, spell
 from graphopt.ir.ops import attribute
-
-if TYPE_CHECKING:
-    from graphopt.ir.contrib_semantics import Apply
-    from graphopt.ir.graph import Attrs
 
 LARGEST = (2.0 - 2.0**-7) * 2.0**127
 """The largest number that a weight may be."""

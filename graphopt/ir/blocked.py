@@ -10,20 +10,17 @@ transposed convolution do not overlap: its strides are their sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphopt.ir.call import Apply, Meaning
 from graphopt.ir.constants import Array
+from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 
-if TYPE_CHECKING:
-    from graphopt.ir.contrib_semantics import Apply
-    from graphopt.ir.graph import Attrs
-
 Arrays: TypeAlias = Sequence["Array | None"]
-Meaning: TypeAlias = "Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]"
 
 
 def blocked(x: Array, size: int, axis: int = 1) -> Array:

@@ -7,15 +7,21 @@ run, gives equal types; where it depends on elements that nobody knows, the symb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TypeAlias
 
 from graphopt.ir import ops
-from graphopt.ir.constants import SMALL, Constant
+from graphopt.ir.constants import SMALL, Array, Constant
 from graphopt.ir.facts import NOTHING, Fact
 from graphopt.ir.graph import Attr, Attrs, Graph
 from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_number, fresh_symbol, symbol, unranked
+
+Apply: TypeAlias = Callable[..., tuple[Array, ...]]
+"""``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
+Meaning: TypeAlias = Callable[[Apply, Attrs, Sequence["Array | None"]], tuple[Array, ...]]
+"""``meaning(apply, attributes, inputs)``: what an op computes, in other ops of ONNX."""
 
 
 @dataclass(slots=True)

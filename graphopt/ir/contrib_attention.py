@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Call
+from graphopt.ir.call import Apply, Call
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 from graphopt.ir.types import Size, TensorType
-
-if TYPE_CHECKING:
-    from graphopt.ir.contrib_semantics import Apply
 
 Arrays = Sequence["Array | None"]
 Types = list[TensorType | None]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.call import Call
+from graphopt.ir.call import Apply, Call, Meaning
 from graphopt.ir.constants import Array
+from graphopt.ir.graph import Attrs
 from graphopt.ir.types import Shape, TensorType
-
-if TYPE_CHECKING:
-    from graphopt.ir.contrib_semantics import Apply
-    from graphopt.ir.graph import Attrs
 
 Arrays: TypeAlias = Sequence["Array | None"]
 Types: TypeAlias = "list[TensorType | None]"
-Meaning: TypeAlias = "Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]"
 
 
 # -- what they compute

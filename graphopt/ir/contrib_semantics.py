@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
+from graphopt.ir.call import Apply, Meaning
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.op_table import OPS, Row, Said, parsed
 from graphopt.ir.ops import attribute
-
-Apply: TypeAlias = Callable[..., tuple[Array, ...]]
-"""``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
-Meaning: TypeAlias = Callable[[Apply, Attrs, Sequence["Array | None"]], tuple[Array, ...]]
 
 
 def _fast_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.ir.call import Apply, Meaning
 from graphopt.ir.constants import Array
-from graphopt.ir.contrib_semantics import Apply, Meaning
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 

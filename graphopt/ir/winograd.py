@@ -8,20 +8,17 @@ computes is said by the plain one of weights that are transformed back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from graphopt.ir.blocked import blocked, unblocked, unpacked
-from graphopt.ir.call import Call
+from graphopt.ir.call import Apply, Call
 from graphopt.ir.constants import Array
+from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import windows
 from graphopt.ir.infer_shapes import Types, agree, spell
 from graphopt.ir.minimal_filtering import TAPS, filtering
-
-if TYPE_CHECKING:
-    from graphopt.ir.contrib_semantics import Apply
-    from graphopt.ir.graph import Attrs
 
 SIZE = 16
 """Channels in a block."""

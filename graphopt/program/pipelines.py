@@ -11,7 +11,8 @@ from graphopt.ir.graph import Graph
 from graphopt.lowering.module.passes import FUSE, SCHEDULE, Pass, Pipeline
 from graphopt.optimize import optimize_graph
 from graphopt.rewrite.simplify import simplify
-from graphopt.target import TARGETS, Target, target
+from graphopt.target import TARGETS, Target
+from graphopt.target import target as target_named
 
 
 def tidy(graph: Graph) -> Graph:
@@ -19,14 +20,16 @@ def tidy(graph: Graph) -> Graph:
     return simplify(graph)
 
 
-def optimizing(place: str | Target) -> Pass:
+def optimizing(target: str | Target) -> Pass:
     """The pass that rewrites graphs for a target by the standard rules."""
-    found = place if place in TARGETS else target(place)  # those that come with graphopt are read when they are used
-    return Pass("optimize", partial(_optimized, found))
+    given = (
+        target if target in TARGETS else target_named(target)
+    )  # those that come with graphopt are read when they are used
+    return Pass("optimize", partial(_optimized, given))
 
 
-def _optimized(place: str | Target, graph: Graph) -> Graph:
-    return optimize_graph(graph, target=priced(target(place)).target)[0]
+def _optimized(target: str | Target, graph: Graph) -> Graph:
+    return optimize_graph(graph, target=priced(target_named(target)).target)[0]
 
 
 TIDY = Pass("tidy", tidy)

@@ -267,12 +267,12 @@ class Optimization:
                 yield f"the rule {rule.name} {why}"
 
 
-def _price(model: CostModel) -> Callable[[Workspace, Node], float]:
+def _price(cost_model: CostModel) -> Callable[[Workspace, Node], float]:
     """What a node of a workspace costs by itself, in modelled seconds."""
 
     def price(space: Workspace, node: Node) -> float:
         inputs = [None if v is None else space.fact(v) for v in node.inputs]
-        return model.cost(node.op, node.attrs, inputs, [space.fact(v) for v in node.outputs]).seconds
+        return cost_model.cost(node.op, node.attrs, inputs, [space.fact(v) for v in node.outputs]).seconds
 
     return price
 

@@ -377,6 +377,7 @@ class GraphReader:
             type = read_type(message)
             return type if type is not None else OpaqueType(message.SerializeToString(deterministic=True))
 
+        # one case for each of the types of ``onnx.AttributeProto.AttributeType``, in the order of onnx.proto
         match proto.type:
             case kind.FLOAT:
                 return float(proto.f)

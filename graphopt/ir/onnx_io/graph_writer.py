@@ -361,6 +361,7 @@ class GraphWriter:
     def _fill(self, proto: AttributeProto, value: Any, captured: Sequence[Value]) -> None:
         """Put a value into the field of the attribute's type, in place of what is there."""
         proto.ClearField(_FIELDS[proto.type])
+        # one case for each of the types of ``onnx.AttributeProto.AttributeType``: the reverse of ``read_attribute``
         match proto.type:
             case KIND.FLOAT:
                 proto.f = float(value)

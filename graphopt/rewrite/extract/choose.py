@@ -97,17 +97,17 @@ def allowance(stored: int, target: Target) -> int:
 
 
 def extract(
-    saturated: Saturated, model: CostModel, growth: int | None = None, limits: Limits | None = None
+    saturated: Saturated, cost_model: CostModel, growth: int | None = None, limits: Limits | None = None
 ) -> Extraction:
     """The cheapest graph among those that the classes hold.
 
     ``growth`` is by how many bytes the stored constants may grow (default: ``allowance``). Classes
     that are computed from constants alone cost nothing but their bytes.
     """
-    terms = Terms(saturated, model)
+    terms = Terms(saturated, cost_model)
     stored = stored_bytes(saturated.graph)
-    limit = stored + (allowance(stored, model.target) if growth is None else growth)
-    byte = model.target.prices.stored_byte
+    limit = stored + (allowance(stored, cost_model.target) if growth is None else growth)
+    byte = cost_model.target.prices.stored_byte
     original = terms.complete(saturated.originals)
     assert original is not None
     before = _appraise(terms, original)
@@ -121,7 +121,7 @@ def extract(
         byte *= 10
     after = before if chosen == original else _appraise(terms, chosen)
     expected = isclose(breakdown(solution.choice).total.seconds, after.total.seconds, rel_tol=1e-6)
-    byte = model.target.prices.stored_byte
+    byte = cost_model.target.prices.stored_byte
 
     def total(cost: Breakdown, choice: Mapping[int, ENode]) -> float:
         return cost.total.seconds + byte * terms.stored_by(choice)
@@ -133,10 +133,10 @@ def extract(
     return Extraction(chosen, after, before, proven, terms.stored_by(chosen), changed, reproducible, expected)
 
 
-def appraise(graph: Graph, facts: Mapping[Value, Fact], model: CostModel) -> Breakdown:
+def appraise(graph: Graph, facts: Mapping[Value, Fact], cost_model: CostModel) -> Breakdown:
     """What a graph costs, executed as cheaply as the target can."""
     saturated = as_classes(graph, facts)
-    terms = Terms(saturated, model)
+    terms = Terms(saturated, cost_model)
     original = terms.complete(saturated.originals)
     assert original is not None
     return _appraise(terms, original)

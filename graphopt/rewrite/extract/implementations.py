@@ -78,8 +78,8 @@ class _Ways:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.model = terms.model
-        layout = terms.model.target.layout
+        self.cost_model = terms.cost_model
+        layout = terms.cost_model.target.layout
         ops = {node.op for nodes in terms.working.values() for node in nodes}
         self.policy = (
             None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else Policy(layout, terms)
@@ -206,11 +206,11 @@ class _Ways:
         return Option(cost.seconds, (key(*source),), Step(REORDER, cost, parts))
 
     def _reordering(self, c: int) -> Cost:
-        layout, moved = self.model.target.layout, self.model.nbytes(self.terms.saturated.facts[c])
+        layout, moved = self.cost_model.target.layout, self.cost_model.nbytes(self.terms.saturated.facts[c])
         assert layout is not None
-        channels = max(self.model.shape(self.terms.saturated.facts[c])[1], 1)
+        channels = max(self.cost_model.shape(self.terms.saturated.facts[c])[1], 1)
         moved *= 1 + -(-channels // layout.block) * layout.block / channels  # blocks are filled up with zeros
-        return Cost(self.model.target.prices.node + layout.reorder * self.model.moving(moved), 0.0, moved)
+        return Cost(self.cost_model.target.prices.node + layout.reorder * self.cost_model.moving(moved), 0.0, moved)
 
     def _ways_of(self, c: int, node: ENode, parts: Parts) -> list[Way]:
         """The ways to execute an op by itself."""
@@ -243,5 +243,5 @@ class _Ways:
         """Executing an op by itself. A group that runtimes only sometimes recognize is a little dearer than its op."""
         cost = self.terms.cost(c, node, blocked)
         if len(parts) > 1:
-            cost += Cost((len(parts) - 1) * self.model.target.prices.node / 10)
+            cost += Cost((len(parts) - 1) * self.cost_model.target.prices.node / 10)
         return Step(node.op, cost, parts)

@@ -182,18 +182,18 @@ class Policy:
         rest = [n for n in node.children if n is not None and n != x and n not in constant]
         if anchor.folds and self._folds(c, node) == x:
             # a tenth of a call, so that what is folded already is preferred
-            return self._with(anchor, parts, "", self.terms.model.target.prices.node / 10, folds=True)
+            return self._with(anchor, parts, "", self.terms.cost_model.target.prices.node / 10, folds=True)
         blocked = anchor.way.makes == State.MADE_BLOCKED
         if anchor.sums and node.op in ("Add", "Sum") and len(node.children) == 2 and len(rest) == 1:
             if self.channels(c) is None or self._shape(rest[0]) != self._shape(x):
                 return None
             need = (rest[0], State.MADE_BLOCKED if blocked else State.PLAIN)
-            seconds = self.terms.model.moving(self.terms.model.nbytes(self.fact(rest[0])))
+            seconds = self.terms.cost_model.moving(self.terms.cost_model.nbytes(self.fact(rest[0])))
             return self._with(anchor, parts, "+Add", seconds, need, activates=True)
         if anchor.activates and node.op in self.layout.epilogues and node.children[0] == x and not rest:
-            model = self.terms.model
-            price = self.layout.epilogues[node.op] if blocked else element_price(model.target.prices, node.op)
-            return self._with(anchor, parts, f"+{node.op}", price * model.elements(self.fact(c)))
+            cost_model = self.terms.cost_model
+            price = self.layout.epilogues[node.op] if blocked else element_price(cost_model.target.prices, node.op)
+            return self._with(anchor, parts, f"+{node.op}", price * cost_model.elements(self.fact(c)))
         return None
 
     def _with(

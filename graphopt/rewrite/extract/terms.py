@@ -28,9 +28,9 @@ class Terms:
     ``restrict`` gives those of a choice alone: one e-node for each class, the graph that was chosen.
     """
 
-    def __init__(self, saturated: Saturated, model: CostModel) -> None:
+    def __init__(self, saturated: Saturated, cost_model: CostModel) -> None:
         self.saturated = saturated
-        self.model = model
+        self.cost_model = cost_model
         self.is_open = True
         self.classes = saturated.classes
         self.constants = self._constants()
@@ -38,7 +38,7 @@ class Terms:
         self.working = {c: self.ordered(c) for c in self.classes if c not in self.constants}
         """The e-nodes of each class that is computed when the model runs, that of the graph first."""
         self.fused: Mapping[int, Sequence[Fused]] = fusions(
-            model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
+            cost_model.target.fusions, self.working, saturated.facts, saturated.graph.opset, self._readers()
         )
         """What the target makes of several e-nodes by itself, by the class that this computes."""
         self._costs: dict[tuple[int, bool], Cost] = {}
@@ -113,7 +113,7 @@ class Terms:
         """Bytes that the class takes as a stored constant: that of its smallest form, or of what it is computed from,
         where it is so much more that it stays an expression."""
         fact = self.saturated.facts[c]
-        sizes = [fact.constant.nbytes] if fact.constant is not None else [int(self.model.nbytes(fact))]
+        sizes = [fact.constant.nbytes] if fact.constant is not None else [int(self.cost_model.nbytes(fact))]
         for node in self.classes[c]:
             value = node.attrs.get("value")
             if node.op == "ConstantOfShape":
@@ -148,7 +148,7 @@ class Terms:
             inputs = [None if n is None else facts[n] for n in node.children]
             outputs = self.saturated.outputs(node, c)
             free = node.op in (PROJECTION, INPUT)
-            cost = Cost() if free else self.model.cost(node.op, node.attrs, inputs, outputs, blocked)
+            cost = Cost() if free else self.cost_model.cost(node.op, node.attrs, inputs, outputs, blocked)
             self._costs[node.id, blocked] = cost
         return cost
 
@@ -158,7 +158,7 @@ def _node(option: Option) -> ENode:
     return option.meaning
 
 
-def calls(saturated: Saturated, model: CostModel, nodes: Mapping[int, Sequence[ENode]]) -> list[str]:
+def calls(saturated: Saturated, cost_model: CostModel, nodes: Mapping[int, Sequence[ENode]]) -> list[str]:
     """The calls that some e-nodes of classes are, as tables of measured times know them, each once; without what is
     computed from constants alone."""
     texts: dict[str, None] = {}
@@ -167,7 +167,7 @@ def calls(saturated: Saturated, model: CostModel, nodes: Mapping[int, Sequence[E
             if node.op in (PROJECTION, INPUT, CONSTANT):
                 continue
             inputs = [None if n is None else saturated.facts[n] for n in node.children]
-            if (text := model.call(node.op, node.attrs, inputs, len(saturated.outputs(node, c)))) is not None:
+            if (text := cost_model.call(node.op, node.attrs, inputs, len(saturated.outputs(node, c)))) is not None:
                 texts[text] = None
     return list(texts)
 

@@ -97,7 +97,7 @@ class _Choice:
 
     def __init__(self, space: Workspace, surcharge: float) -> None:
         self.space, self.graph, self.surcharge = space, space.graph, surcharge
-        self.model = CostModel(PORTABLE, stated_sizes(space.graph))
+        self.cost_model = CostModel(PORTABLE, stated_sizes(space.graph))
         self.forms: dict[int, Form | None] = {}
         self.operand_facts: dict[int, list[Fact | None]] = {}
         self.spellings: dict[tuple[int, Order], Spelling | None] = {}
@@ -293,7 +293,7 @@ class _Choice:
         assert spelling is not None
         results = [moved_fact(self.space.fact(v), q) for v in node.outputs]
         operands = self.operands(node, form, p, spelling)
-        return self.model.cost(spelling.op, spelling.attrs, operands, results).seconds
+        return self.cost_model.cost(spelling.op, spelling.attrs, operands, results).seconds
 
     def name(self, kind: str, value: Value, order: Order) -> int:
         """The class of the problem that stands for a value *had* or *made* in an order, or for a node *run* in it."""
@@ -326,9 +326,9 @@ class _Choice:
             self.space.fact(value), (*range(len(order) - len(source)), *(k + len(order) - len(source) for k in source))
         )
         if moves_only_ones(before.shape or (), perm):
-            return self.model.target.prices.node + self.surcharge
+            return self.cost_model.target.prices.node + self.surcharge
         after = moved_fact(before, perm)
-        return self.model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds + self.surcharge
+        return self.cost_model.cost("Transpose", Attrs(perm=perm), [before], [after]).seconds + self.surcharge
 
     # -- the choice
 

@@ -257,6 +257,7 @@ class _Reader:
 
     def read(self, branch: Any) -> Expr:
         parts = branch.children
+        # syntax-directed translation: one case for each production of expressions in grammar.lark
         match branch.data:
             case "reference":
                 return Ref(self.name(parts[0]))

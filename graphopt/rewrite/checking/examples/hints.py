@@ -59,6 +59,7 @@ class Hints:
         return hints
 
     def _guard(self, guard: Expr) -> None:
+        # structural recursion over conjunctions: one case for each form of guard that names what to draw
         match guard:
             case Apply("and", parts):
                 for part in parts:
