@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.ir import ops
-from graphopt.ir.forms import broadcasts, single_ops
+from graphopt.ir.forms import kinds, single_ops
 from graphopt.ir.forms.drafts import Change
 from graphopt.ir.forms.kinds import (
     count,
@@ -17,7 +17,6 @@ from graphopt.ir.forms.kinds import (
     unlike,
     vector,
 )
-from graphopt.ir.forms.resizing import RESIZE, UPSAMPLE
 
 CHANGES: dict[str, tuple[Change, ...]] = {
     "BatchNormalization": (
@@ -30,19 +29,19 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "DequantizeLinear": (single_ops.QUANTIZATION,),
     "Dropout": (single_ops.DROPOUT, dropped("is_test", 1, 0, 7)),
     "GRU": (unlike(7),),
-    "Gemm": (broadcasts.GEMM,),
+    "Gemm": (kinds.GEMM,),
     "GlobalLpPool": (power(2),),
     "GridSample": (renamed("mode", {"bilinear": "linear", "bicubic": "cubic"}, 20),),
     "GroupNormalization": (unlike(21),),
     "LSTM": (unlike(7),),
     "LpPool": (power(2),),
-    "PRelu": (broadcasts.PRELU,),
+    "PRelu": (kinds.PRELU,),
     "Pad": (single_ops.PAD, unlike(2)),
     "QuantizeLinear": (single_ops.QUANTIZATION,),
     "RNN": (unlike(7),),
     "ReduceSum": (reduction(13),),
     "Reshape": (vector("shape", 1, 5),),
-    "Resize": RESIZE,
+    "Resize": single_ops.RESIZE,
     "RoiAlign": (implied("coordinate_transformation_mode", "output_half_pixel", 16),),
     "Scan": (unlike(9),),
     "Scatter": (single_ops.SCATTER,),
@@ -53,12 +52,12 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "Tile": (unlike(6),),
     "TopK": (count("k", 1, 10),),
     "Unsqueeze": (vector("axes", 1, 13),),
-    "Upsample": UPSAMPLE,
+    "Upsample": single_ops.UPSAMPLE,
     **{op: (reduction(18),) for op in sorted(ops.KINDS["reduce"] - {"ReduceSum"})},
     **{op: (last_axis(13),) for op in ("Softmax", "LogSoftmax", "Hardmax")},
-    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), (broadcasts.VARIADIC,)),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), (kinds.VARIADIC,)),
     **dict.fromkeys(
-        ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"), (broadcasts.BINARY,)
+        ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"), (kinds.BINARY,)
     ),
 }  # fmt: skip
 """For each op the changes of its form that opsets made, by the name that it had in the older opset."""

@@ -377,7 +377,7 @@ class GraphReader:
             type = read_type(message)
             return type if type is not None else OpaqueType(message.SerializeToString(deterministic=True))
 
-        # one case for each of the types of ``onnx.AttributeProto.AttributeType``, in the order of onnx.proto
+        # one case for each of the types of ``onnx.AttributeProto.AttributeType``, those of one value first
         match proto.type:
             case kind.FLOAT:
                 return float(proto.f)
