@@ -59,9 +59,9 @@ def compile(
     CompilationError. ``optimize`` is whether the model is rewritten first, for ``target``, and ``policy`` how equal
     the result has to be: ``exact``, ``finite``, ``reals`` or ``approx``. ``shapes`` and ``dims`` fix open dimensions of
     its inputs. ``jobs`` is how many processes compile kernels at most (None: one for each core). ``cache`` is whether
-    the program is kept, and taken where it was kept before: 1 GiB at most for one, 2 GiB for all, in the user's cache
-    folder or that which ``GRAPHOPT_CACHE`` names; by default that of a path or bytes, and with True that of a graph
-    too, for which its weights are hashed.
+    the program is kept, and taken where it was kept before: 1 GiB at most for one, 4 GiB for all caches, in the user's
+    cache folder or that which ``GRAPHOPT_CACHE`` names; by default that of a path or bytes, and with True that of a
+    graph too, for which its weights are hashed.
 
     ``pipeline`` (one, or the name of one: ``graphopt.program.pipelines``) is what is done to the graph instead of what
     ``optimize``, ``target`` and ``policy`` say. ``schedules`` holds, by a node's name, its nest as somebody scheduled

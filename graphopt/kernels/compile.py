@@ -87,8 +87,6 @@ class Compiling:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._workers is not None:
             (self._workers.kill if kind else self._workers.close)()
-        if self._missing:
-            cache.prune_kernels()
 
     def begin(self, kernel: Kernel) -> None:
         """Have a kernel compiled, where it is neither cached nor under way."""
@@ -96,12 +94,11 @@ class Compiling:
         with self._changed:
             if name in self._found or name in self._missing:
                 return
-            code = cache.stored(self._place / f"{name}.o")
+            code = disk_cache.read(self._place / f"{name}.o")
             if code is not None:
-                disk_cache.use(self._place / f"{name}.o")
                 self._take(name, code)
                 return
-            disk_cache.write(self._place / f"{name}.py", kernel.source.encode())
+            disk_cache.write_plain(self._place / f"{name}.py", kernel.source.encode())
             self._missing[name] = kernel
             self._waiting.append(name)
             if self._workers is None and self._pays():
@@ -159,7 +156,7 @@ class Compiling:
     def _take_back(self, name: str, problem: str | None) -> None:
         """A kernel is compiled, or has a problem."""
         with self._changed:
-            code = cache.stored(self._place / f"{name}.o") if problem is None else None
+            code = disk_cache.read(self._place / f"{name}.o") if problem is None else None
             try:
                 if code is not None:
                     self._take(name, code)

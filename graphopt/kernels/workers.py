@@ -21,8 +21,8 @@ from pathlib import Path
 from queue import PriorityQueue
 
 from graphopt.errors import CompilationError, GraphoptError
-from graphopt.kernels import cache
 from graphopt.kernels.kernel import Kernel
+from graphopt.runtime import disk_cache
 
 _WORKER = (
     "import sys, json; sys.path[:] = json.loads(sys.stdin.readline()); import graphopt.kernels.workers as w; w.serve()"
@@ -58,7 +58,7 @@ def compile_here(kernel: Kernel, place: Path) -> str | None:
     except Exception as error:  # whatever is wrong with the source, numba and LLVM have exceptions for it
         place.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
         return _one_line(error)
-    cache.store(place.with_suffix(".o"), code)
+    disk_cache.write(place.with_suffix(".o"), code)
     return None
 
 

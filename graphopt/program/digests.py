@@ -1,12 +1,12 @@
-"""Digests of what files hold; those of large files are remembered as long as the files are not written to.
+"""Digests of files; those of large files are remembered as long as the files are not written to.
 
 That a file is the same is told as git tells it: by the device and the number that it has there, its size, and the times
-of its last write and its last change, none of which are recent. Digests lie in the cache on disk.
+of its last write and its last change, none of which are recent. Digests lie in the cache on disk. It stands apart from
+the program cache, which alone asks for digests, because together they are too long for one module.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +14,13 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from graphopt.errors import UsageError
+from graphopt.errors import ReadError, UsageError
 from graphopt.runtime import cpu, disk_cache
 
 PIECE = 1 << 22
 """Bytes that are digested at a time. A file of no more than that is digested whenever it is asked for."""
-MOST = 1 << 20
-"""Bytes that all digests take at most."""
+_CODE = "sha256 of pieces, 1"
+"""How files are digested: a fixed name, because a digest does not change when this package does."""
 _RECENT = 3.0
 """Seconds within which a file may be written to again, and have the same times: those of some file systems are even."""
 
@@ -28,8 +28,8 @@ _RECENT = 3.0
 def stamp_of(path: Path) -> list[int]:
     """What changes when a file does: the device and the number that it has there, its bytes, and when it was last
     written and changed, in nanoseconds. Raises ``OSError`` where there is no such file."""
-    found = os.stat(path)
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    status = os.stat(path)
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def of_file(path: Path) -> str:
@@ -37,12 +37,10 @@ def of_file(path: Path) -> str:
     stamp = stamp_of(path)
     if stamp[2] <= PIECE:
         return _of_content(path)
-    with suppress(OSError, UsageError, ValueError, TypeError):
-        place = _place(stamp)
-        known, digest = json.loads(place.read_text(encoding="utf-8"))
-        if known == stamp and isinstance(digest, str):
-            disk_cache.use(place)
-            return digest
+    with suppress(UsageError):
+        remembered = disk_cache.read(_path(stamp))
+        if remembered is not None:
+            return remembered.decode()
     is_settled = time.time() - max(stamp[3:]) / 1e9 > _RECENT
     digest = _of_content(path)
     if is_settled and stamp_of(path) == stamp:
@@ -58,14 +56,12 @@ def remember(path: Path, digest: str) -> None:
 
 
 def _keep(stamp: list[int], digest: str) -> None:
-    with suppress(OSError, UsageError):  # then it is worked out again
-        place = _place(stamp)
-        disk_cache.prune(place.parent, MOST)
-        disk_cache.write(place, json.dumps([stamp, digest]).encode())
+    with suppress(ReadError, UsageError):  # then it is worked out again
+        disk_cache.write(_path(stamp), digest.encode())
 
 
-def _place(stamp: list[int]) -> Path:
-    return disk_cache.folder("digests") / f"{stamp[0]:x}-{stamp[1]:x}"
+def _path(stamp: list[int]) -> Path:
+    return disk_cache.folder("digests") / disk_cache.key(_CODE, str(stamp))
 
 
 def _of_content(path: Path) -> str:

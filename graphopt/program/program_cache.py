@@ -1,21 +1,18 @@
-"""Programs of models that were compiled before, kept in the user's cache folder: such a model starts without compilers.
+"""Programs of compiled models, kept in the cache on disk: a model that was compiled before starts without compilers.
 
-A program lies under a digest of all that it depends on: the model's content, the settings, this package, the packages
-that it works with, and the processor. So nothing stale is ever found. What is damaged is dropped, and made anew; what
-was used longest ago goes where the folder holds more than ``MOST`` bytes.
+What a program depends on is the model's content, the settings, this package, the packages that it works with, and the
+processor. A damaged one is dropped, and made anew.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache as remembered
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,12 +26,9 @@ from graphopt.run.settings import CompileReport, Settings
 from graphopt.runtime import disk_cache, saved
 from graphopt.runtime.dtypes import STORAGE
 from graphopt.runtime.program import Program
-from graphopt.saving import folder_beside
 
 LARGEST = 1 << 30
 """Bytes of constants that a program has at most to be kept."""
-MOST = 1 << 31
-"""Bytes that all programs take at most."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PACKAGES = ("egglog", "lark", "ml_dtypes", "networkx", "numpy", "onnx", "onnx_ir", "scipy")
@@ -97,7 +91,7 @@ def place_of(model: Any, settings: Settings, of_graphs: bool = False) -> Place |
     dims = sorted((name, int(n)) for name, n in settings.dims.items())
     measured = digest(settings.costs), _tuned(settings)
     options = repr((settings.optimize, _in_order(settings.target), shapes, dims, measured, settings.policy))
-    name = sha256("\0".join([content, _sources(), cache.compiler(), options]).encode()).hexdigest()[:40]
+    name = disk_cache.key(_sources(), cache.compiler(), content, options)
     return Place(disk_cache.folder("programs") / name, model, stamp)
 
 
@@ -153,19 +147,13 @@ def store(place: Place, program: Program, report: CompileReport) -> None:
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
     told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
-    above = place.folder.parent
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
-        disk_cache.prune(above, MOST - size)
-        with folder_beside(above) as folder:
-            made = folder / "program"
-            saved.save(program, made)
-            constants = saved.constants_file(made).name
-            digest_of_constants = digests.of_file(made / constants)
+        with disk_cache.new_folder(place.folder, _REPORT) as folder:
+            saved.save(program, folder)
+            constants = saved.constants_file(folder).name
+            digest_of_constants = digests.of_file(folder / constants)
             told["constants"] = constants, digest_of_constants
-            (made / _REPORT).write_text(json.dumps(told), encoding="utf-8")
-            if not (place.folder / _REPORT).exists():
-                disk_cache.drop(place.folder)
-            os.rename(made, place.folder)  # fails where another process was quicker
+            (folder / _REPORT).write_text(json.dumps(told), encoding="utf-8")
         digests.remember(place.folder / constants, digest_of_constants)
 
 
@@ -183,14 +171,5 @@ def _foreign() -> Any:
 @remembered
 def _sources() -> str:
     """A digest of this package, of its rules, and of the versions of what it works with."""
-    state = sha256(sys.version.encode())
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            state.update(f"{name} {version(name)}\n".encode())
-    rules = [folder for folder in (_PACKAGE / "_rules", _PACKAGE.parent / "rules") if folder.is_dir()][:1]
-    own = ((_PACKAGE, pattern) for pattern in ("*.py", "*.lark", "*.toml"))
-    for folder, pattern in (*own, *((r, "*.rules") for r in rules)):
-        for file in sorted(folder.rglob(pattern)):
-            state.update(f"{file.relative_to(folder)}\n".encode())
-            state.update(file.read_bytes())
-    return state.hexdigest()
+    rules = [] if (_PACKAGE / "_rules").is_dir() else [_PACKAGE.parent / "rules"]  # of an installation, of a checkout
+    return disk_cache.digest_of_code([_PACKAGE, *rules], _PACKAGES)

@@ -163,12 +163,12 @@ def _gpu() -> Iterator[Line]:
 def _folders() -> Iterator[Line]:
     from graphopt.calibration.schedule_tables import default_path as tuned
     from graphopt.calibration.store import default_path as prices
-    from graphopt.kernels import cache
     from graphopt.runtime import disk_cache
 
-    kernels = cache.folder()
+    kernels = disk_cache.folder("kernels")
     full = f"set {disk_cache.VARIABLE} to a folder where you may write"
-    yield "cache", f"{kernels.parent}: {_size(kernels.parent)}", "" if os.access(kernels, os.W_OK) else full
+    cached = f"{_size(kernels.parent)}, of {disk_cache.LIMIT >> 30} GiB at most"
+    yield "cache", f"{kernels.parent}: {cached}", "" if os.access(kernels, os.W_OK) else full
     for name, path, by in (
         ("measured prices", prices(), "graphopt calibrate"),
         ("tuned schedules", tuned(), "graphopt tune"),

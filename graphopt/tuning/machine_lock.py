@@ -1,4 +1,4 @@
-"""Whoever measures on a machine is alone on it: others that measure wait, and so do those that build."""
+"""Locks of a machine: whoever measures on it is alone, while others that measure or build wait."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alone(name: str) -> Iterator[None]:
 @contextmanager
 def _held(name: str, kind: int) -> Iterator[None]:
     # the folder may be one of many machines, each of which has turns of its own; a lock ends with its process
-    with open(disk_cache.folder("tuning") / f"{name}-{platform.node()}.lock", "wb") as file:
+    with open(disk_cache.folder("locks") / f"{name}-{platform.node()}.lock", "wb") as file:
         fcntl.flock(file, kind)
         yield
 
@@ -59,9 +59,9 @@ def _in_order(usable: frozenset[int]) -> list[int]:
 @cache
 def _siblings(processor: int) -> frozenset[int]:
     """The processors of the same core."""
-    place = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+    path = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
     try:
-        parts = [part.split("-") for part in place.read_text(encoding="ascii").split(",")]
+        parts = [part.split("-") for part in path.read_text(encoding="ascii").split(",")]
         return frozenset(n for part in parts for n in range(int(part[0]), int(part[-1]) + 1))
     except (OSError, ValueError):
         return frozenset({processor})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,6 @@ from graphopt.lowering.loops.sizes import product, size_of
 from graphopt.runtime import disk_cache
 from graphopt.runtime.sizes import evaluate
 from graphopt.runtime.steps import Code
-from graphopt.saving import folder_beside
 from graphopt.tuning import machine_lock
 from graphopt.tuning.building import Order, built
 from graphopt.tuning.operands import CASES, NORMAL, SPECIAL, WHOLE, operands, restored, stored
@@ -33,8 +31,6 @@ from graphopt.tuning.workload import Workload
 RUNNER: Final = "graphopt.tuning.runner"
 """The module by which processes run candidates."""
 
-MOST: Final = 1 << 30
-"""Bytes that all arrays take at most, more or less."""
 _LARGE: Final = 1 << 26
 """A workload of so many bytes is compared on one case alone,"""
 _LONG: Final = 1 << 28
@@ -58,9 +54,9 @@ class Oracle:
     def problem(self, results: str | Path) -> str:
         """How results of the same cases differ, in one line; empty where they do not."""
         for case in self.cases:
-            for place, buffer in enumerate(self.workload.nest.outputs):
+            for number, buffer in enumerate(self.workload.nest.outputs):
                 want, got = (
-                    restored(np.load(output_file(f, case, place)), buffer.dtype) for f in (self.folder, results)
+                    restored(np.load(output_file(f, case, number)), buffer.dtype) for f in (self.folder, results)
                 )
                 if (error := tolerance.error(want, got, _coarsest(self.workload))) > 1:
                     amount = f"by {error:.3g} times what may be" if np.isfinite(error) else "in kind"
@@ -92,16 +88,14 @@ def oracle(workload: Workload, limit: float) -> Oracle:
                     if error.kind != INTERRUPTED:
                         _problems[workload.key] = str(error)
                     raise CandidateError(UNCHECKED, str(error)) from None
-                disk_cache.prune(folder.parent, MOST)
     disk_cache.use(folder)
     return Oracle(workload, folder, tuple(json.loads((folder / _DONE).read_text(encoding="ascii"))))
 
 
 def _digest(workload: Workload) -> str:
     """The name of a workload's folder: of all on which what is in it depends."""
-    sources = [Path(__file__).with_name(name).read_bytes() for name in ("operands.py", "oracle.py", "runner.py")]
-    text = "\0".join([cache.compiler(), np.__version__, workload.key]).encode()
-    return sha256(b"\0".join([text, *sources])).hexdigest()[:40]
+    sources = [Path(__file__).with_name(name) for name in ("operands.py", "oracle.py", "runner.py")]
+    return disk_cache.key(disk_cache.digest_of_code(sources, ("numpy",)), cache.compiler(), workload.key)
 
 
 def _fill(workload: Workload, folder: Path, limit: float) -> None:
@@ -109,18 +103,17 @@ def _fill(workload: Workload, folder: Path, limit: float) -> None:
     with machine_lock.building():
         limit *= PATIENCE
         written, default = (built(Order(workload, way=way), limit) for way in ("written", "default"))
-        with folder_beside(folder.parent) as made:
-            place, beside = made / "made", made / "beside"
-            place.mkdir()
-            beside.mkdir()
-            found = Oracle(workload, place, _computed(workload, place, written, limit))
-            _run(default, place, beside, found.cases, limit)
-            fit = [case for case in found.cases if not Oracle(workload, place, (case,)).problem(beside)]
+        with disk_cache.new_folder(folder, _DONE) as new:
+            of_default = new / "default"
+            of_default.mkdir()
+            every = Oracle(workload, new, _computed(workload, new, written, limit))
+            _run(default, new, of_default, every.cases, limit)
+            fit = [case for case in every.cases if not Oracle(workload, new, (case,)).problem(of_default)]
             if not set(fit) & {NORMAL, WHOLE}:
-                raise CandidateError("differs", f"the default schedule gives something else: {found.problem(beside)}")
-            (place / _DONE).write_text(json.dumps(fit), encoding="ascii")
-            disk_cache.drop(folder)
-            place.rename(folder)
+                problem = every.problem(of_default)
+                raise CandidateError("differs", f"the default schedule gives something else: {problem}")
+            disk_cache.drop(of_default)
+            (new / _DONE).write_text(json.dumps(fit), encoding="ascii")
 
 
 def _run(code: Code, inputs: Path, results: Path, cases: tuple[int, ...], limit: float) -> None:
@@ -129,14 +122,14 @@ def _run(code: Code, inputs: Path, results: Path, cases: tuple[int, ...], limit:
         runner.ask(Job(code, str(inputs), str(results), cases, limit=limit), limit)
 
 
-def _computed(workload: Workload, place: Path, written: Code, limit: float) -> tuple[int, ...]:
+def _computed(workload: Workload, folder: Path, written: Code, limit: float) -> tuple[int, ...]:
     """The cases that could be computed. Raises CandidateError where not even the first could."""
     cases = _cases(workload)
     for are_integers_zero in (False, True):
         try:
             for case in cases:
-                _draw(workload, place, case, are_integers_zero)
-            _run(written, place, place, cases, limit)
+                _draw(workload, folder, case, are_integers_zero)
+            _run(written, folder, folder, cases, limit)
             return cases
         except CandidateError as error:
             if are_integers_zero or error.kind == "slow":
@@ -144,12 +137,12 @@ def _computed(workload: Workload, place: Path, written: Code, limit: float) -> t
     raise AssertionError
 
 
-def _draw(workload: Workload, place: Path, case: int, are_integers_zero: bool) -> None:
+def _draw(workload: Workload, folder: Path, case: int, are_integers_zero: bool) -> None:
     """Write the inputs of a case. Raises CandidateError where they cannot be had: for lack of room, or because sizes
     make an axis shorter than nothing."""
     try:
         for k, array in enumerate(operands(workload, case, are_integers_zero)):
-            np.save(input_file(place, case, k), stored(array))
+            np.save(input_file(folder, case, k), stored(array))
     except (MemoryError, OSError, ValueError) as error:
         raise CandidateError("no inputs", f"{one_line(error)}") from None
 
@@ -161,7 +154,8 @@ def _cases(workload: Workload) -> tuple[int, ...]:
     if not all("float" in b.dtype for b in nest.outputs):
         return (WHOLE,)
     sizes = dict(workload.sizes)
-    known = {var: sizes[var.name] for var in nest.sizes}
-    total = sum(evaluate(product(*(size_of(e, known) for e in b.shape), BITS[b.dtype]), {}) // 8 for b in nest.buffers)
-    is_small = total <= _LARGE and evaluate(flops(nest, known), {}) <= _LONG
+    size_by_var = {var: sizes[var.name] for var in nest.sizes}
+    bits = [product(*(size_of(e, size_by_var) for e in b.shape), BITS[b.dtype]) for b in nest.buffers]
+    total = sum(evaluate(n, {}) // 8 for n in bits)
+    is_small = total <= _LARGE and evaluate(flops(nest, size_by_var), {}) <= _LONG
     return (NORMAL, WHOLE, SPECIAL) if is_small else (NORMAL,)

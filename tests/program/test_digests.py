@@ -69,7 +69,7 @@ def test_small_files_are_read_every_time(file: Path, read: list[Path], monkeypat
     assert len(read) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"[[], 1]", b"{}", b'[1, "x"]', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"0" * 64, b"\xff"])
 def test_a_damaged_note_is_not_believed(
     file: Path, read: list[Path], content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,15 +79,6 @@ def test_a_damaged_note_is_not_believed(
     note.write_bytes(content)
     assert digests.of_file(file) == first
     assert len(read) == 2
-
-
-def test_notes_are_few(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "MOST", 0)
-    for k in range(3):
-        other = file.with_name(f"other{k}")
-        other.write_bytes(file.read_bytes())
-        digests.remember(other, "a digest")
-    assert len(list((file.parent / "cache" / "digests").iterdir())) == 1
 
 
 def test_a_file_that_is_not_there_has_none(file: Path) -> None:

@@ -21,6 +21,7 @@ from graphopt.ir.text import parse
 from graphopt.kernels import cache
 from graphopt.program import program_cache
 from graphopt.run.settings import Settings
+from graphopt.runtime import disk_cache
 from graphopt.runtime.disk_cache import VARIABLE
 
 TEXT = "x: float32[n, 8] w = float32[8, 4]{0.5, ...} b = float32[4]{1.0, ...} y = Relu(Add(MatMul(x, w), b)) return y"
@@ -209,13 +210,16 @@ def test_what_was_used_longest_ago_goes_first(folder: Path, tmp_path: Path, monk
         onnx_io.save(parse(TEXT.replace("1.0", f"{k}.5")), path)
     for path in paths[:2]:
         graphopt.compile(path)
-    size = sum(f.stat().st_size for f in folder.rglob("*.*") if f.is_file())
+    for kernel in cache.folder().iterdir():
+        disk_cache.use(kernel)
+    size = sum(f.stat().st_size for f in folder.parent.rglob("*.*") if f.is_file())
     for age, path in enumerate(paths[:2]):
         place = program_cache.place_of(path, Settings())
         assert place is not None
         os.utime(place.folder, (age, age))
     assert graphopt.compile(paths[0]).report.steps == ()  # used again: now the other is the older one
-    monkeypatch.setattr(program_cache, "MOST", size)
+    monkeypatch.setattr(disk_cache, "LIMIT", size)
+    monkeypatch.setattr(disk_cache, "_WHILE", 0.0)
     graphopt.compile(paths[2])
     assert [graphopt.compile(p).report.steps == () for p in (paths[0], paths[2])] == [True, True]
     assert graphopt.compile(paths[1]).report.steps != ()

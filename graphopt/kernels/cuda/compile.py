@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import sha256
 
 from graphopt.kernels import cache
 from graphopt.kernels.compile import Listener, compile_kernels
@@ -44,16 +43,15 @@ def assemble(texts: Sequence[str], capability: Capability, *, jobs: int | None =
     each core). Raises what ``machine_code`` raises."""
 
     def assembled(text: str) -> MachineCode:
-        name = sha256("\0".join([cache.gpu_compiler(), architecture(capability), text]).encode()).hexdigest()[:40]
+        name = disk_cache.key(cache.gpu_compiler(), architecture(capability), text)
         place = cache.folder() / f"{name}.cubin"
-        kept = cache.stored(place)
+        kept = disk_cache.read(place)
         if kept is not None:
-            disk_cache.use(place)
             head, _, code = kept.partition(b"\n")
             return MachineCode(code, *json.loads(head))
         made = machine_code(text, capability)
         head = json.dumps([made.registers, made.spilled, made.local, made.shared]).encode()
-        cache.store(place, head + b"\n" + made.code)
+        disk_cache.write(place, head + b"\n" + made.code)
         return made
 
     different = list(dict.fromkeys(texts))

@@ -12,7 +12,6 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from graphopt.errors import UsageError
@@ -20,9 +19,6 @@ from graphopt.rewrite.checking.check import QUICK, Depth, Report, check_rule
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.rewrite.rule.rule_digest import content
 from graphopt.runtime import disk_cache
-
-MOST = 1 << 26
-"""Bytes that the tables of all versions take at most."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL)"
@@ -76,17 +72,13 @@ class Verdicts:
 
 
 def _cache_file() -> Path:
-    folder = disk_cache.folder("verdicts")
-    file = folder / f"{_around()}.sqlite"
-    if not file.exists():
-        disk_cache.prune(folder, MOST)
-    disk_cache.use(file)
-    return file
+    path = disk_cache.folder("verdicts") / f"{_around()}.sqlite"
+    disk_cache.use(path)
+    return path
 
 
 def _key(rule: Rule, seed: int, depth: Depth) -> str:
-    parts = [content(rule), rule.name, rule.stage.value, str(seed), str(depth), _around()]
-    return sha256("\n".join(parts).encode()).hexdigest()
+    return disk_cache.key(_around(), content(rule), rule.name, rule.stage.value, str(seed), str(depth))
 
 
 _PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "checking/examples", "simplify.py")
@@ -96,4 +88,4 @@ _PARTS = ("guards", "rule", "match", "extract/terms.py", "checking/check.py", "c
 @cache
 def _around() -> str:
     """What a verdict rests on beside the rule: versions, and the sources that draw, match, build and compute."""
-    return disk_cache.digest_of((_ROOT / "ir", *(_ROOT / "rewrite" / name for name in _PARTS)), ("onnx", "numpy"))
+    return disk_cache.digest_of_code((_ROOT / "ir", *(_ROOT / "rewrite" / name for name in _PARTS)), ("onnx", "numpy"))

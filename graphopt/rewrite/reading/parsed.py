@@ -1,8 +1,7 @@
 """Cache of parsed rules, as JSON on disk: parsing takes ten times as long. Apart from the parser, so that a cached set
 of rules starts without it.
 
-A file's rules stand under a digest of its text and of the sources that read it, so that nothing stale
-is ever found. What cannot be read or written is parsed, every time.
+What cannot be read or written is parsed, every time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,6 @@ from graphopt.errors import ReadError, UsageError
 from graphopt.rewrite.rule import rule as notions
 from graphopt.rewrite.rule.rule import Rule
 from graphopt.runtime import disk_cache
-
-MOST = 1 << 24
-"""Bytes that all parsed files take at most."""
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,30 +29,24 @@ def parsed(text: str, name: str, parse: Callable[[], list[Rule]], folder: Path |
     ``folder`` None: that of rules in the cache on disk.
     """
     try:
-        file = (folder or disk_cache.folder("rules")) / f"{_digest(text, name)}.json"
+        place = (folder or disk_cache.folder("rules")) / f"{disk_cache.key(_sources(), name, text)}.json"
     except UsageError:  # nobody else may have written what is read
         return parse()
     try:
-        cached = _decoded(json.loads(file.read_text(encoding="utf-8")))
-        if isinstance(cached, tuple) and all(isinstance(r, Rule) for r in cached):
-            disk_cache.use(file)
-            return list(cached)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError):
+        rules = _decoded(json.loads(disk_cache.read(place) or b"null"))
+        if isinstance(rules, tuple) and all(isinstance(r, Rule) for r in rules):
+            return list(rules)
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):
         pass
     rules = parse()
     with suppress(OSError, ReadError, RuntimeError):
-        disk_cache.prune(file.parent, MOST)
-        disk_cache.write(file, json.dumps(_encoded(tuple(rules)), separators=(",", ":")).encode())
+        disk_cache.write(place, json.dumps(_encoded(tuple(rules)), separators=(",", ":")).encode())
     return rules
-
-
-def _digest(text: str, name: str) -> str:
-    return sha256(f"{_sources()}\n{name}\n{text}".encode()).hexdigest()
 
 
 @cache
 def _sources() -> str:
-    return disk_cache.digest_of((_ROOT, _ROOT / "reading" / "grammar.lark", _ROOT.parent / "ir" / "ops.py"))
+    return disk_cache.digest_of_code((_ROOT, _ROOT.parent / "ir" / "ops.py"))
 
 
 # -- as JSON: a list is a tuple, an object is one of the notions that rules are made of
