@@ -1,4 +1,4 @@
-"""Rewrites ONNX models into faster equal ones, and runs them.
+"""Optimizer and compiler of ONNX models: rewrites them into faster equal ones, and runs them.
 
 What is public is listed here, and imported when it is first used: ``import graphopt`` itself takes no time.
 """

@@ -1,4 +1,4 @@
-"""``python -m graphopt`` is the command line."""
+"""Command line, as ``python -m graphopt``."""
 
 from graphopt.cli import main
 

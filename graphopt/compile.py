@@ -1,4 +1,4 @@
-"""The steps of ``graphopt.compile``, one line each, from a model to a function of its inputs.
+"""Steps of ``graphopt.compile``, one line each, from a model to a function of its inputs.
 
 Each is a function of a graph, or of what the step before gave. They are imported when they are first needed: a model
 that was compiled before does without.

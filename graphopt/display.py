@@ -1,6 +1,6 @@
-"""How values show themselves in a notebook: ``graphopt.web.cards`` draws them, imported when one is first shown.
+"""Display of values in notebooks: ``graphopt.web.cards`` draws them, imported when one is first shown.
 
-What is shown lies below what draws it, so that it is named here and not imported.
+Values lie below what draws them, so that it is named here and not imported.
 """
 
 from __future__ import annotations

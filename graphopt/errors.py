@@ -1,4 +1,4 @@
-"""What goes wrong and is not graphopt's fault: one typed exception for each exit code of the command line.
+"""Errors that are not graphopt's fault: one typed exception for each exit code of the command line.
 
 A message is one line: what is wrong, where (file, node, line and column), what was expected, what to do.
 """

@@ -1,4 +1,4 @@
-"""The steps of ``graphopt optimize``, one line each; each is a function of a graph, or of what the step before gave."""
+"""Steps of ``graphopt optimize``, one line each; each is a function of a graph, or of what the step before gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs run on: how graphs are lowered for it, how kernels are compiled, and what runs them then."""
+"""Platforms that programs run on: how graphs are lowered, how kernels are compiled, and what runs them."""
 
 from __future__ import annotations
 

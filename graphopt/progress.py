@@ -1,4 +1,4 @@
-"""What a long run tells whoever listens while it works: which step, how large the e-graph, the best cost so far."""
+"""Progress events of a long run: which step, how large the e-graph, the best cost so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, however the process ends.
+"""Atomic writes: files that are written whole or not at all, however the process ends.
 
 What was there before stays until all of the new one is on disk.
 

@@ -1,4 +1,4 @@
-"""What a target is: the ops that it takes, the rules that are for it, and what its work costs, as plain data.
+"""Targets as plain data: the ops that each takes, the rules that are for it, and what its work costs.
 
 A target is a frozen value, and a file that anyone can write: ``graphopt/targets`` has those that come with graphopt.
 Its prices are a roofline (how fast products, how fast memory, what a call costs) of five numbers, with exceptions by

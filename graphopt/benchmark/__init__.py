@@ -1,1 +1,1 @@
-"""Measuring: compiled models beside other engines, prices of ops, ceilings of the machine, rooflines."""
+"""Benchmarks: compiled models beside other engines, prices of ops, ceilings of the machine, rooflines."""

@@ -1,4 +1,4 @@
-"""The few measurements that would change what a model becomes: the e-graph asks for them, and chooses again.
+"""Active measurement: the few times that would change which terms are extracted are taken, and extraction runs again.
 
 A choice is made twice: by the times that are known, where doubt counts against a change, and as if what was not timed
 were as fast as it may be, and what was chosen as slow. Calls that are in one of the two and not in the other, and were

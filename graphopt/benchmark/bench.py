@@ -1,4 +1,4 @@
-"""How fast a compiled model is beside other engines: the same inputs, taking turns, each run timed by itself."""
+"""Benchmark of a compiled model beside other engines: the same inputs, taking turns, each run timed by itself."""
 
 from __future__ import annotations
 

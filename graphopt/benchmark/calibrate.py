@@ -1,4 +1,4 @@
-"""Measure what the ops of models take in a runtime on this machine, and fit a target's prices to that.
+"""Calibration command: ops of models are measured in a runtime on this machine, and a target's prices fitted to that.
 
 What is measured of a model is every call that the optimizer asks the price of, in the graph as it is
 and in all that rules make of it.

@@ -1,4 +1,4 @@
-"""What this machine does at most: multiply-adds and bytes in a second, measured by loops of our own.
+"""Ceilings of this machine: multiply-adds and bytes in a second at most, measured by loops of our own.
 
 They are the ceilings of a roofline (Williams, Waterman, Patterson, 2009): a kernel that does ``f`` operations on ``b``
 bytes takes no less than ``max(f / flops, b / bytes)`` seconds. Bytes come faster from near caches than from memory, so

@@ -1,4 +1,7 @@
-"""Our own programs as a runtime in which the prices of ops are measured."""
+"""Profiler of our own programs, a runtime in which the prices of ops are measured.
+
+Apart from calibration, its only user, for length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of where a program's time goes: each kernel's intensity and rate beside what the machine does at most."""
+"""Roofline plots: each kernel's intensity and rate beside the ceilings of the machine. The door of matplotlib."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from graphopt.errors import MissingDependencyError, UsageError
-from graphopt.runtime.output import whole
+from graphopt.saving import whole
 
 if TYPE_CHECKING:
     from graphopt.benchmark.ceilings import Ceilings

@@ -1,4 +1,4 @@
-"""``graphopt tune``: the nests that a model becomes, their schedules tuned, and the model timed before and after."""
+"""Tuning of models (``graphopt tune``): the schedules of all their nests, and the model timed before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls to measure where no model is given: what networks commonly do, at a few sizes each."""
+"""Corpus of calls to measure where no model is given: common ones of networks, at a few sizes each.
+
+Apart from the command that measures them, its only user, for length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which machine this is, as far as the speed of ops goes: processor, vector instructions, cores."""
+"""Name of this machine, as far as the speed of ops goes: processor, vector instructions, cores."""
 
 from __future__ import annotations
 

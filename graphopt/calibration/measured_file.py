@@ -1,4 +1,4 @@
-"""A file of SQLite that holds what was measured under some settings: opened, checked, and written to without loss.
+"""Database files of measurements under some settings, in SQLite: opened, checked, and written to without loss.
 
 What is written is a transaction of its own, so a process may be killed at any moment, and several may write into one
 file. There is no log beside it (as with ``journal_mode = WAL``), so that it is read in a folder that is read-only and

@@ -1,4 +1,4 @@
-"""A tiny model around one call of an op, in which a runtime's profiler can see how long it takes.
+"""Probe models: a tiny model around one call of an op, in which a runtime's profiler can see how long it takes.
 
 The call stands between others that cost little, so that memory is as warm as in a network, and is
 written in place where networks would: between two absolute values, or, where it is to be measured in

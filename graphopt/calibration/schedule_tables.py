@@ -1,6 +1,6 @@
-"""What a database of tuned schedules is, where it lies, and what of it decides how models are compiled.
+"""Tables of a database of tuned schedules: their form and path, and a digest of what decides how models are compiled.
 
-A program that was compiled before starts without what schedules work with, so that nothing here imports any of it.
+Nothing of schedules is imported here, because a program that was compiled before starts without them.
 """
 
 from __future__ import annotations

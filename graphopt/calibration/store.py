@@ -1,4 +1,4 @@
-"""Measured times in a file of SQLite: what is measured stays, whatever happens to whoever measures next."""
+"""Database of measured times, a file of SQLite: what was measured stays, however a later process ends."""
 
 from __future__ import annotations
 

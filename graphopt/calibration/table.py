@@ -1,4 +1,4 @@
-"""A target priced by what was measured on this machine, where something was."""
+"""Measured prices of a target: those of this machine's database, where it has some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring workloads: each in a tiny model under a runtime's profiler, many runs.
+"""Timing of workloads: each in a tiny model under a runtime's profiler, many runs.
 
 The time of a workload is that of the fastest tenth of its runs: other processes make runs slower, and
 nothing makes any faster. What the profiler itself takes, seen on one addition of two numbers, is subtracted.

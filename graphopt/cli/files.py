@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from graphopt.errors import UsageError
-from graphopt.runtime.output import whole
+from graphopt.saving import whole
 
 
 def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> None:

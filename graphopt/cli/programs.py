@@ -67,8 +67,8 @@ def run_model(
 
     from graphopt.cli import files, progress
     from graphopt.cli.program_tables import show_outputs, show_profile
-    from graphopt.runtime.output import whole
     from graphopt.runtime.profile import write_trace
+    from graphopt.saving import whole
     from graphopt.verify.arrays import SUFFIX, read_array
 
     given, steps = values.inputs(input or ()), values.printed(print_after, print_between, "compile")

@@ -1,1 +1,1 @@
-"""From a model to its program, and programs that are kept."""
+"""Programs of models: compilation, the cache of programs, and models as functions."""

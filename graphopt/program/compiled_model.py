@@ -1,4 +1,4 @@
-"""The function that ``graphopt.compile`` makes of a model: one program, or one for each kind of inputs.
+"""Compiled models, the functions that ``graphopt.compile`` gives: one program, or one for each kind of inputs.
 
 A model that was compiled before needs neither the steps of ``graphopt.compile`` nor the packages they work with, so
 that those are imported when they are first needed.

@@ -1,8 +1,8 @@
 """Digests of files; those of large files are remembered as long as the files are not written to.
 
 That a file is the same is told as git tells it: by the device and the number that it has there, its size, and the times
-of its last write and its last change, none of which are recent. Digests lie in the cache on disk. It stands apart from
-the program cache, which alone asks for digests, because together they are too long for one module.
+of its last write and its last change, none of which are recent. Digests lie in the cache on disk. Apart from
+the program cache, its only user, for length.
 """
 
 from __future__ import annotations

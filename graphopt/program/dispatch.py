@@ -1,4 +1,4 @@
-"""Regions of a graph that match a pattern are handed to a library, or to a function of the user's, as one call."""
+"""Dispatch by pattern: regions of a graph that match one go to a library, or to a user's function, as one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps of ``graphopt.compile`` go by: prices, options, and graphs for what is known of inputs."""
+"""Options of the steps of ``graphopt.compile``, their prices, and graphs specialized to what is known of inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipelines that have a name, for ``graphopt.compile(model, pipeline=...)`` and to start one's own from."""
+"""Named pipelines, for ``graphopt.compile(model, pipeline=...)`` and to start one's own from."""
 
 from __future__ import annotations
 

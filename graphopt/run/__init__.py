@@ -1,1 +1,1 @@
-"""What a run of the optimizer leaves: its steps, its journal as a file, its report, its result."""
+"""Runs of the optimizer: their steps, their journals as files, their reports, their results."""

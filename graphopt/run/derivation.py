@@ -1,7 +1,7 @@
-"""The journal as a file: everything that it takes to get from a model to its result again, or to stop half-way.
+"""Journal files: everything that it takes to replay a run from a model to its result, or to stop half-way.
 
-JSON, with the text of the rules that were applied. Files come from strangers: what a file says is
-parsed and checked, and a replay applies nothing that the directed matcher does not find.
+They are JSON, with the text of the rules that were applied. Files come from strangers: they are parsed and checked, and
+a replay applies nothing that the directed matcher does not find.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last word: candidates and the original run side by side, and what is not as fast as the original is taken back.
+"""Measured selection of results: candidates and the original run side by side, and slower rewrites are taken back.
 
 Runs take turns, so that whatever else the machine does falls on all alike; what counts is the ratio of
 two models within a turn. Of many turns the median ratio counts, with an interval around it that holds

@@ -1,4 +1,4 @@
-"""Looks over the optimizer's shoulder: what it explored, and what it chose by which prices."""
+"""Observer of a run: the e-graphs that were explored, what was extracted, and by which prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One optimization: its settings, the regions of a graph that are explored, and what is kept for the report."""
+"""State of one optimization: its settings, the regions of a graph that are explored, and what its report needs."""
 
 from __future__ import annotations
 

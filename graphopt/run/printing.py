@@ -1,4 +1,7 @@
-"""What steps give, as text: graphs, programs and kernels in the notations in which they are read and written."""
+"""Printer of what steps give: graphs, programs and kernels in the notations in which they are read and written.
+
+Apart from the command line, its only user, which imports it when something is printed.
+"""
 
 from __future__ import annotations
 

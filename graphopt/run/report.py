@@ -1,4 +1,4 @@
-"""What a run of the optimizer did: the value behind the table, ``--json`` and ``--explain``."""
+"""Report of a run of the optimizer: the value behind the table, ``--json`` and ``--explain``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What became of each rule and native pass of a run, put together from its statistics and its journal."""
+"""Uses of each rule and native pass in a run, counted from its statistics and its journal.
+
+Apart from the report, which a compiled model reads without rules, and for length from ``optimization``, its only
+user.
+"""
 
 from __future__ import annotations
 

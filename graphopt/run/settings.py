@@ -1,4 +1,4 @@
-"""How a model is compiled, and what is said of it afterwards."""
+"""Settings of a compilation, and the report of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a pipeline: each is timed, told to whoever listens, kept for the report, and may be a user's own."""
+"""Steps of a pipeline: each is timed, told to the listener, kept for the report, and may be a user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands a result over: written beside its place and verified first, so that an error leaves nothing behind."""
+"""Output of a result: written beside its place and verified first, so that an error leaves nothing behind."""
 
 from __future__ import annotations
 

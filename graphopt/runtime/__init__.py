@@ -1,4 +1,4 @@
-"""What a compiled program needs where it runs: numpy and the standard library."""
+"""Runtime of compiled programs, which needs numpy and the standard library alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory plan: which buffers may share memory, and where each one lies."""
+"""Memory planning: which buffers may share memory, and where each one lies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What follows from the sizes of a program's symbols: the memory plan, and every argument up to a base address.
+"""Bindings of a program's symbols to sizes: the memory plan, and every argument up to a base address.
 
-It is made once for each binding of the symbols, and then serves every call with the same sizes.
+One is made for each set of sizes, and serves every call with them.
 """
 
 from __future__ import annotations

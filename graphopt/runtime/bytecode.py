@@ -1,4 +1,4 @@
-"""The numbers that Python and the native driver agree on: instructions, and the words of a team of threads.
+"""Bytecode of the native driver: the numbers of its instructions, and of the words of a team of threads.
 
 The driver's source has the same numbers under the same names; a test holds the two together.
 """

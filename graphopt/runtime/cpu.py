@@ -1,4 +1,4 @@
-"""What the processor can do: the instruction sets that compiled code may use, and how many cores there are."""
+"""Features of the processor: the instruction sets that compiled code may use, and how many cores there are."""
 
 from __future__ import annotations
 

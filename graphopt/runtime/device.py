@@ -1,4 +1,4 @@
-"""What a device has to be able to do so that programs run on it: to keep arrays, and to run kernels in one order.
+"""Device interface: what a device has to do so that programs run on it, which is to hold arrays and to run kernels.
 
 Addresses are numbers, as on the host. What is asked of a device is done in the order in which it was asked for, and
 only ``download``, ``synchronize`` and ``between`` wait for it. One call of a program runs on a device at a time.

@@ -1,4 +1,4 @@
-"""Programs that run on a device: called as others are, with arrays of the host's or with those that are there already.
+"""Device programs: called as those of the host are, with arrays of the host or with those that are on the device.
 
 One call runs at a time; what follows from the sizes of the inputs is worked out once for each binding of the symbols.
 """

@@ -1,4 +1,6 @@
-"""A program's memory on a device, and how its steps are run there.
+"""State of a program on a device: its memory there, and how its steps are run.
+
+Apart from ``device_program``, its only user, for length.
 
 Kernels and library calls run on the device; branches, loops and host steps on the host, which reads back what these
 need. What the program keeps on the device stays where it is from call to call, unless a larger one needs more.

@@ -1,4 +1,4 @@
-"""How long the steps of one call took on a device, by the device's own clock."""
+"""Timing of the steps of one call on a device, by the device's own clock."""
 
 from __future__ import annotations
 

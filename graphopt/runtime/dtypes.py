@@ -1,4 +1,4 @@
-"""Element types by name, and how they lie in memory.
+"""Element types by name, and their layout in memory.
 
 numpy knows most of them. Those that it does not know (bfloat16, 8-bit floats, 4-bit integers) lie in unsigned or signed
 integers of the same width; whoever has a numpy type for them, as ml_dtypes has, hands it in.

@@ -1,6 +1,6 @@
-"""How the steps of a call follow each other: native stretches, branches and loops, and what Python does in between.
+"""Executor of a program's steps in order: native stretches, branches and loops, and host steps in between.
 
-It is the same wherever a program runs. What runs a stretch, and where memory is, the states of programs say.
+It is the same wherever a program runs. States of programs say what runs a stretch, and where memory is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a device runs between two things that Python does: asked for one by one at first, then all at once."""
+"""Graph capture of stretches of launches between two host steps: launched one by one at first, then replayed as one.
+
+Apart from ``device_state``, its only user, for length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python does in a program's stead: its host steps, and the errors of kernels that could not do their work."""
+"""Host steps of programs, which Python runs, and the errors of kernels that could not do their work."""
 
 from __future__ import annotations
 

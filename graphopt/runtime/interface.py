@@ -1,4 +1,4 @@
-"""What programs are to those who call them, whatever they run on: inputs and outputs, sizes, memory."""
+"""Interface of programs for their callers, whatever they run on: inputs and outputs, sizes, memory."""
 
 from __future__ import annotations
 

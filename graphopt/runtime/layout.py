@@ -1,4 +1,4 @@
-"""A program's steps as the driver's table of instructions, and what Python has to do in between.
+"""Code layout: a program's steps as the driver's table of instructions, and what Python has to do in between.
 
 The table's operands are words of a second table, the arguments: addresses and sizes. A word is known once its symbols
 are: those of *level* 0 when the program is called, others when a step binds them, each such step opening a level.

@@ -1,4 +1,4 @@
-"""The functions of libraries that programs call: what each is given, in which order, and what it computes."""
+"""Library calls of programs: what each function is given, in which order, and what it computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a program's time goes: one row for each step that ran, and the same as a trace that browsers show."""
+"""Profiles of programs: one row for each step that ran, and the same as a trace that browsers show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.runtime.output import whole
+from graphopt.saving import whole
 
 
 @dataclass(frozen=True, slots=True)

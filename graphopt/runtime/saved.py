@@ -1,4 +1,4 @@
-"""Programs on disk: a folder that runs wherever numpy is installed, on a processor that can what this one can, or on a
+"""Saved programs: a folder that runs wherever numpy is installed, on a processor that can what this one can, or on a
 device like the one that it was saved from.
 
 ``manifest.json`` holds buffers and steps, and names the two other files: ``code.<digest>.bin``, the object code of the

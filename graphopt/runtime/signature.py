@@ -1,4 +1,4 @@
-"""What a program may be called with: each array is checked by name, and its sizes bind the symbols."""
+"""Signature of a program: each array of a call is checked by name, and its sizes bind the symbols."""
 
 from __future__ import annotations
 

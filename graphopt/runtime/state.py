@@ -1,4 +1,4 @@
-"""One call in progress: the memory that it works in, and how its steps are run.
+"""State of a call in progress: the memory that it works in, and how its steps are run.
 
 A state serves one call at a time; programs keep those that are free. Within native stretches nothing of Python
 runs; what Python does in between works on views of the same memory.

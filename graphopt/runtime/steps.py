@@ -1,4 +1,4 @@
-"""What a program is made of: buffers, and steps that fill them.
+"""Programs as data: buffers, and steps that fill them.
 
 ::
 

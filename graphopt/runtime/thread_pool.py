@@ -1,4 +1,4 @@
-"""Threads that wait inside native code for work: one team for each number of threads, shared by all programs.
+"""Thread pools: teams of threads that wait inside native code for work, one for each size, shared by all programs.
 
 A team serves one call at a time. A call that finds its team at work runs on its own thread alone: the
 processors are busy already. Teams end when the last program that holds them is closed, or with the interpreter.

@@ -17,8 +17,8 @@ from graphopt.kernels.kernel import Kernel
 from graphopt.lowering.emit.kernel_source import Launchable
 from graphopt.lowering.link.linked import Linked
 from graphopt.run.settings import Settings
-from graphopt.runtime.output import whole
 from graphopt.runtime.steps import Host, Library, walk
+from graphopt.saving import whole
 
 FORMAT: Final = 1
 """The version of the report."""

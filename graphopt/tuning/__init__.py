@@ -1,4 +1,4 @@
-"""Finds schedules that are faster than the default ones on this machine, by measuring, and remembers them.
+"""Tuning: schedules that are faster than the default ones on this machine, found by measuring, and remembered.
 
 What is public is listed here, and imported when it is first used.
 """

@@ -1,4 +1,7 @@
-"""Nests scheduled as they were tuned: the best trace that is known is done again, each step of it checked."""
+"""Schedules by a tuning database: the best trace of a nest is replayed, each step of it checked.
+
+Apart from ``graphopt.program``, its only user, for it belongs to tuning.
+"""
 
 from __future__ import annotations
 

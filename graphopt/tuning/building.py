@@ -1,4 +1,6 @@
-"""A scheduled nest becomes a program that runs it as often as it is told to: in a process that may die of it."""
+"""Builder of candidates: a scheduled nest becomes a program that runs it as often as it is told to, in a process that
+may die of it.
+"""
 
 from __future__ import annotations
 

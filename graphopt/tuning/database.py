@@ -1,4 +1,4 @@
-"""What was tuned, in a file of SQLite: a measurement that was finished stays, whatever happens to who measured it."""
+"""Database of tuned schedules, a file of SQLite: a measurement that was finished stays, however its process ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt.errors import ReadError
 from graphopt.lowering.loops.nest import Nest
 from graphopt.lowering.loops.script import show
 from graphopt.lowering.lower.embedded_programs import inputs_of, type_of
-from graphopt.runtime.output import whole
+from graphopt.saving import whole
 from graphopt.tuning import jsonl
 from graphopt.tuning.record import Candidate, Outcome, Record, Timed
 from graphopt.tuning.workload import Workload

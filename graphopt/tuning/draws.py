@@ -1,4 +1,4 @@
-"""Ways to schedule a workload, drawn from search spaces or made from others by changing a decision."""
+"""Sampling and mutation of schedules: traces drawn from search spaces, or made from others by changing a decision."""
 
 from __future__ import annotations
 

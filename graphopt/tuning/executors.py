@@ -1,7 +1,6 @@
-"""Who measures: processes of this machine, the workers of a dask cluster, or any executor that a user brings.
+"""Executors of measurements: processes of this machine, workers of a dask cluster, or any executor that a user brings.
 
-Whoever it is may lose a worker at any moment. What it was measuring is measured by another, and what was measured
-before is told.
+A worker may be lost at any moment. Another one then measures its candidate, and results of finished ones stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cost model looks at: a scheduled nest in numbers, which say how its loops run and what they reach in memory.
+"""Features of scheduled nests for the cost model: numbers that say how loops run and what they reach in memory.
 
 They are of the kinds that Ansor's cost model has (Zheng et al., OSDI 2020): extents of loops, vector and parallel
 degree, reuse, strides, working sets, arithmetic intensity, all as logarithms. The statement that does most is described

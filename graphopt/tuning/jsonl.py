@@ -1,4 +1,7 @@
-"""Records as lines of JSON, for other machines: what is read is from strangers, and nothing of it is taken on trust."""
+"""JSON lines of tuning records, for other machines: lines come from strangers, and nothing of them is taken on trust.
+
+Apart from the database, its only user, for length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cost model that learns from what was measured: gradient boosting on the features of scheduled nests.
+"""Learned cost model: gradient boosting on the features of scheduled nests that were measured.
 
 It says how schedules of one workload compare, which is all that a search needs: it is trained on logarithms of how many
 times as fast as the default schedule each was.

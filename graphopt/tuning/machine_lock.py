@@ -1,4 +1,4 @@
-"""Locks of a machine: whoever measures on it is alone, while others that measure or build wait."""
+"""Locks of a machine: who measures is alone on it, and others that measure or build wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate is worth: built, run, compared and timed in processes that it may take with it.
+"""Measurement of a candidate: built, run, compared and timed in processes that may die of it.
 
 Whatever a candidate does, a line says what was wrong with it and nothing else is lost. It is built while nobody
 measures on this machine, and runs while nobody else builds or measures, in a new process, on processors of its own,

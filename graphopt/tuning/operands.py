@@ -1,4 +1,7 @@
-"""Arrays on which a workload is checked and measured, the same ones each time."""
+"""Operands of workloads: the arrays on which they are checked and measured, the same ones each time.
+
+Apart from the oracle, its only user, for length.
+"""
 
 from __future__ import annotations
 

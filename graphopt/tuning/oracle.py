@@ -1,7 +1,7 @@
-"""What a workload gives: its loops as they were written, run once on arrays that are kept with the results.
+"""Oracle of workloads: inputs, and the results of the loops as they were written, computed once and cached.
 
-The default schedule has a say in which arrays are fit for a comparison: where it gives something else than the loops as
-they were written, such as NaN for an infinity, a candidate may, too.
+Inputs on which the default schedule gives something else, such as NaN for an infinity, are left out: a candidate may do
+the same.
 """
 
 from __future__ import annotations

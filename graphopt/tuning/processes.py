@@ -1,7 +1,7 @@
-"""Processes that answer one question at a time and may die of it: fresh interpreters, an answer in time or none.
+"""Child processes that answer one request at a time and may die of it: fresh interpreters, with a time limit.
 
-They are started as new interpreters, never forked: after a parallel region a forked child dies at its next one. What is
-left alone comes to its end by itself: when whoever asks is gone, or when a question takes much too long.
+They are never forked: after a parallel region a forked child dies at its next one. A child ends by itself when its
+parent is gone, or when a request takes much too long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured of a workload under one schedule, and what came of it."""
+"""Records of tuning: a workload, a schedule of it, and the outcome of its measurement."""
 
 from __future__ import annotations
 

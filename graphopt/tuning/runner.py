@@ -1,4 +1,4 @@
-"""Runs one candidate, and beside it the default schedule: all that happens in the process that it may take with it.
+"""Runner of a candidate, and beside it of the default schedule: what happens in the process that may die of it.
 
 It needs numpy and the runtime alone, where it does not run on a device, so that it starts in no time.
 """

@@ -1,4 +1,4 @@
-"""Which schedules of a workload to measure next: at random, or by evolution that a learned cost model guides.
+"""Search strategies: which schedules of a workload to measure next, at random or by evolution that a cost model guides.
 
 The tradition is that of Ansor and of TVM's Meta-Schedule (Shao et al., NeurIPS 2022): many candidates are made from the
 best that were measured, a model says which of them look fast, and few of those are measured.

@@ -1,4 +1,4 @@
-"""Tuning: candidates of several workloads are proposed, measured, learned from and kept, until the budget is spent.
+"""Tuning sessions: candidates of several workloads are proposed, measured, learned from and kept, within a budget.
 
 Each round goes to the workload in which most is expected of another trial, much as Ansor's task scheduler has it (Zheng
 et al., OSDI 2020): what each of the last round's saved, or a share of what a run spends in it, the less the more were

@@ -1,4 +1,4 @@
-"""What ops take by schedules that were tuned: times of single nests as prices for the choice between ops and layouts.
+"""Prices by tuned schedules: times of single nests, for the choice between ops and layouts.
 
 A call is timed where a database of tuned schedules has a time for each nest that it becomes when nothing is fused with
 it. Calls that were not timed stand beside it at the pace of those that were: what prices say, times what default

@@ -1,4 +1,4 @@
-"""What is tuned: one nest as it is before it is scheduled, and what its open sizes are where it is measured."""
+"""Workloads of tuning: a nest before it is scheduled, and the values of its open sizes for measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in files, as numpy writes them."""
+"""Arrays in ``.npy`` files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares what two models compute on random inputs: the part of verification that runs in a process of its own."""
+"""Comparison of what two models compute on random inputs: the part of verification with a process of its own."""
 
 from __future__ import annotations
 

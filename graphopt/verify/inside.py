@@ -1,4 +1,6 @@
-"""What two models compute on the way to their outputs: which values of both go together, and which conditions decide.
+"""Intermediate values of two models: which of both go together, and which conditions decide.
+
+Apart from ``compare``, its only user, for length.
 
 An output that is the same for all inputs tells nothing of how it came about, while what it is made of may: where both
 models end in the same op, they are equal if what that op reads is.

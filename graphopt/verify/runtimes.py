@@ -1,5 +1,6 @@
-"""What runs a model, to see what it computes or how long it takes: ONNX Runtime where it is installed, else, for what
-it computes, ONNX's reference evaluator."""
+"""Runtimes of models, to see what one computes or how long it takes: ONNX Runtime where it is installed, else, for what
+it computes, ONNX's reference evaluator.
+"""
 
 from __future__ import annotations
 

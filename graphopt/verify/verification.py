@@ -1,4 +1,4 @@
-"""Checks that an optimized model computes what the original does, on random inputs, in a process of its own.
+"""Verification that an optimized model computes what the original does, on random inputs, in a process of its own.
 
 ONNX Runtime runs both where it is installed, with its own optimizations off, so that nothing but the
 rewriting is compared; else ONNX's reference evaluator does. A difference counts only beyond the

@@ -1,4 +1,7 @@
-"""Weights moved by an ulp, which show what rounding does to a model whose inputs hold whole numbers."""
+"""Weights moved by an ulp, which show what rounding does to a model whose inputs hold whole numbers.
+
+Apart from ``compare``, its only user, for length.
+"""
 
 from __future__ import annotations
 

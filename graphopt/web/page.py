@@ -17,7 +17,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from graphopt.runtime.output import whole
+from graphopt.saving import whole
 from graphopt.web.kernels import Kernels
 from graphopt.web.rewriting import Rewriting
 
