@@ -1,4 +1,4 @@
-"""``graphopt optimize`` for several models: one summary, one exit code."""
+"""``graphopt optimize`` for several models: one summary, one exit code. Apart, for its imports take time."""
 
 from __future__ import annotations
 
@@ -12,81 +12,85 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from graphopt.cli.optimize import Options
     from graphopt.progress import Event
     from graphopt.run.report import Report
     from graphopt.tools.batch import Change, Job, Summary
 
 
-def is_asked(models: Sequence[Path], baseline: Path | None, fail_if_slower: float | None) -> bool:
+def is_asked(models: Sequence[Path], options: Options) -> bool:
     """Whether the arguments ask for a summary rather than for one model."""
     from graphopt.tools.batch import is_several
 
-    return is_several(models) or baseline is not None or fail_if_slower is not None
+    return is_several(models) or options.baseline is not None or options.fail_if_slower is not None
 
 
-def jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[Job]:
+def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> list[Job]:
     """What to optimize, and where to. One model alone goes to a file, as it does without a summary."""
-    from graphopt.tools.batch import Job, find_jobs, is_several
+    from graphopt.tools import batch
 
-    if is_several(models):
+    if batch.is_several(models):
         if in_place:
             raise UsageError("--in-place takes one model; give -o, a folder for the results of several")
-        return find_jobs(models, output)
+        return batch.find_jobs(models, output)
     (model,) = models
-    return [Job(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
+    return [batch.Job(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
 
 
-def optimize_several(
-    found: Sequence[Job],
-    options: Mapping[str, Any],
-    *,
-    json: Path | None,
-    baseline: Path | None,
-    fail_if_slower: float | None,
-    keeps_journals: bool,
-    dry_run: bool,
-    quiet: bool,
-    verbose: bool,
-) -> int:
+def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: Options) -> int:
     """Optimize all, print the summary, and give the exit code of the worst."""
     from graphopt.cli import files, progress
     from graphopt.optimize import optimize
     from graphopt.run.derivation import journal_path
     from graphopt.tools import batch
 
-    target = str(options.get("target", "portable"))
+    of_one_model = {
+        "--print-after": options.printing.print_after,
+        "--print-between": options.printing.print_between,
+        "--explain": options.explain,
+        "--stats": options.stats,
+        "--journal": options.journal,
+        "--report": options.report,
+    }
+    if alone := [name for name, is_on in of_one_model.items() if is_on]:
+        raise UsageError(f"{alone[0]} takes one model")
+    jobs = find_jobs(models, options.output, options.in_place)
+    target, baseline = options.target, options.baseline
     earlier = None if baseline is None else batch.read_summary(baseline)
     if earlier is not None and earlier.target != target:
         raise UsageError(f"--baseline {baseline} is of target {earlier.target}, whose costs are not those of {target}")
-    files.check_written({"--json": json}, [*(job.model for job in found), *([baseline] if baseline else [])])
-    place = ""
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch, progress.shown(quiet, verbose) as listener:
+    files.check_written({"--json": options.json}, [*(job.model for job in jobs), *([baseline] if baseline else [])])
+    prefix = ""
+    with (
+        tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
+        progress.shown(options.quiet, options.verbose) as listener,
+    ):
 
         def listen(event: Event) -> None:
             if listener is not None:
-                listener(replace(event, step=f"{place}: {event.step}"))
+                listener(replace(event, step=f"{prefix}: {event.step}"))
 
         def run(job: Job) -> Report:
-            nonlocal place
-            place = f"{found.index(job) + 1} of {len(found)}, {job.name}"
-            output = Path(scratch) / job.output.name if dry_run else job.output
+            nonlocal prefix
+            prefix = f"{jobs.index(job) + 1} of {len(jobs)}, {job.name}"
+            output = Path(scratch) / job.output.name if options.dry_run else job.output
             output.parent.mkdir(parents=True, exist_ok=True)
-            journal = journal_path(output) if keeps_journals and not dry_run else None
-            given = {**options, "journal": journal, "output": output, "listener": listener and listen}
+            journal = None if options.no_journal or options.dry_run else journal_path(output)
+            given = {**keywords, "journal": journal, "output": output, "listener": listener and listen}
             _, report = optimize(job.model, return_report=True, **given)
-            for warning in () if quiet else report.warnings:
+            for warning in () if options.quiet else report.warnings:
                 print(f"warning: {job.name}: {warning}", file=sys.stderr)
             return report  # type: ignore[no-any-return]
 
-        summary = batch.optimize_all(found, run, target)
+        summary = batch.optimize_all(jobs, run, target)
     changes = batch.compare(summary, earlier)
-    if fail_if_slower is not None:
-        summary = batch.judged(summary, changes, fail_if_slower)
-    if json is not None:
-        files.write_or_print(json, summary.to_json())
+    if options.fail_if_slower is not None:
+        summary = batch.judged(summary, changes, options.fail_if_slower)
+    if options.json is not None:
+        files.write_or_print(options.json, summary.to_json())
     _complain(summary)
-    if not quiet:
-        _show(summary, changes if earlier is not None else (), on_stderr=files.is_stdout(json))
+    if not options.quiet:
+        _show(summary, changes if earlier is not None else (), on_stderr=files.is_stdout(options.json))
     return summary.exit_code
 
 

@@ -1,32 +1,25 @@
-"""The commands: each reads its options, calls the one function that does the work, and prints what came back."""
+"""Commands on models: inspected, compared, reduced, cut, converted; and what graphopt says of itself.
+
+Each reads its options, calls the one function that does the work, and prints what came back. Commands that have a file
+of their own are registered at the end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, app, rules_app
-from graphopt.cli.options import (
-    Check,
-    Dims,
-    Fed,
-    Model,
-    PageFile,
-    Policy,
-    PrintAfter,
-    PrintBetween,
-    Quiet,
-    Repeated,
-    RuleFiles,
-    Runtime,
-    Shapes,
-    Verify,
-    written,
-)
+from graphopt.cli import COMPLETE, names, optimize, values
+from graphopt.cli.app import app, register
+from graphopt.cli.options import Check, Fed, Model, Quiet, Repeated, Verify, written
 from graphopt.errors import UsageError, naming
+
+if TYPE_CHECKING:
+    from graphopt.tools.convert import Conversion
+    from graphopt.tools.doctor import Finding
 
 
 def _version(asked: bool) -> None:
@@ -46,162 +39,7 @@ def root(
     """Rewrite ONNX models into faster equal ones."""
 
 
-@app.command(epilog=EPILOG)
-def optimize(
-    models: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="MODEL|FOLDER|PATTERN...",
-            help="An ONNX file. Several, a folder or a quoted pattern ('nets/*.onnx') give one summary.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        Path | None, written("OUT.onnx|FOLDER", "MODEL.opt.onnx beside it; several models need a folder")
-    ] = None,
-    target: Runtime = "portable",
-    opset: Annotated[int | None, typer.Option(metavar="N", help="Convert to this opset first.")] = None,
-    rules: RuleFiles = None,
-    only: Annotated[
-        Repeated | None,
-        typer.Option(
-            metavar="FAMILY|RULE",
-            help="Only these rules; repeatable.",
-            show_default=False,
-            autocompletion=names.rules,
-        ),
-    ] = None,
-    without: Annotated[
-        Repeated | None,
-        typer.Option(
-            metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False, autocompletion=names.rules
-        ),
-    ] = None,
-    policy: Policy = "reals",
-    freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False,
-    shape: Shapes = None,
-    dim: Dims = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of exploration.", show_default=False)
-    ] = None,
-    verify: Verify = "1",
-    input: Fed = None,
-    costs: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|analytic|measured|FILE",
-            help="Prices to choose by: the target's, those of graphopt calibrate, or measured ones if there are some.",
-        ),
-    ] = "auto",
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Run results beside the original, and keep what is not slower.")
-    ] = False,
-    measure_seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 30,
-    margin: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, help="What a result may seem slower when measured: noise.")
-    ] = 2,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
-    journal: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where to write what was done, for explain and revert; default: OUT.journal.json beside it.",
-            show_default=False,
-        ),
-    ] = None,
-    no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False,
-    unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Leave out of nodes' metadata which rewrite made them.")
-    ] = False,
-    json: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the report, or the summary, as JSON (- is stdout).", show_default=False
-        ),
-    ] = None,
-    report: PageFile = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
-    ] = None,
-    fail_if_slower: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PERCENT",
-            help="Exit with 9 where a result is slower by more than this than in the baseline, or else its original.",
-            show_default=False,
-        ),
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="List each rewrite: rule, site, before, after.")] = False,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="List each rule: matches tried, fired, kept, and the time that it took.")
-    ] = False,
-    print_after: PrintAfter = None,
-    print_between: PrintBetween = False,
-    quiet: Quiet = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")
-    ] = False,
-) -> int:
-    """Write an equivalent model that runs faster, and a table of what changed."""
-    from graphopt.cli import batch, single
-    from graphopt.rewrite.egraph.saturate import Budget
-
-    values.number("--fail-if-slower", fail_if_slower)
-    if quiet and verbose:
-        raise UsageError("--quiet and --verbose exclude each other")
-    if journal and no_journal:
-        raise UsageError("--journal and --no-journal exclude each other")
-    how: dict[str, Any] = {
-        "rules": rules or None,
-        "only": only or (),
-        "without": without or (),
-        "target": target,
-        "policy": policy,
-        "opset": opset,
-        "freeze": freeze,
-        "shapes": values.shapes(shape or ()),
-        "dims": values.dims(dim or ()),
-        "budget": None if budget is None else Budget(**values.budget(budget)),
-        "verify": values.draws(verify),
-        "inputs": values.inputs(input or ()),
-        "costs": costs,
-        "measure": measure and measure_seconds,
-        "margin": margin / 100,
-        "signed": not unsigned,
-    }
-    if batch.is_asked(models, baseline, fail_if_slower):
-        is_printing = {"--print-after": print_after, "--print-between": print_between}
-        given = {**is_printing, "--explain": explain, "--stats": stats, "--journal": journal, "--report": report}
-        if alone := [name for name, is_on in given.items() if is_on]:
-            raise UsageError(f"{alone[0]} takes one model")
-        return batch.optimize_several(
-            batch.jobs(models, output, in_place),
-            how,
-            json=json,
-            baseline=baseline,
-            fail_if_slower=fail_if_slower,
-            keeps_journals=not no_journal,
-            dry_run=dry_run,
-            quiet=quiet,
-            verbose=verbose,
-        )
-    if printed := values.printed(print_after, print_between, "optimize"):
-        how["steps"] = printed
-    return single.optimize_one(
-        models[0],
-        how,
-        single.Asked(json, report, dry_run, explain, stats, quiet, verbose),
-        output=output,
-        in_place=in_place,
-        read=[*(rules or ()), *map(Path, how["inputs"].values())],
-        journal=journal,
-        keeps_journal=not no_journal,
-    )
-
-
-@app.command(epilog=EPILOG)
+@register(app)
 def inspect(
     model: Model,
     nodes: Annotated[
@@ -220,12 +58,13 @@ def inspect(
     tables.show_inspection(look(model))
 
 
-@app.command(epilog=EPILOG)
+@register(app)
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A.onnx", show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B.onnx", show_default=False)],
-    verify: Verify = "1",
-    input: Fed = None,
+    *,
+    verify: Verify,
+    input: Fed,
 ) -> None:
     """Compare two models: their structure, and their outputs on random inputs. Exits with 6 where outputs differ."""
     from graphopt.cli import tables
@@ -238,15 +77,16 @@ def diff(
     tables.show_verification("outputs", found)
 
 
-@app.command(epilog=EPILOG)
+@register(app)
 def reduce(
     model: Model,
     check: Check,
+    *,
     output: Annotated[Path | None, written("OUT.onnx", "MODEL.reduced.onnx beside it")] = None,
     timeout: Annotated[
         float, typer.Option(metavar="S", help="Seconds that CMD may take; more counts as another failure.")
     ] = 60,
-    quiet: Quiet = False,
+    quiet: Quiet,
 ) -> None:
     """Find the smallest model on which CMD still fails with the same exit code."""
     from graphopt.cli import files, progress, tables
@@ -261,56 +101,218 @@ def reduce(
         tables.show_reduction(reduction, place)
 
 
-@rules_app.command("list", epilog=EPILOG)
-def list_rules() -> None:
-    """List the standard rules and native passes: name, family, class, evidence, stage, reason."""
-    from graphopt.cli import tables
-    from graphopt.rewrite.ruleset import standard
-
-    tables.show_rules(standard())
-
-
-@rules_app.command("show", epilog=EPILOG)
-def show_rules(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
+@register(app, "completion")
+def completion(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="|".join(names.SHELLS), help="The shell.", show_default=False, autocompletion=names.shells
+        ),
+    ],
 ) -> None:
-    """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
-    from graphopt.proof.evidence import evidence_of
-    from graphopt.rewrite.rule.notation import show_rule
-    from graphopt.rewrite.ruleset import standard
-    from graphopt.tools.catalogue import catalogue, ids
+    """Print what makes a shell complete commands, options and names: eval "$(graphopt completion bash)" in ~/.bashrc,
+    the same with zsh in ~/.zshrc, and `graphopt completion fish | source` in config.fish."""
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    found = standard().named(name)
-    named = [name, *(p.family for p in found.passes), *(r.family for r in found.rules)]
-    for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
-        print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
-    print()
-    for item in found.passes:
-        print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
-    for rule in found.rules:
-        print(f"{show_rule(rule)}# evidence: {evidence_of(rule) or 'none yet'}\n")
+    if shell not in names.SHELLS:
+        raise UsageError(f"there is no completion for {shell!r}: expected {', '.join(names.SHELLS)}")
+    print(f"# {names.SHELLS[shell]}")
+    print(get_completion_script(prog_name="graphopt", complete_var=COMPLETE, shell=shell))
 
 
-__all__ = ["app"]
+@register(app, "convert")
+def convert(
+    model: Model,
+    to: Annotated[
+        str, typer.Option(metavar="float16|bfloat16|float32", help="The dtype to compute in.", show_default=False)
+    ],
+    *,
+    output: Annotated[Path | None, written("OUT.onnx", "MODEL.DTYPE.onnx beside it")] = None,
+    keep: Annotated[
+        Repeated | None,
+        typer.Option(metavar="OP|NODE", help="What stays as it is: an op or a node; repeatable.", show_default=False),
+    ] = None,
+    io: Annotated[
+        bool, typer.Option("--io/--keep-io", help="Change the types of inputs and outputs too, or keep them.")
+    ] = False,
+    samples: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Random inputs to measure ranges and errors on.")
+    ] = 1,
+    input: Fed,
+    quiet: Quiet,
+) -> None:
+    """Write the model in another dtype, but for the ops that need theirs, and a table of errors by output."""
+    from graphopt.cli import files, progress
+    from graphopt.tools.convert import convert as run
 
-# commands with a file of their own define themselves on the app
+    place = output or model.with_name(f"{model.stem}.{to}.onnx")
+    files.check_written({"-o": place}, [model])
+    with progress.shown(quiet, False) as listener:
+        _, done = run(
+            model,
+            to=to,
+            output=place,
+            keep=keep or (),
+            io=io,
+            samples=samples,
+            inputs=values.inputs(input or ()),
+            listener=listener,
+        )
+    if not quiet:
+        _show_conversion(model, place, done)
+
+
+def _show_conversion(model: Path, place: Path, done: Conversion) -> None:
+    """What was converted, what was not, and the errors."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from graphopt.cli.tables import console, show_warnings
+
+    show_warnings(done.warnings)
+    out = console()
+    out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(place))}", soft_wrap=True)
+    out.print(f"{done.converted} ops in {done.dtype}, {sum(done.kept.values())} not, {done.casts} casts added")
+    for reason, count in done.kept.items():
+        out.print(f"  {count} x {escape(reason)}", highlight=False)
+    if done.bytes_before is not None and done.bytes_after is not None:
+        out.print(f"bytes {done.bytes_before:,} -> {done.bytes_after:,}")
+    if done.errors:
+        table = Table("output", "largest error", "mean error", "of its largest", box=None, header_style="bold")
+        for e in done.errors:
+            table.add_row(escape(e.name), f"{e.largest:.3g}", f"{e.mean:.3g}", f"{e.relative:.2%}")
+        out.print(table)
+
+
+@register(app, "doctor")
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of findings.")] = False,
+) -> None:
+    """Tell what there is on this machine, what to do about what is missing or slow, and whether a kernel runs.
+
+    Paste what it prints into a bug report. The exit code is 6 where the self-test fails.
+    """
+    from graphopt.errors import VerificationError
+    from graphopt.tools.doctor import examine, is_well
+
+    findings = list(examine())
+    _print_json(findings) if json else _print_findings(findings)
+    if not is_well(findings):
+        raise VerificationError("the self-test failed: report what is printed above")
+
+
+def _print_json(findings: list[Finding]) -> None:
+    from dataclasses import asdict
+    from json import dumps
+
+    print(dumps([asdict(f) for f in findings], indent=1))
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    from rich.markup import escape
+
+    from graphopt.cli import printable
+    from graphopt.cli.tables import console
+
+    out = console()
+    topic = ""
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
+            out.print(f"[bold]{escape(topic)}[/]")
+        name, found = (escape(printable(t)) for t in (finding.name, finding.found))
+        out.print(f"  {name:<20} {found}", soft_wrap=True)
+        if finding.advice:
+            out.print(f"  {'':<20} [yellow]-> {escape(printable(finding.advice))}[/]", soft_wrap=True)
+
+
+@register(app, "extract")
+def extract(
+    model: Model,
+    *,
+    inputs: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="NAME[,NAME]...",
+            help="Values to cut at, which become inputs; default: the model's own that are needed. Repeatable.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
+    ] = None,
+    outputs: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="NAME[,NAME]...",
+            help="Values that become outputs; default: all outputs that the inputs lead to. Repeatable.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
+    ] = None,
+    output: Annotated[Path | None, written("OUT.onnx", "MODEL.part.onnx beside it")] = None,
+    quiet: Quiet,
+) -> None:
+    """Write the part of a model between given values, with the types and weights that it has."""
+    from graphopt.cli import files, tables
+    from graphopt.ir.onnx_io import load
+    from graphopt.tools.inspection import inspect
+    from graphopt.tools.submodel import extract as cut
+    from graphopt.tools.submodel import named_values
+
+    place = output or model.with_name(f"{model.stem}.part.onnx")
+    files.check_written({"-o": place}, [model])
+    graph = load(model)
+    known = named_values(graph)
+    starts, ends = _split(inputs or (), known), _split(outputs or (), known)
+    if not starts and not ends:
+        raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
+    with naming(model):
+        cut(graph, starts, ends, output=place)
+    if not quiet:
+        tables.show_inspection(inspect(place))
+
+
+def _split(options: Iterable[str], known: Container[str]) -> list[str]:
+    """The names; an option is split at commas where it is no name as a whole."""
+    return [n for option in options for n in ([option] if option in known else option.split(",")) if n]
+
+
+@register(app, "learn-rule")
+def learn_rule(
+    model: Model,
+    nodes: Annotated[
+        str,
+        typer.Option(
+            metavar="A..B",
+            help="The region: from node A along the data's way to node B, or one node. Nodes are called by name, by "
+            "the name of a value that they make, or by number (%7; graphopt inspect --nodes); several with commas.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the rule is called.")] = "learned",
+    output: Annotated[Path | None, written("FILE.rules", "stdout")] = None,
+) -> None:
+    """Write a rule whose left side is a region of a model, with its guards; the right side is yours to write."""
+    import sys
+
+    from graphopt.cli import files
+    from graphopt.interop.learned import learn_rule as learn
+
+    files.check_written({"-o": output}, [model])
+    with naming(model):
+        found = learn(model, nodes, name)
+    files.write_or_print(output, found.text)
+    places = f"{found.places} place{'s' if found.places > 1 else ''}"
+    print(f"the left side matches {places} of {model}; write the right side in the place of the ?", file=sys.stderr)
+
+
+__all__ = ["app", "optimize"]
+
 from graphopt.cli import (  # noqa: E402, F401
-    calibrate,
-    completion,
-    convert,
-    coverage,
     database,
-    doctor,
-    extract,
     journal_commands,
-    learn,
     programs,
-    rules_check,
-    rules_docs,
-    rules_fmt,
-    rules_pair,
-    rules_prove,
-    rules_try,
+    rules,
     serve,
     targets,
     tune,

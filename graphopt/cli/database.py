@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphopt.cli.app import EPILOG, app
+from graphopt.cli.app import group, register
 from graphopt.cli.options import Database, Json, Quiet
 from graphopt.errors import UsageError
 
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from graphopt.tuning.record import Record
     from graphopt.tuning.workload import Workload
 
-db_app = typer.Typer(
-    help="List, show and exchange what graphopt tune found.", rich_markup_mode=None, epilog=EPILOG, no_args_is_help=True
-)
-app.add_typer(db_app, name="db")
+commands = group("db", "List, show and exchange what graphopt tune found.", no_args_is_help=True)
 
 DIGITS = 12
 """Digits of a key that are printed: any that only one workload begins with name it."""
@@ -37,8 +34,8 @@ def place(database: Path | None) -> Path:
     return database or default_path()
 
 
-@db_app.command("list", epilog=EPILOG)
-def list_workloads(database: Database = None, json: Json = None) -> None:
+@register(commands, "list")
+def list_workloads(*, database: Database, json: Json) -> None:
     """List what was tuned: how many schedules were measured, how many failed, and what the best one gains."""
     from graphopt.cli import files
     from graphopt.tuning.database import Records
@@ -52,13 +49,14 @@ def list_workloads(database: Database = None, json: Json = None) -> None:
         _list(sorted(found, key=lambda known: known.setting))
 
 
-@db_app.command("show", epilog=EPILOG)
+@register(commands, "show")
 def show_workload(
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="The first digits of a workload's key.", show_default=False)
     ],
-    database: Database = None,
-    json: Json = None,
+    *,
+    database: Database,
+    json: Json,
 ) -> None:
     """Print a workload's loops, its best schedule as Python, what it takes, and why others failed."""
     from graphopt.cli import files
@@ -86,11 +84,12 @@ def show_workload(
         print(*_lines(known, history), sep="\n")
 
 
-@db_app.command("merge", epilog=EPILOG)
+@register(commands, "merge")
 def merge(
     other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another database.", show_default=False)],
-    database: Database = None,
-    quiet: Quiet = False,
+    *,
+    database: Database,
+    quiet: Quiet,
 ) -> None:
     """Take what another database holds and this one does not; it is verified before it is used."""
     from graphopt.tuning.database import Records
@@ -103,11 +102,12 @@ def merge(
             print(f"{records.path}: {count} records taken from {other}")
 
 
-@db_app.command("export", epilog=EPILOG)
+@register(commands, "export")
 def export(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.jsonl", show_default=False)],
-    database: Database = None,
-    quiet: Quiet = False,
+    *,
+    database: Database,
+    quiet: Quiet,
 ) -> None:
     """Write all records as lines of JSON."""
     from graphopt.cli import files
@@ -120,11 +120,12 @@ def export(
         print(f"{output}: {count} records")
 
 
-@db_app.command("import", epilog=EPILOG)
+@register(commands, "import")
 def import_lines(
     lines: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="What db export wrote.", show_default=False)],
-    database: Database = None,
-    quiet: Quiet = False,
+    *,
+    database: Database,
+    quiet: Quiet,
 ) -> None:
     """Take records that db export wrote, all or none; they are verified before they are used."""
     from graphopt.tuning.database import Records
@@ -137,16 +138,17 @@ def import_lines(
             print(f"{records.path}: {count} records taken from {lines}")
 
 
-@db_app.command("prune", epilog=EPILOG)
+@register(commands, "prune")
 def prune(
+    *,
     stale: Annotated[bool, typer.Option("--stale", help="Those of versions that are not installed.")] = False,
     best: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="All but the N best of each workload.", show_default=False),
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
-    database: Database = None,
-    quiet: Quiet = False,
+    database: Database,
+    quiet: Quiet,
 ) -> None:
     """Forget records."""
     from graphopt.calibration.schedule_tables import runtime
@@ -204,12 +206,12 @@ def _list(found: list[Known]) -> None:
     from graphopt.cli.tables import console
 
     out = console()
-    for setting, group in groupby(found, key=lambda known: known.setting):
+    for setting, under_it in groupby(found, key=lambda known: known.setting):
         out.print(_setting(setting), markup=False)
         table = Table(
             "key", "workload", "sizes", "measured", "failed", "default", "best", "ratio", box=None, header_style="bold"
         )
-        for k in group:
+        for k in under_it:
             times = ("", "", "")
             if k.best is not None:
                 outcome = k.best.outcome

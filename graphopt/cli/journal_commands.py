@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import names, printable, values
-from graphopt.cli.app import EPILOG, app
+from graphopt.cli.app import app, register
 from graphopt.cli.options import (
     Check,
     Journal,
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from graphopt.rewrite.match.journal import Entry
 
 
-@app.command(epilog=EPILOG)
+@register(app)
 def explain(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An optimized model; with --rule, any.", show_default=False)
     ],
+    *,
     node: Annotated[
         str | None,
         typer.Argument(
@@ -56,9 +57,9 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    policy: Policy = "reals",
-    rules: RuleFiles = None,
-    journal: Journal = None,
+    policy: Policy,
+    rules: RuleFiles,
+    journal: Journal,
 ) -> None:
     """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does, or
     what was chosen for a program among what the search found to be equal."""
@@ -93,15 +94,16 @@ def explain(
         print(f"  not at {len(sites)}: {why}" + (f"  ({shown})" if sites else ""))
 
 
-@app.command(epilog=EPILOG)
+@register(app)
 def bisect(
     model: Model,
     check: Check,
-    target: Runtime = "portable",
-    policy: Policy = "reals",
-    rules: RuleFiles = None,
+    *,
+    target: Runtime,
+    policy: Policy,
+    rules: RuleFiles,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that CMD may take; more is a failure.")] = 60,
-    quiet: NoProgress = False,
+    quiet: NoProgress,
 ) -> None:
     """Find the single rewrite with which CMD begins to fail: it succeeds on MODEL with all rewrites before it."""
     from graphopt.cli import progress
@@ -131,17 +133,18 @@ def bisect(
     print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {found.entry.id}")
 
 
-@app.command(epilog=EPILOG)
+@register(app)
 def revert(
     model: Annotated[Path, typer.Argument(metavar="IN.onnx", help="The original.", show_default=False)],
     result: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The optimized model.", show_default=False)],
     rewrites: Annotated[
         Repeated, typer.Argument(metavar="REWRITE...", help="Numbers (12), or names of rules.", show_default=False)
     ],
+    *,
     output: Annotated[Path | None, written("NEW.onnx", "OUT.reverted.onnx")] = None,
-    journal: Journal = None,
-    verify: Verify = "1",
-    quiet: Quiet = False,
+    journal: Journal,
+    verify: Verify,
+    quiet: Quiet,
 ) -> None:
     """Write the optimized model without some of its rewrites, and without what needed them."""
     from graphopt.cli import files, progress, tables

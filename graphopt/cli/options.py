@@ -1,13 +1,23 @@
-"""Arguments and options that several commands take, each declared once."""
+"""Options that several commands take, each declared once: its type, help and default.
+
+What is always given together stands in a class, which a command takes whole (``app.register``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from graphopt.cli import names
+from graphopt.cli import names, values
+from graphopt.cli.app import Default
+
+if TYPE_CHECKING:
+    from graphopt.run.settings import Settings
+    from graphopt.run.steps import OwnStep
 
 Repeated = list[str]
 
@@ -17,24 +27,30 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", sh
 Models = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[MODEL|FOLDER]...", help="ONNX files, and folders of them.", show_default=False),
+    Default(),
 ]
 Rules = Annotated[
     Repeated | None,
     typer.Argument(
         metavar="[NAME|FILE]...", help="Rules, families or rule files; default: all standard rules.", show_default=False
     ),
+    Default(),
 ]
 RuleFiles = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False)
+    list[Path] | None, typer.Option(metavar="FILE", help="More rules; repeatable.", show_default=False), Default()
 ]
 Journal = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The journal; default: OUT.journal.json beside OUT.", show_default=False),
+    Default(),
 ]
-Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False)]
+Json = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False), Default()
+]
 PageFile = Annotated[
     Path | None,
     typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
+    Default(),
 ]
 
 
@@ -53,6 +69,7 @@ Runtime = Annotated[
         help="Who will run it: any runtime, ONNX Runtime on CPU, or another of graphopt target list, or a file.",
         autocompletion=names.targets,
     ),
+    Default("portable"),
 ]
 Policy = Annotated[
     str,
@@ -60,6 +77,7 @@ Policy = Annotated[
         metavar="exact|finite|reals|approx",
         help="How equal to the model: bit by bit; if inputs are finite; over the reals; nearly.",
     ),
+    Default("reals"),
 ]
 Verify = Annotated[
     str,
@@ -67,6 +85,7 @@ Verify = Annotated[
         metavar="N|off|require",
         help="Compare on N random inputs, for 2 minutes at most; require: all but verified is an error.",
     ),
+    Default("1"),
 ]
 Check = Annotated[
     str,
@@ -84,17 +103,37 @@ Fed = Annotated[
     typer.Option(
         metavar="NAME=FILE.npy|NAME=LOW..HIGH", help="What is fed to an input; repeatable.", show_default=False
     ),
+    Default(),
 ]
 Inputs = Annotated[
     Repeated | None,
     typer.Option(metavar="NAME=FILE.npy|random|LOW..HIGH", help="What an input holds; repeatable.", show_default=False),
+    Default(),
 ]
-Shapes = Annotated[
-    Repeated | None, typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False)
-]
-Dims = Annotated[
-    Repeated | None, typer.Option(metavar="NAME=N", help="Fix a named dimension; repeatable.", show_default=False)
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes that open dimensions of inputs are fixed to."""
+
+    shape: Annotated[
+        Repeated | None,
+        typer.Option(metavar="NAME=1,3,H,W", help="Fix an input's shape; repeatable.", show_default=False),
+    ] = None
+    dim: Annotated[
+        Repeated | None, typer.Option(metavar="NAME=N", help="Fix a named dimension; repeatable.", show_default=False)
+    ] = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes by input."""
+        return values.shapes(self.shape or ())
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Sizes by the name of the dimension."""
+        return values.dims(self.dim or ())
+
 
 # -- programs
 
@@ -106,31 +145,85 @@ On = Annotated[
         help="This processor, its GPU, a simulated GPU, or what a file says.",
         autocompletion=names.targets,
     ),
+    Default("cpu"),
 ]
-Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it.")]
-Strict = Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")]
-Dispatch = Annotated[
-    str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
-]
-TunedBy = Annotated[
-    str, typer.Option("--tuned", metavar="auto|require|off", help="Schedules that graphopt tune found; auto: if any.")
-]
+Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it."), Default(1)]
 Database = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Where tuned schedules are; default: the user's.", show_default=False),
+    Default(),
 ]
 
-# -- steps
 
-PrintAfter = Annotated[
-    Repeated | None,
-    typer.Option(
-        "--print-after", metavar="STEP", help="Print what a step gives, on stderr; repeatable.", show_default=False
-    ),
-]
-PrintBetween = Annotated[bool, typer.Option("--print-between", help="Print what each step gives, on stderr.")]
+@dataclass(frozen=True, kw_only=True)
+class Schedules:
+    """Which tuned schedules a program is compiled by."""
 
-# -- talk
+    tuned: Annotated[
+        str, typer.Option(metavar="auto|require|off", help="Schedules that graphopt tune found; auto: if any.")
+    ] = "auto"
+    database: Database
 
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-NoProgress = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
+
+@dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """How a model is compiled."""
+
+    target: On
+    capability: Annotated[
+        str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
+    ] = "9.0"
+    dispatch: Annotated[
+        str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
+    ] = "auto"
+    threads: Threads
+    strict: Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")] = False
+    policy: Policy
+    schedules: Schedules
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """These options as ``graphopt.compile`` takes them."""
+        keywords = {**vars(self), **vars(self.schedules)}
+        return {name: value for name, value in keywords.items() if name not in ("capability", "schedules")}
+
+    def settings(self, sizes: Sizes, steps: Mapping[str, OwnStep]) -> Settings:
+        """These options as settings. UsageError for what there is not."""
+        from graphopt.run.settings import Settings, dispatch_of, tuned_of
+        from graphopt.target import target
+
+        checked = {
+            "target": target(self.target),
+            "dispatch": dispatch_of(self.dispatch),
+            "tuned": tuned_of(self.schedules.tuned),
+        }
+        return Settings(**{**self.keywords, **checked}, shapes=sizes.shapes, dims=sizes.dims, steps=steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing:
+    """Which steps print what they give."""
+
+    print_after: Annotated[
+        Repeated | None,
+        typer.Option(metavar="STEP", help="Print what a step gives, on stderr; repeatable.", show_default=False),
+    ] = None
+    print_between: Annotated[bool, typer.Option("--print-between", help="Print what each step gives, on stderr.")] = (
+        False
+    )
+
+    def steps(self, pipeline: Literal["optimize", "compile"]) -> Mapping[str, OwnStep]:
+        """The steps of a pipeline that print. UsageError where one does not exist."""
+        if not self.print_after and not self.print_between:
+            return {}
+        from graphopt.run.printing import print_after
+        from graphopt.run.steps import COMPILE, OPTIMIZE
+
+        steps = OPTIMIZE if pipeline == "optimize" else COMPILE
+        return print_after(steps if self.print_between else self.print_after or (), steps)
+
+
+# -- messages
+
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only."), Default(False)]
+NoProgress = Annotated[bool, typer.Option("-q", "--quiet", help="No progress."), Default(False)]

@@ -11,56 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, app
-from graphopt.cli.options import (
-    Database,
-    Dims,
-    Dispatch,
-    Inputs,
-    Model,
-    On,
-    PageFile,
-    Policy,
-    PrintAfter,
-    PrintBetween,
-    Quiet,
-    Shapes,
-    Strict,
-    Threads,
-    TunedBy,
-    written,
-)
-from graphopt.errors import UsageError, nearest
+from graphopt.cli.app import Without, app, register
+from graphopt.cli.options import Compilation, Inputs, Model, PageFile, Printing, Quiet, Schedules, Sizes, written
+from graphopt.errors import CompilationError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
     from graphopt.benchmark.bench import Timing
     from graphopt.compile import CompiledModel
     from graphopt.run.settings import Settings
-    from graphopt.run.steps import OwnStep
     from graphopt.web.page import Page
 
 
-@app.command("run", epilog=EPILOG)
+@register(app, "run")
 def run_model(
     model: Model,
-    input: Inputs = None,
+    *,
+    input: Inputs,
     output: Annotated[Path | None, written("OUT.npz")] = None,
-    target: On = "cpu",
-    dispatch: Dispatch = "auto",
-    threads: Threads = 1,
-    strict: Strict = False,
-    policy: Policy = "reals",
-    tuned: TunedBy = "auto",
-    database: Database = None,
-    shape: Shapes = None,
-    dim: Dims = None,
+    compilation: Annotated[Compilation, Without("capability")],
+    sizes: Sizes,
     profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
     ] = None,
-    print_after: PrintAfter = None,
-    print_between: PrintBetween = False,
-    quiet: Quiet = False,
+    printing: Printing,
+    quiet: Quiet,
 ) -> None:
     """Compile a model, run it once, and print its outputs, or write them."""
     import numpy as np
@@ -71,30 +46,17 @@ def run_model(
     from graphopt.saving import whole
     from graphopt.verify.arrays import SUFFIX, read_array
 
-    given, steps = values.inputs(input or ()), values.printed(print_after, print_between, "compile")
+    given, steps = values.inputs(input or ()), printing.steps("compile")
     read = {name: Path(value) for name, value in given.items() if value.endswith(SUFFIX)}
     files.check_written({"-o": output, "--trace": trace}, [model, *read.values()])
     feeds = {name: read_array(path) for name, path in read.items()}
-    sizes, shapes = values.dims(dim or ()), values.shapes(shape or ())
     candidates = None
-    if not feeds or len(feeds) < len(given) or sizes or shapes:  # else the model is not read where its program is kept
-        candidates = candidates_of(model, {**given, **feeds}, sizes, shapes)
+    if not feeds or len(feeds) < len(given) or sizes.dims or sizes.shapes:  # else a kept program needs no model read
+        candidates = candidates_of(model, {**given, **feeds}, sizes)
     with progress.shown(quiet, False) as listener:
-        compiled = compiled_model(
-            model,
-            quiet,
-            target=target,
-            dispatch=dispatch,
-            threads=threads,
-            strict=strict,
-            policy=policy,
-            tuned=tuned,
-            database=database,
-            listener=listener,
-            steps=steps,
-        )
+        compiled = compiled_model(model, quiet, **compilation.keywords, listener=listener, steps=steps)
         if candidates is None and set(feeds) != set(compiled.input_names):
-            candidates = candidates_of(model, feeds, sizes, shapes)
+            candidates = candidates_of(model, feeds, sizes)
         if candidates is not None:
             from graphopt.benchmark.bench import accepted_feeds
 
@@ -109,27 +71,26 @@ def run_model(
     if not quiet:
         show_outputs(outputs)
         if profile:
-            show_profile(rows, threads)
+            show_profile(rows, compilation.threads)
 
 
-@app.command("bench", epilog=EPILOG)
+@register(app, "bench")
 def bench_model(
     model: Model,
+    *,
     against: Annotated[
         str, typer.Option(metavar="ort,openvino,untuned", help="Engines to compare with.", show_default=False)
     ] = "",
     threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
-    tuned: TunedBy = "auto",
-    database: Database = None,
-    input: Inputs = None,
-    shape: Shapes = None,
-    dim: Dims = None,
+    schedules: Schedules,
+    input: Inputs,
+    sizes: Sizes,
     roofline: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
     ] = None,
-    report: PageFile = None,
+    report: PageFile,
 ) -> None:
     """Time runs of a model on random inputs, here and in other engines, which take turns."""
     from graphopt.benchmark.bench import bench
@@ -147,12 +108,8 @@ def bench_model(
     if report is not None:
         check_pages()
     files.check_written({"--roofline": roofline, "--report": report}, [model])
-    fed: dict[str, Any] = {
-        "inputs": values.inputs(input or ()),
-        "shapes": values.shapes(shape or ()),
-        "dims": values.dims(dim or ()),
-    }
-    schedules: dict[str, Any] = {"tuned": tuned, "database": database}
+    fed: dict[str, Any] = {"inputs": values.inputs(input or ()), "shapes": sizes.shapes, "dims": sizes.dims}
+    tuned = vars(schedules)
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
         found = {
@@ -163,14 +120,14 @@ def bench_model(
                 seconds=seconds,
                 listener=listener,
                 **fed,
-                **schedules,
+                **tuned,
             )
             for count in counts
         }
         if roofline is not None:
-            draw_roofline(model, roofline, counts[0], fed, **schedules)
+            draw_roofline(model, roofline, counts[0], fed, **tuned)
         if report is not None:
-            write_page(page_of_run(model, counts[0], fed, found[counts[0]], **schedules), report)
+            write_page(page_of_run(model, counts[0], fed, found[counts[0]], **tuned), report)
     show_warnings(sorted({str(w.message) for w in caught}))
     for count, timings in found.items():
         if len(found) > 1:
@@ -178,25 +135,16 @@ def bench_model(
         show_timings(timings)
 
 
-@app.command("compile", epilog=EPILOG)
+@register(app, "compile")
 def compile_model(
     model: Model,
+    *,
     output: Annotated[Path, written("DIR")],
-    target: On = "cpu",
-    capability: Annotated[
-        str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
-    ] = "9.0",
-    dispatch: Dispatch = "auto",
-    strict: Strict = False,
-    policy: Policy = "reals",
-    tuned: TunedBy = "auto",
-    database: Database = None,
-    shape: Shapes = None,
-    dim: Dims = None,
-    report: PageFile = None,
-    print_after: PrintAfter = None,
-    print_between: PrintBetween = False,
-    quiet: Quiet = False,
+    compilation: Annotated[Compilation, Without("threads")],
+    sizes: Sizes,
+    report: PageFile,
+    printing: Printing,
+    quiet: Quiet,
 ) -> None:
     """Compile a model into a folder that graphopt.runtime.load reads, which needs numpy and nothing else.
 
@@ -206,53 +154,41 @@ def compile_model(
     from graphopt.cli import files, progress
     from graphopt.rewrite.extract.cost import counted_at
     from graphopt.runtime.saved import MANIFEST, is_part
-    from graphopt.target import target as target_named
+    from graphopt.target import target
     from graphopt.web.layered import check as check_pages
     from graphopt.web.page import write_page
     from graphopt.web.runs import page_of_program
 
-    steps = values.printed(print_after, print_between, "compile")
-    if not target_named(target).device.is_host:
-        from graphopt.cli.device import write_kernels
+    steps = printing.steps("compile")
+    if not target(compilation.target).device.is_host:
         from graphopt.tools.device_code import REPORT
 
         if report is not None:
             raise UsageError("--report takes programs for cpu: those for a GPU have a report in their folder")
         files.check_folder("-o", output, REPORT)
-        settings = settings_of(target, dispatch, policy, tuned, database, shape, dim, strict, steps)
-        write_kernels(model, output, settings, capability, quiet)
+        write_kernels(model, output, compilation.settings(sizes, steps), compilation.capability, quiet)
         return
     files.check_folder("-o", output, MANIFEST, is_part)
     if report is not None:
         files.check_written({"--report": report}, [model])
         check_pages()
     with progress.shown(quiet, False) as listener:
-        compiled = compiled_model(
-            model,
-            quiet,
-            target=target,
-            strict=strict,
-            policy=policy,
-            tuned=tuned,
-            database=database,
-            shapes=values.shapes(shape or ()),
-            dims=values.dims(dim or ()),
-            cache=report is None,
-            listener=listener,
-            steps=steps,
-        )
+        fixed: dict[str, Any] = {"shapes": sizes.shapes, "dims": sizes.dims}
+        how = {**compilation.keywords, **fixed, "cache": report is None, "listener": listener, "steps": steps}
+        compiled = compiled_model(model, quiet, **how)
         compiled.save(output)
     if report is not None:
-        sizes = dict(dict.fromkeys(compiled.compiled.program.symbols, 1), **counted_at(compiled.graph))
-        write_page(page_of_program(str(model), compiled.compiled, sizes=sizes), report)
+        counted = dict(dict.fromkeys(compiled.compiled.program.symbols, 1), **counted_at(compiled.graph))
+        write_page(page_of_program(str(model), compiled.compiled, sizes=counted), report)
     if not quiet:
         size = sum(f.stat().st_size for f in output.iterdir() if f.is_file())
         print(f"{output}: {size:,} bytes, {compiled.report.kernels} kernels, {compiled.report.calls} calls")
 
 
-@app.command("show", epilog=EPILOG)
+@register(app, "show")
 def show_model(
     model: Model,
+    *,
     loops: Annotated[
         str | None,
         typer.Option(
@@ -268,15 +204,9 @@ def show_model(
             metavar="NODE", help="Print the source of its kernels.", show_default=False, autocompletion=names.nodes
         ),
     ] = None,
-    target: On = "cpu",
-    dispatch: Dispatch = "auto",
-    policy: Policy = "reals",
-    tuned: TunedBy = "auto",
-    database: Database = None,
-    shape: Shapes = None,
-    dim: Dims = None,
-    print_after: PrintAfter = None,
-    print_between: PrintBetween = False,
+    compilation: Annotated[Compilation, Without("capability", "threads", "strict")],
+    sizes: Sizes,
+    printing: Printing,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
     from graphopt.cli.program_tables import show_parts
@@ -284,9 +214,9 @@ def show_model(
     from graphopt.compile import linked_for
     from graphopt.lowering.loops.script_print import show
 
-    steps = values.printed(print_after, print_between, "compile")
+    steps = printing.steps("compile")
     with warnings.catch_warnings(record=True) as caught:
-        linked = linked_for(model, settings_of(target, dispatch, policy, tuned, database, shape, dim, steps=steps))
+        linked = linked_for(model, compilation.settings(sizes, steps))
     show_warnings([str(w.message) for w in caught])
     parts = linked.parts
     if loops is None and source is None:
@@ -316,37 +246,42 @@ def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
     raise UsageError(f"no kernel computes a node {name!r}{hint}")
 
 
-def settings_of(
-    target: str,
-    dispatch: str,
-    policy: str,
-    tuned: str,
-    database: Path | None,
-    shape: Sequence[str] | None,
-    dim: Sequence[str] | None,
-    strict: bool = False,
-    steps: Mapping[str, OwnStep] | None = None,
-) -> Settings:
-    """The settings that options say. UsageError for what there is not."""
-    from graphopt.run.settings import Settings, dispatch_of, tuned_of
-    from graphopt.target import target as target_named
+def write_kernels(model: Path, folder: Path, settings: Settings, capability: str, quiet: bool) -> None:
+    """Write what a model's kernels become for a compute capability, and print it."""
+    from rich.table import Table
 
-    return Settings(
-        strict=strict,
-        target=target_named(target),
-        shapes=values.shapes(shape or ()),
-        dims=values.dims(dim or ()),
-        dispatch=dispatch_of(dispatch),
-        policy=policy,
-        tuned=tuned_of(tuned),
-        database=database,
-        steps=steps or {},
+    from graphopt.cli import printable, progress
+    from graphopt.cli.tables import console
+    from graphopt.tools.device_code import capability_of, device_code, lines, write
+
+    device = settings.target.device
+    if not (device.has_blocks and device.has_machine_code):
+        raise UsageError(f"programs for {settings.target.name} are not written: expected cpu or cuda")
+    wanted = capability_of(capability)
+    with progress.shown(quiet, False):
+        compiled = device_code(model, settings, wanted)
+        if settings.strict and compiled.host:
+            raise CompilationError(
+                f"the host would compute {', '.join(compiled.host)}, and --strict allows no such way"
+            )
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ReadError(f"{folder}: cannot be made there ({error.strerror or error})") from None
+        write(compiled, folder)
+    if quiet:
+        return
+    table = Table("kernel", "threads", "registers", "spilled", "local", "shared", "nodes", box=None)
+    for row in lines(compiled.kernels):
+        table.add_row(*map(printable, row))
+    console().print(table)
+    print(
+        f"{folder}: {len(compiled.kernels)} kernels for {compiled.architecture}, "
+        f"{len(compiled.library)} calls of the library, {len(compiled.host)} steps of the host"
     )
 
 
-def candidates_of(
-    model: Path, given: Mapping[str, Any], sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-) -> Iterator[dict[str, Any]]:
+def candidates_of(model: Path, given: Mapping[str, Any], sizes: Sizes) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
     from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io
@@ -360,7 +295,7 @@ def candidates_of(
             raise UsageError(
                 f"nothing is given for the input {name!r}: --input {name}=FILE.npy, or --input {name}=random"
             )
-    return ({name: feeds[name] for name in given} for feeds in random_feeds(graph, given, sizes, shapes))
+    return ({name: feeds[name] for name in given} for feeds in random_feeds(graph, given, sizes.dims, sizes.shapes))
 
 
 def compiled_model(model: Path, quiet: bool, **options: Any) -> CompiledModel:

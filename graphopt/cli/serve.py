@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from graphopt.cli.app import EPILOG, app
+from graphopt.cli.app import app, register
 from graphopt.errors import MissingDependencyError
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -19,7 +19,7 @@ OPEN = (
 )
 
 
-@app.command("serve", epilog=EPILOG)
+@register(app, "serve")
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of ONNX files.", show_default=False)],
     host: Annotated[

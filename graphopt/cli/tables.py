@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from graphopt.cli import measured, printable
+from graphopt.cli import printable
 from graphopt.cli.progress import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from graphopt.rewrite.ruleset import Ruleset
-    from graphopt.run.report import Report
+    from graphopt.run.report import Measured, Race, Report
     from graphopt.tools.alternatives_report import Alternative, Choice
     from graphopt.tools.diff import Difference
     from graphopt.tools.inspection import Inspection
@@ -34,14 +34,16 @@ def show_warnings(lines: Iterable[str]) -> None:
         talk.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
 
 
-def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool) -> None:
+def show_report(
+    report: Report, *, explain: bool, verbose: bool, dry_run: bool, on_stderr: bool, statistics: bool = False
+) -> None:
     """The table at the end of a run; warnings go to stderr."""
     show_warnings(report.warnings)
     out = console(stderr=on_stderr)
     where = "nothing written (dry run)" if dry_run else f"-> {escape(printable(report.output or ''))}"
     out.print(f"[bold]{escape(printable(report.model))}[/] {where}", soft_wrap=True)
     out.print(_changes(report))
-    for line in measured.lines(report):
+    for line in _prices(report):
         out.print(line, soft_wrap=True)
     if verbose:
         out.print(_counts("rule", "applied", report.by_rule()))
@@ -60,6 +62,54 @@ def show_report(report: Report, *, explain: bool, verbose: bool, dry_run: bool, 
             out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
+    if statistics:
+        out.print(_statistics(report))
+
+
+def _prices(report: Report) -> Iterator[str]:
+    """By which prices a result was chosen, and what measuring showed."""
+    at = ", ".join(f"{escape(name)}={n}" for name, n in report.counted_at.items())
+    if report.prices != "analytic" or at:
+        yield f"prices      {escape(report.prices)}" + (f"; sizes count as {at}" if at else "")
+    if report.measured is not None:
+        yield from _measured(report.measured)
+
+
+def _measured(found: Measured) -> Iterator[str]:
+    sizes = ", ".join(f"{escape(name)}={n}" for name, n in found.sizes.items())
+    at = f" at {sizes}" if sizes else ""
+    if found.kept == "original":
+        yield f"measured    [yellow]the original is kept[/]: nothing is as fast{at}"
+    else:
+        part = f", {len(found.taken_back)} rewrites taken back" if found.taken_back else ""
+        yield f"measured    {_race(found.race)}{at}: {escape(found.kept)} is kept{part}"
+    if len(found.races) > 1 or found.kept == "original" or found.taken_back:
+        for race in found.races:
+            yield f"              {escape(race.name)}: {(race.refusal and escape(race.refusal)) or _race(race)}"
+    if found.undecided:
+        yield "              time was up before all rewrites were tried; the rest is taken back"
+
+
+def _race(race: Race) -> str:
+    return f"{race.ratio:.3f}x as fast as the original [{race.low:.3f}, {race.high:.3f}] in {race.turns} turns".replace(
+        "[", r"\["
+    )
+
+
+def _statistics(report: Report) -> Table:
+    """A line for each rule that was tried and each pass that acted, by time; most often refused for what reason."""
+    table = Table("rule", "family", "stage", box=None, pad_edge=False)
+    for name in ("tried", "fired", "kept", "ms"):
+        table.add_column(name, justify="right")
+    table.add_column("most often refused because")
+    for use in report.rules:
+        counts = [str(n or "") for n in (use.tried, use.fired, use.kept)]
+        time = f"{1e3 * use.seconds:.1f}" if use.seconds else ""
+        why = f"{use.reasons[0][0]} ({use.reasons[0][1]} of {use.refused})" if use.reasons else ""
+        table.add_row(escape(use.rule), use.family, use.stage, *counts, time, escape(why))
+    sums = [sum(getattr(use, name) for use in report.rules) for name in ("tried", "fired", "kept")]
+    table.add_row("all", "", "", *map(str, sums), f"{1e3 * sum(u.seconds for u in report.rules):.1f}", "", style="bold")
+    return table
 
 
 def _explain(out: Console, report: Report) -> None:

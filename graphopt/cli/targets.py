@@ -1,20 +1,25 @@
-"""``graphopt target``: the targets there are, what one says, and whether a file is one."""
+"""``graphopt target`` and ``calibrate``: the targets there are, what one says, and prices measured on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphopt.cli import names
-from graphopt.cli.app import EPILOG, app
+from graphopt.cli import names, values
+from graphopt.cli.app import app, group, register
+from graphopt.cli.options import Models, Quiet
+from graphopt.errors import UsageError
 
-target_app = typer.Typer(help="List, show and check targets.", rich_markup_mode=None, epilog=EPILOG)
-app.add_typer(target_app, name="target")
+if TYPE_CHECKING:
+    from graphopt.benchmark.calibrate import Calibration, Summary
+
+commands = group("target", "List, show and check targets.")
 
 
-@target_app.command("list", epilog=EPILOG)
+@register(commands, "list")
 def list_targets() -> None:
     """List the targets that come with graphopt: name, and what it is."""
     from graphopt.target import TARGETS
@@ -24,7 +29,7 @@ def list_targets() -> None:
         print(f"{name:<{width}}  {target.summary}")
 
 
-@target_app.command("show", epilog=EPILOG)
+@register(commands, "show")
 def show_target(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", show_default=False, autocompletion=names.targets)],
 ) -> None:
@@ -36,7 +41,7 @@ def show_target(
         print(line)
 
 
-@target_app.command("check", epilog=EPILOG)
+@register(commands, "check")
 def check_target(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", show_default=False)],
 ) -> None:
@@ -51,3 +56,88 @@ def check_target(
     if found:
         raise typer.Exit(ReadError.exit_code)
     print(f"{file}: ok")
+
+
+@register(app, "calibrate")
+def calibrate(
+    *,
+    models: Models,
+    target: Annotated[str, typer.Option(metavar="ort|cpu", help="Whose prices to measure.")] = "ort",
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="How many threads an op may use.")] = 1,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="When to stop measuring; default: when done.", show_default=False)
+    ] = None,
+    database: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the times are; default: the user's.", show_default=False)
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show what is there, and measure nothing.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
+    quiet: Quiet,
+) -> None:
+    """Measure what ops of models (default: a corpus) take here, for ``optimize`` and ``compile`` to go by."""
+    from graphopt.benchmark.calibrate import calibrate as run
+    from graphopt.benchmark.calibrate import clear as forget
+    from graphopt.benchmark.calibrate import summary
+    from graphopt.calibration.store import default_path
+    from graphopt.cli import progress
+    from graphopt.target import target as target_named
+    from graphopt.tools.coverage import find_models
+
+    values.number("--seconds", seconds, 0)
+    path = database or default_path()
+    if show and clear:
+        raise UsageError("--show and --clear exclude each other")
+    if clear:
+        print(f"{forget(path)} times forgotten: {path}")
+        return
+    if show:
+        _show(summary(path))
+        return
+    found = find_models(models or ())
+    if models and not found:
+        raise UsageError("no models: name ONNX files or folders that hold some, or none for a corpus of common ops")
+    with progress.counted(quiet) as told:
+        done = run(found, target_named(target), path, threads=threads, seconds=seconds, told=told)
+    if not quiet:
+        _report(done, path)
+
+
+def _report(done: Calibration, path: Path) -> None:
+    print(f"machine    {done.setting.machine}")
+    print(f"runtime    {done.setting.runtime}, {done.setting.threads} thread(s)")
+    print(
+        f"workloads  {done.measured} measured, {done.known} known before, {done.refused} not measurable"
+        + (f", {done.left} left for want of time" if done.left else "")
+    )
+    for label, quality in (("prices as they come", done.before), ("prices fitted", done.after)):
+        print(f"{label}: {_words(quality)}")
+    print(f"kept in    {path}")
+
+
+def _words(quality: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in quality.items()) or "too few to tell"
+
+
+def _show(found: Summary) -> None:
+    from rich.table import Table
+
+    from graphopt.cli import tables
+    from graphopt.cli.progress import duration
+
+    console = tables.console()
+    console.print(f"{found.path}", markup=False)
+    for part in found.parts:
+        s = part.setting
+        console.print(f"\n{s.machine}\n{s.runtime}, {s.threads} thread(s)", markup=False)
+        table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
+        for row in part.rows:
+            cells = (duration(row.fastest), duration(row.slowest), f"{row.spread:.0%}")
+            table.add_row(row.op, str(row.measured), str(row.refused or ""), *(cells if row.measured else ("", "", "")))
+        console.print(table)
+        for target, quality in part.fits.items():
+            before = {n.removeprefix("before: "): v for n, v in quality.items() if n.startswith("before: ")}
+            after = {n: v for n, v in quality.items() if not n.startswith("before: ")}
+            console.print(f"prices of {target} as they come: {_words(before)}", markup=False)
+            console.print(f"prices of {target} fitted: {_words(after)}", markup=False)
+    if not found.parts:
+        console.print("no times yet: run graphopt calibrate")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphopt.cli import names, values
-from graphopt.cli.app import EPILOG, app
-from graphopt.cli.options import Database, Dims, Inputs, Model, On, Quiet, Repeated, Shapes, Threads
+from graphopt.cli.app import app, register
+from graphopt.cli.options import Database, Inputs, Model, On, Quiet, Repeated, Sizes, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from graphopt.tuning.session import Budget, Progress, Report, Told
 
 
-@app.command("tune", epilog=EPILOG)
+@register(app, "tune")
 def tune_model(
     model: Model,
+    *,
     trials: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Schedules to measure at most.", show_default=False)
     ] = None,
@@ -48,14 +49,13 @@ def tune_model(
     executor: Annotated[
         str | None, typer.Option(metavar="dask://HOST:PORT", help="A cluster that measures.", show_default=False)
     ] = None,
-    database: Database = None,
-    target: On = "cpu",
-    threads: Threads = 1,
+    database: Database,
+    target: On,
+    threads: Threads,
     seed: Annotated[int, typer.Option(metavar="N", help="Another one draws other schedules.")] = 0,
-    input: Inputs = None,
-    shape: Shapes = None,
-    dim: Dims = None,
-    quiet: Quiet = False,
+    input: Inputs,
+    sizes: Sizes,
+    quiet: Quiet,
 ) -> None:
     """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
 
@@ -76,7 +76,7 @@ def tune_model(
             )
         if not target_named(target).device.is_host:
             raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
-        _ask(model, Budget(trials, seconds), executor, database, threads, shape, dim, quiet)
+        _ask(model, Budget(trials, seconds), executor, database, threads, sizes, quiet)
         return
     from graphopt.benchmark.tune import tune_model as tune
     from graphopt.calibration.schedule_tables import default_path
@@ -99,8 +99,8 @@ def tune_model(
             seed=seed,
             nodes=node or (),
             inputs=values.inputs(input or ()),
-            dims=values.dims(dim or ()),
-            shapes=values.shapes(shape or ()),
+            dims=sizes.dims,
+            shapes=sizes.shapes,
             told=told,
         )
     if not quiet:
@@ -115,8 +115,7 @@ def _ask(
     executor: str | None,
     database: Path | None,
     threads: int,
-    shape: list[str] | None,
-    dim: list[str] | None,
+    sizes: Sizes,
     quiet: bool,
 ) -> None:
     """What ``--choices`` does."""
@@ -138,8 +137,8 @@ def _ask(
             budget,
             executor=executor,
             threads=threads,
-            dims=values.dims(dim or ()),
-            shapes=values.shapes(shape or ()),
+            dims=sizes.dims,
+            shapes=sizes.shapes,
             told=told,
         )
     if not quiet:

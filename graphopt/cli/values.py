@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 from graphopt.errors import UsageError
-
-if TYPE_CHECKING:
-    from graphopt.run.steps import OwnStep
 
 LARGEST = (1 << 63) - 1
 """The largest size that ONNX can state."""
@@ -97,16 +94,3 @@ def counts(option: str, value: str) -> list[int]:
     if not all(p.strip().isdecimal() and int(p) >= 1 for p in parts):
         raise UsageError(f"{option} {value}: expected a number of 1 or more, or several with commas between them")
     return [int(p) for p in parts]
-
-
-def printed(
-    after: Sequence[str] | None, between: bool, pipeline: Literal["optimize", "compile"]
-) -> Mapping[str, OwnStep]:
-    """The steps of a pipeline that print what they give: those named, or all. UsageError where one does not exist."""
-    if not after and not between:
-        return {}
-    from graphopt.run.printing import print_after
-    from graphopt.run.steps import COMPILE, OPTIMIZE
-
-    steps = OPTIMIZE if pipeline == "optimize" else COMPILE
-    return print_after(steps if between else after or (), steps)

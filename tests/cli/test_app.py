@@ -1,15 +1,17 @@
-"""Help is light, and colours are for terminals alone."""
-
-from __future__ import annotations
+"""Help is light, colours are for terminals alone, and options of a class arrive as one object."""
 
 import os
 import pty
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
 
+from graphopt.cli.app import Default, Without, register
 from graphopt.ir import onnx_io
 from graphopt.ir.text import parse
 
@@ -63,3 +65,57 @@ def test_colours_are_for_terminals_alone(model: Path) -> None:
     forced = {**os.environ, "FORCE_COLOR": "1"}
     piped = subprocess.run([*GRAPHOPT, *arguments], env=forced, capture_output=True, check=True)
     assert b"\x1b[" not in piped.stdout + piped.stderr
+
+
+Color = Annotated[str, typer.Option(help="The colour."), Default("red")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    color: Color
+    wide: Annotated[bool, typer.Option("--wide")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    size: Annotated[int, typer.Option(metavar="N")] = 1
+    inner: Inner
+    hidden: Annotated[str, typer.Option()] = "kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], Outer(size=1, inner=Inner(color="red", wide=False))),
+        (["--size", "3", "--color", "blue", "--wide"], Outer(size=3, inner=Inner(color="blue", wide=True))),
+    ],
+)
+def test_options_of_a_class_arrive_as_one_object(arguments: list[str], expected: Outer) -> None:
+    commands, calls = typer.Typer(), []
+
+    @register(commands, "one")
+    def one(
+        name: str, *, outer: Annotated[Outer, Without("hidden")], loud: Annotated[bool, typer.Option()] = True
+    ) -> None:
+        calls.append((name, outer, loud))
+
+    @register(commands, "two")
+    def two(*, color: Color) -> None:
+        calls.append(color)
+
+    commands(["one", "me", *arguments], standalone_mode=False)
+    assert calls == [("me", expected, True)]
+    commands(["two"], standalone_mode=False)
+    assert calls[1:] == ["red"]
+
+
+def test_options_that_a_command_leaves_out_are_unknown_to_it() -> None:
+    commands = typer.Typer()
+
+    @register(commands)
+    def one(*, outer: Annotated[Outer, Without("hidden", "inner")]) -> None:
+        raise AssertionError("nothing is called")
+
+    for option in ("--hidden", "--color"):
+        with pytest.raises(Exception, match="No such option"):
+            commands([option, "x"], standalone_mode=False)

@@ -1,0 +1,228 @@
+"""``graphopt optimize``: its options, and a run on one model with what is written beside the result."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphopt.cli import names, values
+from graphopt.cli.app import app, register
+from graphopt.cli.options import (
+    Fed,
+    PageFile,
+    Policy,
+    Printing,
+    Quiet,
+    Repeated,
+    RuleFiles,
+    Runtime,
+    Sizes,
+    Verify,
+    written,
+)
+from graphopt.errors import UsageError, naming
+
+if TYPE_CHECKING:
+    from graphopt.run.report import Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the command."""
+
+    output: Annotated[
+        Path | None, written("OUT.onnx|FOLDER", "MODEL.opt.onnx beside it; several models need a folder")
+    ] = None
+    target: Runtime
+    opset: Annotated[int | None, typer.Option(metavar="N", help="Convert to this opset first.")] = None
+    rules: RuleFiles
+    only: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="FAMILY|RULE",
+            help="Only these rules; repeatable.",
+            show_default=False,
+            autocompletion=names.rules,
+        ),
+    ] = None
+    without: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="FAMILY|RULE", help="Not these rules; repeatable.", show_default=False, autocompletion=names.rules
+        ),
+    ] = None
+    policy: Policy
+    freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False
+    sizes: Sizes
+    budget: Annotated[
+        str | None, typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of exploration.", show_default=False)
+    ] = None
+    verify: Verify
+    input: Fed
+    costs: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|analytic|measured|FILE",
+            help="Prices to choose by: the target's, those of graphopt calibrate, or measured ones if there are some.",
+        ),
+    ] = "auto"
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run results beside the original, and keep what is not slower.")
+    ] = False
+    measure_seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 30
+    margin: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0, help="What a result may seem slower when measured: noise.")
+    ] = 2
+    in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to write what was done, for explain and revert; default: OUT.journal.json beside it.",
+            show_default=False,
+        ),
+    ] = None
+    no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Leave out of nodes' metadata which rewrite made them.")
+    ] = False
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report, or the summary, as JSON (- is stdout).", show_default=False
+        ),
+    ] = None
+    report: PageFile
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with the summary of an earlier run.", show_default=False),
+    ] = None
+    fail_if_slower: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 9 where a result is slower by more than this than in the baseline, or else its original.",
+            show_default=False,
+        ),
+    ] = None
+    explain: Annotated[bool, typer.Option("--explain", help="List each rewrite: rule, site, before, after.")] = False
+    stats: Annotated[
+        bool, typer.Option("--stats", help="List each rule: matches tried, fired, kept, and the time that it took.")
+    ] = False
+    printing: Printing
+    quiet: Quiet
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print each step and how often each rule acted.")] = (
+        False
+    )
+
+    def keywords(self) -> dict[str, Any]:
+        """What ``graphopt.optimize`` takes of them. UsageError for what it cannot take."""
+        from graphopt.rewrite.egraph.saturate import Budget
+
+        return {
+            "rules": self.rules or None,
+            "only": self.only or (),
+            "without": self.without or (),
+            "target": self.target,
+            "policy": self.policy,
+            "opset": self.opset,
+            "freeze": self.freeze,
+            "shapes": self.sizes.shapes,
+            "dims": self.sizes.dims,
+            "budget": None if self.budget is None else Budget(**values.budget(self.budget)),
+            "verify": values.draws(self.verify),
+            "inputs": values.inputs(self.input or ()),
+            "costs": self.costs,
+            "measure": self.measure and self.measure_seconds,
+            "margin": self.margin / 100,
+            "signed": not self.unsigned,
+        }
+
+
+@register(app)
+def optimize(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODEL|FOLDER|PATTERN...",
+            help="An ONNX file. Several, a folder or a quoted pattern ('nets/*.onnx') give one summary.",
+            show_default=False,
+        ),
+    ],
+    options: Options,
+) -> int:
+    """Write an equivalent model that runs faster, and a table of what changed."""
+    from graphopt.cli import batch
+
+    values.number("--fail-if-slower", options.fail_if_slower)
+    if options.quiet and options.verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    if options.journal and options.no_journal:
+        raise UsageError("--journal and --no-journal exclude each other")
+    keywords = options.keywords()
+    if batch.is_asked(models, options):
+        return batch.optimize_several(models, keywords, options)
+    if steps := options.printing.steps("optimize"):
+        keywords["steps"] = steps
+    return optimize_one(models[0], keywords, options)
+
+
+def optimize_one(model: Path, keywords: dict[str, Any], options: Options) -> int:
+    """Optimize a model, write it and what the options say of the run, and print what changed; 0 comes back."""
+    from graphopt.cli import files, progress
+    from graphopt.optimize import optimize
+    from graphopt.run.derivation import journal_path
+    from graphopt.web.layered import check as check_pages
+
+    output = options.output or (model if options.in_place else model.with_name(f"{model.stem}.opt.onnx"))
+    is_replaced = _is_model(output, model)
+    if is_replaced and not options.in_place:
+        raise UsageError(f"{output} is the input itself: give another -o, or --in-place to write over it")
+    read = [*([] if is_replaced else [model]), *(options.rules or ()), *map(Path, keywords["inputs"].values())]
+    files.check_written({"-o": output}, read)
+    journal = None if options.no_journal or options.dry_run else options.journal or journal_path(output)
+    files.check_written({"-o": output, "--json": options.json, "--journal": journal, "--report": options.report}, read)
+    if options.report is not None:
+        check_pages()
+    with (
+        tempfile.TemporaryDirectory(prefix="graphopt-") as scratch,
+        progress.shown(options.quiet, options.verbose) as listener,
+        naming(model),
+    ):
+        path = Path(scratch) / output.name if options.dry_run else output
+        _, report = optimize(model, output=path, journal=journal, return_report=True, listener=listener, **keywords)
+    _show(report, output, options)
+    return 0
+
+
+def _show(report: Report, output: Path, options: Options) -> None:
+    """Write and print what was done."""
+    from graphopt.cli import files, tables
+    from graphopt.web.page import write_page
+    from graphopt.web.runs import page_of_report
+
+    if options.json is not None:
+        files.write_or_print(options.json, report.to_json())
+    if options.report is not None:
+        write_page(page_of_report(report), options.report)
+    if options.quiet:
+        if report.verification is not None and report.verification.reason:
+            tables.show_warnings([f"{output} is {report.verification.status}: {report.verification.reason}"])
+        return
+    tables.show_report(
+        report,
+        explain=options.explain,
+        statistics=options.stats,
+        verbose=options.verbose,
+        dry_run=options.dry_run,
+        on_stderr=files.is_stdout(options.json),
+    )
+
+
+def _is_model(output: Path, model: Path) -> bool:
+    return output == model or (output.exists() and model.exists() and output.samefile(model))

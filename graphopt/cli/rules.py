@@ -1,0 +1,320 @@
+"""``graphopt rules``: rules listed, shown, checked, tried, proved and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphopt.cli import names
+from graphopt.cli.app import group, register
+from graphopt.cli.options import Json, Model, Models, NoProgress, Repeated, Rules, written
+from graphopt.errors import RuleError, UsageError
+
+if TYPE_CHECKING:
+    from graphopt.rewrite.checking.explain_match import Asked, Trial
+    from graphopt.tools.coverage import Coverage
+
+commands = group("rules", "List, show, check and try rules.")
+
+
+@register(commands, "list")
+def list_rules() -> None:
+    """List the standard rules and native passes: name, family, class, evidence, stage, reason."""
+    from graphopt.cli import tables
+    from graphopt.rewrite.ruleset import standard
+
+    tables.show_rules(standard())
+
+
+@register(commands, "show")
+def show_rules(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=names.rules)],
+) -> None:
+    """Print a rule, or all rules of a family, as a rule file would write them, after what the families mean."""
+    from graphopt.proof.evidence import evidence_of
+    from graphopt.rewrite.rule.notation import show_rule
+    from graphopt.rewrite.ruleset import standard
+    from graphopt.tools.catalogue import catalogue, ids
+
+    found = standard().named(name)
+    named = [name, *(p.family for p in found.passes), *(r.family for r in found.rules)]
+    for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
+        print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
+    print()
+    for item in found.passes:
+        print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
+    for rule in found.rules:
+        print(f"{show_rule(rule)}# evidence: {evidence_of(rule) or 'none yet'}\n")
+
+
+@register(commands, "coverage")
+def coverage(
+    *,
+    models: Models,
+    suite: Annotated[bool, typer.Option("--suite", help="ONNX's own backend tests too, counted apart.")] = False,
+    target: Annotated[
+        Repeated | None,
+        typer.Option(
+            metavar="portable|ort|NAME|FILE.toml", help="For these targets only; repeatable.", show_default=False
+        ),
+    ] = None,
+    json: Json,
+    quiet: NoProgress,
+) -> None:
+    """Optimize models for both targets, and list which families of rewrites acted: by which rules, on which models."""
+    from graphopt.cli import files, progress
+    from graphopt.tools.coverage import cover, cover_suite, find_models, joined
+
+    found = find_models(models or ())
+    if not found and not suite:
+        raise UsageError("no models: name ONNX files or folders that hold some, or say --suite")
+    files.check_written({"--json": json}, found)
+    targets = tuple(target or ("portable", "ort"))
+    with progress.counted(quiet) as told:
+        told(len(found))
+        parts = [cover([(str(path), path) for path in found], targets, told=told)]
+        if suite:
+            parts.append(cover_suite(targets, told=told))
+    result = joined(parts)
+    if json is not None:
+        files.write_or_print(json, result.to_json())
+    if not files.is_stdout(json):
+        print(*_coverage_lines(result), sep="\n")
+
+
+def _coverage_lines(found: Coverage) -> list[str]:
+    """The table: a line for each rule that acted on each model, then what is missing, then the sums."""
+    from graphopt.tools.catalogue import catalogue
+
+    rows = [("family", "name", "rule", "model", "target", "times", "sites")]
+    for family in catalogue().values():
+        for firing in found.of(family.id):
+            where = f"{firing.target} {firing.policy}" if firing.policy != "reals" else firing.target
+            model = f"{firing.model} (suite)" if firing.in_suite else firing.model
+            sites = ", ".join(firing.sites)
+            rows.append((family.id, family.name, firing.rule, model, where, str(firing.count), sites))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    lines = ["  ".join([*(t.ljust(w) for t, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows]
+    lines.append("")
+    lines += [f"done apart: {id} {catalogue()[id].name}: {catalogue()[id].apart}" for id in found.apart]
+    for _, ids in groupby(found.missing, lambda id: id[0]):
+        lines.append("not covered: " + ", ".join(f"{id} {catalogue()[id].name}" for id in ids))
+    lines += [f"failed: {name}: {why}" for name, why in found.failed.items()]
+    lines.append(
+        f"{len(found.on_models)} of {len(catalogue())} families on models, "
+        f"{len(found.on_suite)} more on ONNX's tests alone, {len(found.apart)} done apart from rules, "
+        f"{len(found.missing)} not covered"
+    )
+    return lines
+
+
+@register(commands, "check")
+def check_rules(
+    *,
+    what: Rules,
+    deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and draws.")] = False,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Take and keep what earlier checks found.")] = True,
+) -> None:
+    """Check that every rule reads, that it fires, and that both its sides agree on random tensors.
+
+    Results are kept by the rule's content, so that a second run is quick. Stops at the first rule that is wrong.
+    """
+    from functools import partial
+
+    from graphopt.rewrite.checking.check import DEEP, QUICK, check_files, check_rule
+    from graphopt.rewrite.checking.verdicts import Verdicts
+
+    depth = DEEP if deep else QUICK
+    verdicts = Verdicts() if cache else None
+    check = partial(check_rule, depth=depth) if verdicts is None else partial(verdicts.check, depth=depth)
+    count = 0
+    for rule in check_files(what or (), check):
+        count += 1
+        print(f"{rule.source}: {rule.name} ok")
+    known = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
+    print(f"{count} rules checked{known}")
+
+
+@register(commands, "docs")
+def rules_docs(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the pages go.")] = Path(
+        "docs/rules"
+    ),
+) -> None:
+    """Write a page for each rule file: what each rule does, why it pays, where it is true, and who else has it."""
+    from graphopt.tools.documentation import write
+
+    for path in write(output):
+        print(path)
+
+
+@register(commands, "fmt")
+def format_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Rule files.", show_default=False)],
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit with 7 where a file would change.")
+    ] = False,
+) -> None:
+    """Format rule files in place: what they say stays, comments too. Prints the names of files that changed."""
+    from graphopt.cli.files import write_text
+    from graphopt.rewrite.reading.formatting import format_rules
+    from graphopt.rewrite.ruleset import read_text
+
+    changed = []
+    for path in files:
+        text = read_text(path)
+        formatted = format_rules(text, str(path))
+        if formatted != text:
+            changed.append(path)
+            print(path)
+            if not check:
+                write_text(path, formatted)
+    if check and changed:
+        raise RuleError(f"{len(changed)} of {len(files)} files would change: run graphopt rules fmt without --check")
+
+
+@register(commands, "pair")
+def pair(
+    left: Annotated[Path, typer.Argument(metavar="LEFT.onnx", help="What is looked for.", show_default=False)],
+    right: Annotated[Path, typer.Argument(metavar="RIGHT.onnx", help="What takes its place.", show_default=False)],
+    soundness: Annotated[
+        str,
+        typer.Option(
+            metavar="exact|finite|reals|approx", help="How the two are equal; rules check tries it.", show_default=False
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the rule is called; default: LEFT.", show_default=False)
+    ] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it pays.", show_default=False)] = "",
+    family: Annotated[
+        str, typer.Option(metavar="H8", help="Its family (graphopt rules list).", show_default=False)
+    ] = "",
+    always: Annotated[bool, typer.Option("--always", help="Apply it wherever it matches, whatever it costs.")] = False,
+    output: Annotated[Path | None, written("FILE.rules", "stdout")] = None,
+) -> None:
+    """Write two small models of the same inputs as a rule: what the first computes becomes the second."""
+    from graphopt.cli import files
+    from graphopt.interop.pairs import rule_from_pair
+    from graphopt.interop.region import identifier
+    from graphopt.rewrite.reading.formatting import format_rules
+    from graphopt.rewrite.rule.notation import show_rule
+
+    files.check_written({"-o": output}, [left, right])
+    rule = rule_from_pair(
+        left,
+        right,
+        name=name or identifier(left.stem),
+        soundness=soundness,
+        reason=reason or f"{right.stem} computes what {left.stem} does",
+        family=family,
+        always=always,
+    )
+    files.write_or_print(output, format_rules(show_rule(rule)))
+
+
+@register(commands, "prove")
+def prove_rules(
+    *,
+    what: Rules,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update", help="Keep the evidence with the standard rules; what changed is proved, and what is named."
+        ),
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds for each question to the solver.")] = 4.0,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Take what earlier checks found, and evidence that is there.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is wrong, and the figures.")] = False,
+) -> None:
+    """Prove rules: over IEEE floats and machine integers, over the reals, or for all tensors of small shapes.
+
+    Prints the strongest evidence for each rule, and a small model with inputs where one is refuted.
+    """
+    from graphopt.cli import files
+    from graphopt.proof import evidence, prove
+    from graphopt.rewrite.checking.check import check_rule, chosen
+    from graphopt.rewrite.checking.verdicts import Verdicts
+    from graphopt.rewrite.rule.rule import Rule
+    from graphopt.rewrite.rule.rule_digest import content
+    from graphopt.rewrite.ruleset import standard, standard_folder
+
+    rules = list(standard().rules) if update else chosen(what or ())
+    known = dict(evidence.kept()) if cache and (update or not what) else {}
+    for rule in chosen(what) if what else ():
+        known.pop(content(rule), None)  # who is named is proved again
+    check = Verdicts().check if cache else check_rule
+    found: list[tuple[Rule, evidence.Evidence | None]] = []
+    wrong = 0
+    for rule in rules:
+        kept = known.get(content(rule))
+        made = prove.Finding(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
+        found.append((rule, made.evidence))
+        if made.evidence is None:
+            wrong += 1
+            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, refuted\n{made.counterexample}", flush=True)
+        elif not quiet:
+            why = f" ({made.why})" if made.why else ""
+            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {made.evidence}{why}", flush=True)
+        if update and (not kept or rule is rules[-1]):  # as it goes, so that what was found is not lost
+            files.write_text(standard_folder() / evidence.FILE, evidence.written(found))
+    print(prove.figures(found))
+    if wrong:
+        raise RuleError(f"{wrong} rules are refuted: mend their guards or their classes")
+
+
+@register(commands, "try")
+def try_rule(
+    rule: Annotated[
+        str,
+        typer.Argument(
+            metavar="RULE|FILE",
+            help="A rule or family, or a rule file.",
+            show_default=False,
+            autocompletion=names.rules,
+        ),
+    ],
+    model: Model,
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE",
+            help="A node by its name, or that of a value it makes.",
+            show_default=False,
+            autocompletion=names.nodes,
+        ),
+    ],
+) -> None:
+    """Try a rule at one node of a model as it is read: operands that do not fit, and every guard with its values."""
+    from graphopt.rewrite.checking.check import chosen
+    from graphopt.rewrite.checking.explain_match import attempt_in
+
+    for trial in attempt_in(model, chosen([rule]), node):
+        print(*_trial_lines(trial), sep="\n")
+
+
+def _trial_lines(trial: Trial) -> Iterator[str]:
+    applies = any(found.applies for found in trial.attempts)
+    yield f"{trial.rule.name}: {'applies' if applies else 'does not apply'}"
+    for depth, reason in trial.misfits:
+        yield f"  {'  ' * depth}no  {reason}"
+    for number, found in enumerate(trial.attempts, 1):
+        yield f"  match {number}: " + ", ".join(f"{name} = {bound}" for name, bound in found.bindings)
+        for asked in found.guards:
+            yield f"    {_line(asked)}"
+        if found.applies:
+            yield "    the right side fits"
+        elif found.refused:
+            yield f"    no  the right side does not fit: {found.refused}"
+
+
+def _line(asked: Asked) -> str:
+    verdict = f"no  {asked.guard}: {asked.reason}" if asked.reason else f"yes {asked.guard}"
+    values = [f"{text} = {value}" for text, value in asked.values if text != asked.guard]
+    return f"{verdict}  ({'; '.join(values)})" if values else verdict
