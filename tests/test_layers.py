@@ -72,7 +72,7 @@ DOORS = {
     "rich": {"cli"},
     "safetensors": {"nn.state"},
     "scipy": {"calibration.fit", "rewrite.extract", "run.measure"},
-    "starlette": {"serving.app", "serving.guard"},
+    "starlette": {"serving.app"},
     "torch": {"frontends.torch"},
     "typer": {"cli"},
     "uvicorn": {"cli.serve"},

@@ -45,8 +45,8 @@ def serve(
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
         raise MissingDependencyError("serve needs starlette and uvicorn: pip install 'graphopt[serve]'") from None
+    from graphopt.serving.app import listening
     from graphopt.serving.folder import Folder
-    from graphopt.serving.listening import listening
     from graphopt.serving.runs import Limits
     from graphopt.web.layered import check as check_pages
 

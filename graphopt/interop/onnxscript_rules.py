@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt.errors import RuleError
-from graphopt.interop.conditions import one_of
 from graphopt.interop.constants import term_of
-from graphopt.interop.onnxscript_pattern import Pattern
+from graphopt.interop.onnxscript_pattern import Pattern, one_of
 from graphopt.interop.region import as_expr as attribute_expr
 from graphopt.interop.symbolic import NotPlain, Operand, StandIn, Trail, as_expr, ways
 from graphopt.ir import ops

@@ -75,10 +75,18 @@ from graphopt.nn.functions import (
     tanh,
     where,
 )
-from graphopt.nn.layers import Conv1d, Conv2d, ConvTranspose2d, Embedding, Linear
+from graphopt.nn.layers import (
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    ConvTranspose2d,
+    Embedding,
+    Linear,
+    MaxPool2d,
+)
 from graphopt.nn.module import Module, ModuleList, Sequential, Unmatched
 from graphopt.nn.normalization import BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm2d, LayerNorm, RMSNorm
-from graphopt.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from graphopt.nn.scope import call, emit, emit_compute
 from graphopt.nn.tensor import Parameter, Tensor
 

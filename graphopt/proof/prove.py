@@ -1,14 +1,32 @@
-"""Finds the strongest evidence for a rule: proofs are tried from the strongest on, then the check."""
+"""Evidence for a rule: proofs are tried from the strongest on, then the check; what refutes it is shown as a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from graphopt.errors import GraphoptError
+from graphopt.ir import ops
+from graphopt.ir.constants import Constant
+from graphopt.ir.dtypes import CODES
+from graphopt.ir.graph import Attrs, Graph, Header, Value
 from graphopt.ir.op_table import ops_where
+from graphopt.ir.text import show
+from graphopt.ir.types import TensorType
 from graphopt.proof.evidence import Evidence
-from graphopt.rewrite.checking.check import Report, check_rule
-from graphopt.rewrite.rule.rule import Apply, Lit, Ref, Rule, Series, calls
+from graphopt.rewrite.checking.check import Report, applied, check_rule, difference
+from graphopt.rewrite.checking.examples import Example
+from graphopt.rewrite.checking.examples.arrays import numpy_dtype
+from graphopt.rewrite.checking.examples.hints import Hints
+from graphopt.rewrite.match.matcher import matches
+from graphopt.rewrite.match.workspace import Workspace
+from graphopt.rewrite.rule.rule import Apply, Call, Lit, Literal, Ref, Rule, Series, Term, Var, calls
+
+if TYPE_CHECKING:
+    from graphopt.proof.scalars import Counterexample
 
 ARITHMETIC = ops_where(group=("arithmetic", "comparison", "logic", "bits"))
 """The ops of arithmetic, comparisons, choices, truth values and integers."""
@@ -26,13 +44,13 @@ class Finding:
 
 def find_evidence(rule: Rule, milliseconds: int = 4000, check: Callable[[Rule], Report] = check_rule) -> Finding:
     """The strongest evidence for a rule. Raises MissingDependencyError where z3 is not installed."""
-    from graphopt.proof import demonstration, indices, scalars
+    from graphopt.proof import indices, scalars
 
     proof = scalars.prove(rule, milliseconds)
     if proof.kind is not None:
         return Finding(rule, Evidence(proof.kind, ", ".join(proof.dtypes)))
     if proof.counterexample is not None:
-        shown = demonstration.demonstrate(rule, proof.counterexample)
+        shown = demonstrate(rule, proof.counterexample)
         if shown is not None:
             return Finding(rule, None, proof.why, shown)
     bounded = indices.prove(rule)
@@ -68,3 +86,101 @@ def figures(found: Iterable[tuple[Rule, Evidence | None]]) -> str:
         f"{among} of {len(arithmetic)} rules of arithmetic, comparisons, choices, truth values and integers alone are "
         f"proved{share}; {len(proved)} of all {len(pairs)}"
     )
+
+
+def demonstrate(rule: Rule, found: Counterexample) -> str | None:
+    """The model, the inputs and what both sides give there; None where the rule does not fire, or both sides agree."""
+    for shape in ((), (1,)):
+        try:
+            shown = _shown(rule, found, shape)
+        except (GraphoptError, ValueError, KeyError, _Unshown):
+            continue
+        if shown is not None:
+            return shown
+    return None
+
+
+class _Unshown(Exception):  # noqa: N818 - not an error: another way is tried
+    """The term cannot be made a graph."""
+
+
+def _shown(rule: Rule, found: Counterexample, shape: tuple[int, ...]) -> str | None:
+    made = _Model(found, shape)
+    for i, term in enumerate(found.rule.lhs):
+        made.graph.add_output(f"y{i}", made.value(term))
+    space = Workspace(made.graph)
+    root = made.graph.producer(made.graph.outputs[0])  # type: ignore[arg-type]
+    for match in matches(rule, space, root):
+        if list(match.roots) != made.graph.outputs:
+            continue
+        example = Example(made.graph, match, {})
+        other = applied(example)
+        if isinstance(other, str):
+            continue
+        off = difference(example, other, made.inputs, rule.soundness)
+        if off is not None and off[0] > 1:
+            return f"{show(made.graph)}with {off[1]}"
+    return None
+
+
+class _Model:
+    """The left side as a graph on numbers."""
+
+    def __init__(self, found: Counterexample, shape: tuple[int, ...]) -> None:
+        self.found, self.shape = found, shape
+        self.hints = Hints.of(found.rule)
+        self.graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
+        self.inputs: dict[str, Any] = {}
+        self._values: dict[str, Value] = {}
+
+    def value(self, term: Term, dtype: str | None = None) -> Value | None:
+        """The value of a term."""
+        match term:
+            case Var("_"):
+                return None
+            case Var(name):
+                if name not in self._values:
+                    self._values[name] = self._leaf(name)
+                return self._values[name]
+            case Literal(number) if not isinstance(number, tuple):
+                return self.graph.add_constant(Constant.of(np.asarray(number, numpy_dtype(dtype or "float32"))))
+            case Call() if not term.is_variable and term.output == 0:
+                return self._call(term, dtype)
+        raise _Unshown
+
+    def _call(self, call: Call, dtype: str | None) -> Value:
+        known = self._dtype(call.inputs)
+        attrs = {n: self._attr(e, dtype) for n, e in call.attrs}
+        inputs = tuple(self.value(t, known) for t in call.inputs)
+        return Value(self.graph.add(call.op, inputs, ops.canonical(call.op, Attrs(attrs))).id)
+
+    def _attr(self, expr: Any, dtype: str | None) -> Any:
+        if isinstance(expr, Ref) and expr.name in self.found.numbers:
+            return float(self.found.numbers[expr.name])
+        if isinstance(expr, Ref) and dtype is not None:
+            return CODES[dtype]
+        raise _Unshown
+
+    def _dtype(self, terms: Iterable[Term]) -> str | None:
+        """The dtype of the first variable in some terms."""
+        for term in terms:
+            if isinstance(term, Var) and term.name in self.found.dtypes:
+                return self.found.dtypes[term.name]
+            if isinstance(term, Call):
+                inner = self._dtype(term.inputs)
+                if inner is not None:
+                    return inner
+        return None
+
+    def _leaf(self, name: str) -> Value:
+        dtype = self.found.dtypes[name]
+        number = self.found.numbers.get(name)
+        with np.errstate(over="ignore"):
+            element = np.asarray(0 if number is None else number)
+            if dtype[0] == "i" and element.dtype.kind in "iu" and element > np.iinfo(dtype).max:
+                element = element - (1 << np.iinfo(dtype).bits)
+            array = element.astype(numpy_dtype(dtype)).reshape(self.shape)
+        if name in self.hints.constants or name in self.hints.bounded:
+            return self.graph.add_constant(Constant.of(array))
+        self.inputs[name] = array
+        return self.graph.add_input(name, TensorType(dtype, self.shape))

@@ -8,23 +8,89 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+import socket
+from collections.abc import Collection, Coroutine
 from functools import cache
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphopt.errors import GraphoptError, ReadError, UsageError
 from graphopt.rewrite.rule.rule import Soundness
 from graphopt.serving.folder import RULES, Folder
-from graphopt.serving.guard import Guard, refused
 from graphopt.serving.runs import Limits, Runs
 from graphopt.target import TARGETS
 from graphopt.web.page import frame
+
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+"""What every answer says that browsers may not do."""
+
+
+class Guard:
+    """Refuses what another site may have sent, before an application sees it. ``hosts`` are the server's names."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self.app, self.hosts = app, {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or let the application answer, with HEADERS."""
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refused = self.refusal(Request(scope)) if scope["type"] == "http" else None
+        await (refused or self.app)(scope, receive, tell)
+
+    def refusal(self, request: Request) -> Response | None:
+        """The answer to what another site may have sent; None where nothing speaks against it."""
+        if _name(request.headers.get("host", "")) not in self.hosts:
+            return refused(400, "this server has no such name: graphopt serve --name gives it one")
+        return _refusal(request)
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port and the brackets of an address; None where it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname if parts.netloc == host and "@" not in host else None
+    except ValueError:
+        return None
+
+
+def _refusal(request: Request) -> Response | None:
+    if request.method in ("GET", "HEAD"):
+        return None
+    origin = request.headers.get("origin")
+    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if (origin is not None and origin != own) or site not in ("same-origin", "none"):
+        return refused(403, "this comes from another site")
+    if kind not in ("application/json", "application/octet-stream"):
+        return refused(415, "expected application/json, or application/octet-stream for an upload")
+    return None
+
+
+def refused(status: int, why: str) -> Response:
+    """The answer to what is not done."""
+    return JSONResponse({"error": why}, status)
+
 
 REQUEST: Final = 1 << 19
 """Bytes of a request to run (rules, and what to run them on), and of a file of rules."""
@@ -164,3 +230,24 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | No
 
 async def _failed(request: Request, error: Exception) -> Response:
     return refused(404 if isinstance(error, ReadError) else 400, str(error))
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. UsageError where it cannot."""
+    try:
+        return _listening(host, port)
+    except OSError as error:
+        raise UsageError(f"--host {host} --port {port}: cannot listen there ({error.strerror or error})") from None
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(64)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("z3")
 
-from graphopt.proof.demonstration import demonstrate
+from graphopt.proof.prove import demonstrate
 from graphopt.proof.scalars import prove
 from graphopt.rewrite.reading.parse import parse_rules
 from graphopt.rewrite.rule.rule import Rule

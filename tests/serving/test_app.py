@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
 
-pytest.importorskip("starlette")
-
+from graphopt.errors import UsageError
 from graphopt.ir import onnx_io
-from graphopt.serving.app import REQUEST, application
+from graphopt.serving.app import HEADERS, REQUEST, Guard, application, listening
 from graphopt.serving.folder import Folder
 from graphopt.serving.runs import Limits, Runs
 from tests.web.models import small
+
+pytest.importorskip("starlette")
+
 
 HOST = "127.0.0.1"
 RULES = "# two are one  [A22] exact\nmine: Relu(Relu(x)) => Relu(x)\n"
@@ -204,3 +207,60 @@ def test_a_run_ends_when_nobody_waits_for_it_and_with_the_server(
     client.app.state.ends = lambda: not leaves
     assert Client(client.app, leaves)("POST", "/api/run", asked(), **JSON)[0] == 503
     assert ended == [True]
+
+
+pytest.importorskip("starlette")
+
+
+def answered(method: str, **headers: str) -> tuple[int, dict[str, str]]:
+    """The status and the headers that come back through the guard."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    named = {"host": "localhost:8722", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    scope = {
+        "type": "http", "method": method, "path": "/", "query_string": b"", "scheme": "http",
+        "headers": [(k.encode(), v.encode()) for k, v in named.items()],
+    }  # fmt: skip
+    asyncio.run(Guard(PlainTextResponse("done"), ["localhost", "::1", "Mine.example"])(scope, receive, send))
+    return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:8722", "mine.example:80"])
+def test_it_answers_to_its_own_names(host: str) -> None:
+    assert answered("GET", host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "localhost.evil.example", "evil.example@localhost", "localhost/x", "[::1", "[::2]:80", "::1"],
+)
+def test_it_answers_to_no_others(host: str) -> None:
+    assert answered("GET", host=host)[0] == 400
+
+
+def test_its_own_page_changes_things() -> None:
+    kinds = {"content_type": "application/json; charset=utf-8"}
+    assert answered("POST", **kinds)[0] == 200  # a program that is no browser
+    assert answered("POST", origin="http://localhost:8722", sec_fetch_site="same-origin", **kinds)[0] == 200
+    assert answered("POST", origin="http://localhost:8723", **kinds)[0] == 403
+    assert answered("POST", origin="https://localhost:8722", **kinds)[0] == 403
+
+
+def test_every_answer_has_the_headers() -> None:
+    for status, headers in (answered("GET"), answered("POST"), answered("DELETE", origin="http://evil.example")):
+        assert headers.items() >= {k.lower(): v for k, v in HEADERS.items()}.items(), status
+
+
+def test_a_port_is_taken_once() -> None:
+    with listening("127.0.0.1", 0) as socket:
+        port = socket.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--port {port}: cannot listen there .*in use"):
+            listening("127.0.0.1", port)
+    with pytest.raises(UsageError, match="cannot listen there"):
+        listening("no-such-host.invalid", 0)

@@ -20,8 +20,8 @@ from torch._functorch.aot_autograd import make_boxed_func
 
 import graphopt
 from graphopt.errors import UsageError
+from graphopt.frontends.torch.operators import STANDARD
 from graphopt.frontends.torch.region import LeftToTorchWarning, Region, Settings
-from graphopt.frontends.torch.standard import STANDARD
 from graphopt.frontends.torch.table import Table
 
 _NOT_FOR_GRAPHS = {"model", "shapes", "dims", "pipeline", "schedules", "listener"}

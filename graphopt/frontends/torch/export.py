@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from graphopt.errors import TranslationError, UsageError
 from graphopt.frontends.torch.leaves import Leaves
-from graphopt.frontends.torch.standard import STANDARD
+from graphopt.frontends.torch.operators import STANDARD
 from graphopt.frontends.torch.table import Table
 from graphopt.frontends.torch.tensors import dtype_name
 from graphopt.frontends.torch.translation import Translation, shape_of

@@ -1,1 +1,32 @@
-"""What torch's operators are in ONNX, a table for each theme; ``graphopt.frontends.torch.standard`` lists them."""
+"""Operators of torch (ATen) in ONNX: a table for each family, and ``STANDARD``, which has all of them."""
+
+from __future__ import annotations
+
+from graphopt.frontends.torch.operators import (
+    activations,
+    convolutions,
+    creation,
+    elementwise,
+    indexing,
+    normalizations,
+    products,
+    recurrent,
+    reductions,
+    sizes,
+    views,
+)
+
+STANDARD = (
+    elementwise.TABLE
+    | activations.TABLE
+    | reductions.TABLE
+    | views.TABLE
+    | indexing.TABLE
+    | products.TABLE
+    | convolutions.TABLE
+    | normalizations.TABLE
+    | recurrent.TABLE
+    | creation.TABLE
+    | sizes.TABLE
+)
+"""A table that a caller gives is asked first."""
