@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from graphopt.tools.doctor import Finding
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_given: bool) -> None:
+    if is_given:
         import graphopt
 
         print(f"graphopt {graphopt.__version__}")
@@ -73,8 +73,8 @@ def diff(
 
     tables.show_difference(compare(a, b))
     called = str(a), str(b)
-    found = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), called)
-    tables.show_verification("outputs", found)
+    verification = verify_as_asked(a, b, values.draws(verify), values.inputs(input or ()), called)
+    tables.show_verification("outputs", verification)
 
 
 @register(app)
@@ -93,12 +93,12 @@ def reduce(
     from graphopt.tools.reduce import reduce_file
 
     values.number("--timeout", timeout, 0)
-    place = output or model.with_name(f"{model.stem}.reduced.onnx")
-    files.check_written({"-o": place}, [model])
+    path = output or model.with_name(f"{model.stem}.reduced.onnx")
+    files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener, naming(model):
-        reduction = reduce_file(model, check, place, timeout=timeout, listener=listener)
+        reduction = reduce_file(model, check, path, timeout=timeout, listener=listener)
     if not quiet:
-        tables.show_reduction(reduction, place)
+        tables.show_reduction(reduction, path)
 
 
 @register(app, "completion")
@@ -145,13 +145,13 @@ def convert(
     from graphopt.cli import files, progress
     from graphopt.tools.convert import convert as run
 
-    place = output or model.with_name(f"{model.stem}.{to}.onnx")
-    files.check_written({"-o": place}, [model])
+    path = output or model.with_name(f"{model.stem}.{to}.onnx")
+    files.check_written({"-o": path}, [model])
     with progress.shown(quiet, False) as listener:
         _, done = run(
             model,
             to=to,
-            output=place,
+            output=path,
             keep=keep or (),
             io=io,
             samples=samples,
@@ -159,10 +159,10 @@ def convert(
             listener=listener,
         )
     if not quiet:
-        _show_conversion(model, place, done)
+        _show_conversion(model, path, done)
 
 
-def _show_conversion(model: Path, place: Path, done: Conversion) -> None:
+def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
     """What was converted, what was not, and the errors."""
     from rich.markup import escape
     from rich.table import Table
@@ -171,7 +171,7 @@ def _show_conversion(model: Path, place: Path, done: Conversion) -> None:
 
     show_warnings(done.warnings)
     out = console()
-    out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(place))}", soft_wrap=True)
+    out.print(f"[bold]{escape(str(model))}[/] -> {escape(str(path))}", soft_wrap=True)
     out.print(f"{done.converted} ops in {done.dtype}, {sum(done.kept.values())} not, {done.casts} casts added")
     for reason, count in done.kept.items():
         out.print(f"  {count} x {escape(reason)}", highlight=False)
@@ -220,8 +220,8 @@ def _print_findings(findings: list[Finding]) -> None:
         if finding.topic != topic:
             topic = finding.topic
             out.print(f"[bold]{escape(topic)}[/]")
-        name, found = (escape(printable(t)) for t in (finding.name, finding.found))
-        out.print(f"  {name:<20} {found}", soft_wrap=True)
+        name, text = (escape(printable(t)) for t in (finding.name, finding.found))
+        out.print(f"  {name:<20} {text}", soft_wrap=True)
         if finding.advice:
             out.print(f"  {'':<20} [yellow]-> {escape(printable(finding.advice))}[/]", soft_wrap=True)
 
@@ -258,22 +258,22 @@ def extract(
     from graphopt.tools.submodel import extract as cut
     from graphopt.tools.submodel import named_values
 
-    place = output or model.with_name(f"{model.stem}.part.onnx")
-    files.check_written({"-o": place}, [model])
+    path = output or model.with_name(f"{model.stem}.part.onnx")
+    files.check_written({"-o": path}, [model])
     graph = load(model)
-    known = named_values(graph)
-    starts, ends = _split(inputs or (), known), _split(outputs or (), known)
+    value_names = named_values(graph)
+    starts, ends = _split(inputs or (), value_names), _split(outputs or (), value_names)
     if not starts and not ends:
         raise UsageError("nothing to cut at: give --inputs, --outputs, or both")
     with naming(model):
-        cut(graph, starts, ends, output=place)
+        cut(graph, starts, ends, output=path)
     if not quiet:
-        tables.show_inspection(inspect(place))
+        tables.show_inspection(inspect(path))
 
 
-def _split(options: Iterable[str], known: Container[str]) -> list[str]:
+def _split(options: Iterable[str], value_names: Container[str]) -> list[str]:
     """The names; an option is split at commas where it is no name as a whole."""
-    return [n for option in options for n in ([option] if option in known else option.split(",")) if n]
+    return [n for option in options for n in ([option] if option in value_names else option.split(",")) if n]
 
 
 @register(app, "learn-rule")
@@ -300,9 +300,9 @@ def learn_rule(
 
     files.check_written({"-o": output}, [model])
     with naming(model):
-        found = learn(model, nodes, name)
-    files.write_or_print(output, found.text)
-    places = f"{found.places} place{'s' if found.places > 1 else ''}"
+        learned = learn(model, nodes, name)
+    files.write_or_print(output, learned.text)
+    places = f"{learned.places} place{'s' if learned.places > 1 else ''}"
     print(f"the left side matches {places} of {model}; write the right side in the place of the ?", file=sys.stderr)
 
 

@@ -42,11 +42,11 @@ def list_workloads(*, database: Database, json: Json) -> None:
 
     files.check_written({"--json": json}, [place(database)])
     with Records(place(database)) as records:
-        found = records.known()
+        workloads = records.known()
     if json is not None:
-        _write(json, [_told(known) for known in found])
+        _write(json, [_told(tuned) for tuned in workloads])
     else:
-        _list(sorted(found, key=lambda known: known.setting))
+        _list(sorted(workloads, key=lambda tuned: tuned.setting))
 
 
 @register(commands, "show")
@@ -64,8 +64,8 @@ def show_workload(
 
     files.check_written({"--json": json}, [place(database)])
     with Records(place(database)) as records:
-        found = [known for known in records.known() if known.workload.key.startswith(key)]
-        several = list(dict.fromkeys(known.workload for known in found))
+        matching = [tuned for tuned in records.known() if tuned.workload.key.startswith(key)]
+        several = list(dict.fromkeys(tuned.workload for tuned in matching))
         if len(several) != 1:
             what = ", ".join(w.key[: DIGITS + len(key)] for w in several[:4])
             raise UsageError(
@@ -73,15 +73,15 @@ def show_workload(
                 if several
                 else f"{records.path}: no workload has a key that begins with {key!r}: graphopt db list has them"
             )
-        histories = [records.history(known.workload, known.setting) for known in found]
-    pairs = list(zip(found, histories, strict=True))
+        histories = [records.history(tuned.workload, tuned.setting) for tuned in matching]
+    pairs = list(zip(matching, histories, strict=True))
     if json is not None:
-        about = [_told(known) | {"failures": _failures(history)} for known, history in pairs]
+        about = [_told(tuned) | {"failures": _failures(history)} for tuned, history in pairs]
         _write(json, {"script": several[0].script, "settings": about})
         return
     print(f"{several[0].script.rstrip()}\n# {_sizes(several[0]) or 'no open sizes'}; key {several[0].key}")
-    for known, history in pairs:
-        print(*_lines(known, history), sep="\n")
+    for tuned, history in pairs:
+        print(*_lines(tuned, history), sep="\n")
 
 
 @register(commands, "merge")
@@ -168,18 +168,18 @@ def _write(path: Path, held: object) -> None:
     files.write_or_print(path, json_text.dumps(held, indent=1) + "\n")
 
 
-def _told(known: Known) -> dict[str, Any]:
+def _told(tuned: Known) -> dict[str, Any]:
     """What is known of a workload under a setting, as JSON has it."""
-    best = known.best
+    best = tuned.best
     return {
-        "key": known.workload.key,
-        "types": known.types,
-        "sizes": dict(known.workload.sizes),
-        "machine": known.setting.machine,
-        "runtime": known.setting.runtime,
-        "threads": known.setting.threads,
-        "measured": known.measured,
-        "failed": known.failed,
+        "key": tuned.workload.key,
+        "types": tuned.types,
+        "sizes": dict(tuned.workload.sizes),
+        "machine": tuned.setting.machine,
+        "runtime": tuned.setting.runtime,
+        "threads": tuned.setting.threads,
+        "measured": tuned.measured,
+        "failed": tuned.failed,
         "best": None
         if best is None
         else {
@@ -197,7 +197,7 @@ def _failures(history: list[Record]) -> dict[str, int]:
     return dict(Counter(r.outcome.kind for r in history if r.outcome.problem).most_common())
 
 
-def _list(found: list[Known]) -> None:
+def _list(workloads: list[Known]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -206,7 +206,7 @@ def _list(found: list[Known]) -> None:
     from graphopt.cli.tables import console
 
     out = console()
-    for setting, under_it in groupby(found, key=lambda known: known.setting):
+    for setting, under_it in groupby(workloads, key=lambda tuned: tuned.setting):
         out.print(_setting(setting), markup=False)
         table = Table(
             "key", "workload", "sizes", "measured", "failed", "default", "best", "ratio", box=None, header_style="bold"
@@ -223,24 +223,24 @@ def _list(found: list[Known]) -> None:
             cells = (k.workload.key[:DIGITS], escape(printable(k.types)), escape(printable(_sizes(k.workload))))
             table.add_row(*cells, str(k.measured), str(k.failed or ""), *times)
         out.print(table)
-    if not found:
+    if not workloads:
         out.print("nothing yet: run graphopt tune")
 
 
-def _lines(known: Known, history: list[Record]) -> list[str]:
+def _lines(tuned: Known, history: list[Record]) -> list[str]:
     from graphopt.cli.progress import duration
     from graphopt.lowering.schedule.trace import Trace
 
     unverified = sum(not r.verified for r in history)
-    lines = ["", _setting(known.setting), f"measured   {known.measured}, {unverified} of them elsewhere"]
+    lines = ["", _setting(tuned.setting), f"measured   {tuned.measured}, {unverified} of them elsewhere"]
     if failures := _failures(history):
         lines.append("failed     " + ", ".join(f"{count} {kind}" for kind, count in failures.items()))
-    if known.best is None:
+    if tuned.best is None:
         return [*lines, "best       the default schedule"]
-    outcome = known.best.outcome
+    outcome = tuned.best.outcome
     spent = [duration(median(seconds)) for seconds in (outcome.seconds, outcome.beside)]
     lines.append(f"best       {spent[0]}, the default schedule {spent[1]}: {outcome.speedup:.2f} times as fast")
-    return [*lines, "", str(Trace.from_json(known.best.candidate.trace)).rstrip()]
+    return [*lines, "", str(Trace.from_json(tuned.best.candidate.trace)).rstrip()]
 
 
 def _sizes(workload: Workload) -> str:

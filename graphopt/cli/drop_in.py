@@ -33,23 +33,23 @@ def optimize(arguments: Sequence[str]) -> int:
     """Do what onnxsim or onnxslim does when it is called so; the exit code comes back."""
     from graphopt.cli import tables
 
-    asked = _parser().parse_intermixed_args(arguments)
-    if asked.inspect:
+    parsed = _parser().parse_intermixed_args(arguments)
+    if parsed.inspect:
         from graphopt.tools.inspection import inspect
 
-        for model in asked.models:
+        for model in parsed.models:
             tables.show_inspection(inspect(model))
         return 0
-    report = _optimize(asked, *_places(asked))
-    tables.show_report(report, explain=False, verbose=asked.verbose, dry_run=False, on_stderr=False)
+    report = _optimize(parsed, *_places(parsed))
+    tables.show_report(report, explain=False, verbose=parsed.verbose, dry_run=False, on_stderr=False)
     return 0
 
 
-def _places(asked: argparse.Namespace) -> tuple[Path, Path, int]:
+def _places(arguments: argparse.Namespace) -> tuple[Path, Path, int]:
     """The model, the file to write, and how many random inputs onnxsim was asked to check."""
     from graphopt.cli import files
 
-    models = asked.models
+    models = arguments.models
     draws = int(models.pop()) if len(models) == 3 and models[2].isdecimal() else 0
     if len(models) != 2:
         raise UsageError(f"expected IN.onnx OUT.onnx, found {len(models)} of {', '.join(models)}; see graphopt --help")
@@ -58,7 +58,7 @@ def _places(asked: argparse.Namespace) -> tuple[Path, Path, int]:
     return source, written, draws
 
 
-def _optimize(asked: argparse.Namespace, source: Path, written: Path, draws: int) -> Report:
+def _optimize(arguments: argparse.Namespace, source: Path, written: Path, draws: int) -> Report:
     import tempfile
 
     from graphopt.cli import progress
@@ -70,23 +70,23 @@ def _optimize(asked: argparse.Namespace, source: Path, written: Path, draws: int
 
     graph = load(source)
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder, naming(source):
-        given: Any = drop_in.part(graph, asked.inputs, asked.outputs, asked.unused_output)
-        options = drop_in.command_options(given, vars(asked), draws)
+        given: Any = drop_in.part(graph, arguments.inputs, arguments.outputs, arguments.unused_output)
+        options = drop_in.command_options(given, vars(arguments), draws)
         cut = source if given is graph else Path(folder) / source.name
         if given is not graph:
             save(given, cut)
-        limit = _bytes(asked.external_data_threshold)
-        is_direct = asked.dtype is None and limit is None and not asked.save_as_external_data
-        place = written if is_direct else Path(folder) / f"optimized-{written.name}"
-        with progress.shown(False, asked.verbose) as listener:
-            report: Report = run(cut, output=place, return_report=True, listener=listener, **options)[1]
-        if asked.dtype is not None:
+        limit = _bytes(arguments.external_data_threshold)
+        is_direct = arguments.dtype is None and limit is None and not arguments.save_as_external_data
+        path = written if is_direct else Path(folder) / f"optimized-{written.name}"
+        with progress.shown(False, arguments.verbose) as listener:
+            report: Report = run(cut, output=path, return_report=True, listener=listener, **options)[1]
+        if arguments.dtype is not None:
             converted = Path(folder) / f"converted-{written.name}"
-            convert(place, to=drop_in.DTYPES[asked.dtype], io=True, output=converted)
-            place = converted
+            convert(path, to=drop_in.DTYPES[arguments.dtype], io=True, output=converted)
+            path = converted
         if not is_direct:
-            external = asked.save_as_external_data or (limit is not None and (report.bytes_after or 0) > limit)
-            save(load(place), written, external=external)
+            external = arguments.save_as_external_data or (limit is not None and (report.bytes_after or 0) > limit)
+            save(load(path), written, external=external)
     return replace(report, model=str(source), output=str(written))
 
 

@@ -14,26 +14,26 @@ def check_written(written: Mapping[str, Path | None], read: Iterable[Path]) -> N
 
     None stands for an option that was not given, and ``-`` for stdout.
     """
-    taken = [(path, "which is an input") for path in read]
+    claimed = [(path, "which is an input") for path in read]
     for option, path in written.items():
         if path is None or is_stdout(path):
             continue
         _check_place(option, path)
-        for other, what in taken:
+        for other, what in claimed:
             if _is_same(path, other):
                 raise UsageError(f"{option} {path} would overwrite {other}, {what}: give another name")
-        taken.append((path, f"which {option} writes"))
+        claimed.append((path, f"which {option} writes"))
 
 
-def check_folder(option: str, path: Path, known: str, is_part: Callable[[str], bool] = lambda name: False) -> None:
-    """Raise UsageError where a folder to write is none, or holds what this would mix with: files, but not ``known``,
+def check_folder(option: str, path: Path, manifest: str, is_part: Callable[[str], bool] = lambda name: False) -> None:
+    """Raise UsageError where a folder to write is none, or holds what this would mix with: files, but not ``manifest``,
     and not only such as ``is_part`` of what a run that was killed began there."""
     try:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{option} {path}: a file is there; name a folder")
         if not path.parent.is_dir():
             raise UsageError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
-        if path.is_dir() and not (path / known).is_file() and not all(is_part(f.name) for f in path.iterdir()):
+        if path.is_dir() and not (path / manifest).is_file() and not all(is_part(f.name) for f in path.iterdir()):
             raise UsageError(f"{option} {path}: the folder holds something else; name a new one, or an empty one")
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {path}: not a name for a folder ({error})") from None

@@ -85,11 +85,11 @@ def explain(
             _print_entry(entry)
         return
     assert rule is not None
-    found = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
-    print(f"{found.rule}: acts at {len(found.fired)} places")
-    for entry in found.fired:
+    explained = explanation.explain_rule(model, rule, rules or None, named(target or "portable"), policy)
+    print(f"{explained.rule}: acts at {len(explained.fired)} places")
+    for entry in explained.fired:
         _print_entry(entry)
-    for why, sites in sorted(found.misses.items(), key=lambda item: (-len(item[1]), item[0])):
+    for why, sites in sorted(explained.misses.items(), key=lambda item: (-len(item[1]), item[0])):
         shown = ", ".join(sites[:3]) + (", …" if len(sites) > 3 else "")
         print(f"  not at {len(sites)}: {why}" + (f"  ({shown})" if sites else ""))
 
@@ -113,7 +113,7 @@ def bisect(
 
     values.number("--timeout", timeout, 0)
     with progress.shown(quiet, False) as listener:
-        found = explanation.bisect(
+        culprit = explanation.bisect(
             model,
             check,
             rules=ruleset(rules or None),
@@ -122,15 +122,15 @@ def bisect(
             timeout=timeout,
             listener=listener,
         )
-    print(f"{check!r} begins to fail with this rewrite, one of {found.rewrites} (tried {found.tries} models):")
-    _print_entry(found.entry)
+    print(f"{check!r} begins to fail with this rewrite, one of {culprit.rewrites} (tried {culprit.tries} models):")
+    _print_entry(culprit.entry)
     given = "".join(
         f" --{name} {value}"
         for name, value, usual in (("target", target, "portable"), ("policy", policy, "reals"))
         if value != usual
     ) + "".join(f" --rules {file}" for file in rules or ())
-    print(f"without this rule: graphopt optimize {model}{given} --without {found.entry.rule}")
-    print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {found.entry.id}")
+    print(f"without this rule: graphopt optimize {model}{given} --without {culprit.entry.rule}")
+    print(f"without this rewrite alone: graphopt revert {model} OUT.onnx {culprit.entry.id}")
 
 
 @register(app)
@@ -151,19 +151,19 @@ def revert(
     from graphopt.run.derivation import journal_path
     from graphopt.tools import explanation
 
-    place = output or result.with_name(f"{result.stem}.reverted.onnx")
+    path = output or result.with_name(f"{result.stem}.reverted.onnx")
     files.check_written(
-        {"-o": place, "its journal": journal_path(place)}, [model, result, *([journal] if journal else [])]
+        {"-o": path, "its journal": journal_path(path)}, [model, result, *([journal] if journal else [])]
     )
     with progress.shown(quiet, False) as listener:
-        found = explanation.revert(
-            model, result, rewrites, place, journal=journal, verify=values.draws(verify), listener=listener
+        reverted = explanation.revert(
+            model, result, rewrites, path, journal=journal, verify=values.draws(verify), listener=listener
         )
     if not quiet:
-        print(f"{place}: without {len(found.taken_back)} rewrites, and {len(found.lost)} that needed them")
-        for entry in (*found.taken_back, *found.lost):
+        print(f"{path}: without {len(reverted.taken_back)} rewrites, and {len(reverted.lost)} that needed them")
+        for entry in (*reverted.taken_back, *reverted.lost):
             _print_entry(entry)
-        tables.show_verification("outputs", found.verification)
+        tables.show_verification("outputs", reverted.verification)
 
 
 def _print_entry(entry: Entry) -> None:

@@ -11,8 +11,8 @@ def rules(begun: str) -> list[str]:
     """Standard rules, native passes, and families of them."""
     from graphopt.rewrite.ruleset import standard
 
-    found = standard()
-    pairs = [*((r.name, r.family) for r in found.rules), *((p.name, p.family) for p in found.passes)]
+    ruleset = standard()
+    pairs = [*((r.name, r.family) for r in ruleset.rules), *((p.name, p.family) for p in ruleset.passes)]
     return sorted({name for pair in pairs for name in pair if name.startswith(begun)})
 
 

@@ -112,7 +112,7 @@ def bench_model(
     tuned = vars(schedules)
     with progress.shown(False, False) as listener, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReferenceWarning)
-        found = {
+        timings_by_threads = {
             count: bench(
                 model,
                 against=[name for name in against.split(",") if name],
@@ -127,10 +127,10 @@ def bench_model(
         if roofline is not None:
             draw_roofline(model, roofline, counts[0], fed, **tuned)
         if report is not None:
-            write_page(page_of_run(model, counts[0], fed, found[counts[0]], **tuned), report)
+            write_page(page_of_run(model, counts[0], fed, timings_by_threads[counts[0]], **tuned), report)
     show_warnings(sorted({str(w.message) for w in caught}))
-    for count, timings in found.items():
-        if len(found) > 1:
+    for count, timings in timings_by_threads.items():
+        if len(timings_by_threads) > 1:
             print(f"{count} thread{'s' * (count > 1)}")
         show_timings(timings)
 
@@ -224,10 +224,10 @@ def show_model(
         return
     name = loops if loops is not None else source
     meant = _computed(model, name or "", {n for p in parts for n in p.nodes})
-    found = [p for p in parts if not meant.isdisjoint(p.nodes)]
+    computing = [p for p in parts if not meant.isdisjoint(p.nodes)]
     for nest in dict.fromkeys(linked.nests[n] for n in sorted(meant) if n in linked.nests) if loops is not None else ():
         print(f"# before it is scheduled\n{show(nest)}\n# as it runs")
-    for part in found:
+    for part in computing:
         print(show(part.nest) if source is None else part.source)
 
 
@@ -239,9 +239,9 @@ def _computed(model: Path, name: str, there: Collection[str]) -> set[str]:
 
     if name in there:
         return {name}
-    if found := heirs(onnx_io.load(model), name, there):
-        print(f"graphopt: {name!r} became part of {', '.join(map(repr, found))}", file=sys.stderr)
-        return {*found}
+    if replacements := heirs(onnx_io.load(model), name, there):
+        print(f"graphopt: {name!r} became part of {', '.join(map(repr, replacements))}", file=sys.stderr)
+        return {*replacements}
     hint = nearest(name, there) or f"; graphopt show {model} lists those that kernels do"
     raise UsageError(f"no kernel computes a node {name!r}{hint}")
 

@@ -40,14 +40,14 @@ def show_rules(
     from graphopt.rewrite.ruleset import standard
     from graphopt.tools.catalogue import catalogue, ids
 
-    found = standard().named(name)
-    named = [name, *(p.family for p in found.passes), *(r.family for r in found.rules)]
+    selected = standard().named(name)
+    named = [name, *(p.family for p in selected.passes), *(r.family for r in selected.rules)]
     for id in dict.fromkeys(id for families in named for id in ids(families) if id in catalogue()):
         print(f"# {id} {catalogue()[id].name}: {catalogue()[id].meaning}")
     print()
-    for item in found.passes:
+    for item in selected.passes:
         print(f"# {item.reason}  [{item.family}] {item.soundness.value} always\n{item.name}: a native pass\n")
-    for rule in found.rules:
+    for rule in selected.rules:
         print(f"{show_rule(rule)}# evidence: {evidence_of(rule) or 'none yet'}\n")
 
 
@@ -69,16 +69,16 @@ def coverage(
     from graphopt.cli import files, progress
     from graphopt.tools.coverage import cover, cover_suite, find_models, joined
 
-    found = find_models(models or ())
-    if not found and not suite:
+    paths = find_models(models or ())
+    if not paths and not suite:
         raise UsageError("no models: name ONNX files or folders that hold some, or say --suite")
-    files.check_written({"--json": json}, found)
+    files.check_written({"--json": json}, paths)
     targets = tuple(target or ("portable", "ort"))
-    with progress.counted(quiet) as told:
-        told(len(found))
-        parts = [cover([(str(path), path) for path in found], targets, told=told)]
+    with progress.counted(quiet) as show_progress:
+        show_progress(len(paths))
+        parts = [cover([(str(path), path) for path in paths], targets, told=show_progress)]
         if suite:
-            parts.append(cover_suite(targets, told=told))
+            parts.append(cover_suite(targets, told=show_progress))
     result = joined(parts)
     if json is not None:
         files.write_or_print(json, result.to_json())
@@ -86,13 +86,13 @@ def coverage(
         print(*_coverage_lines(result), sep="\n")
 
 
-def _coverage_lines(found: Coverage) -> list[str]:
+def _coverage_lines(covered: Coverage) -> list[str]:
     """The table: a line for each rule that acted on each model, then what is missing, then the sums."""
     from graphopt.tools.catalogue import catalogue
 
     rows = [("family", "name", "rule", "model", "target", "times", "sites")]
     for family in catalogue().values():
-        for firing in found.of(family.id):
+        for firing in covered.of(family.id):
             where = f"{firing.target} {firing.policy}" if firing.policy != "reals" else firing.target
             model = f"{firing.model} (suite)" if firing.in_suite else firing.model
             sites = ", ".join(firing.sites)
@@ -100,14 +100,14 @@ def _coverage_lines(found: Coverage) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     lines = ["  ".join([*(t.ljust(w) for t, w in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows]
     lines.append("")
-    lines += [f"done apart: {id} {catalogue()[id].name}: {catalogue()[id].apart}" for id in found.apart]
-    for _, ids in groupby(found.missing, lambda id: id[0]):
+    lines += [f"done apart: {id} {catalogue()[id].name}: {catalogue()[id].apart}" for id in covered.apart]
+    for _, ids in groupby(covered.missing, lambda id: id[0]):
         lines.append("not covered: " + ", ".join(f"{id} {catalogue()[id].name}" for id in ids))
-    lines += [f"failed: {name}: {why}" for name, why in found.failed.items()]
+    lines += [f"failed: {name}: {why}" for name, why in covered.failed.items()]
     lines.append(
-        f"{len(found.on_models)} of {len(catalogue())} families on models, "
-        f"{len(found.on_suite)} more on ONNX's tests alone, {len(found.apart)} done apart from rules, "
-        f"{len(found.missing)} not covered"
+        f"{len(covered.on_models)} of {len(catalogue())} families on models, "
+        f"{len(covered.on_suite)} more on ONNX's tests alone, {len(covered.apart)} done apart from rules, "
+        f"{len(covered.missing)} not covered"
     )
     return lines
 
@@ -135,8 +135,8 @@ def check_rules(
     for rule in check_files(what or (), check):
         count += 1
         print(f"{rule.source}: {rule.name} ok")
-    known = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
-    print(f"{count} rules checked{known}")
+    cached = f", {verdicts.hits} of them before" if verdicts is not None and verdicts.hits else ""
+    print(f"{count} rules checked{cached}")
 
 
 @register(commands, "docs")
@@ -246,25 +246,25 @@ def prove_rules(
     from graphopt.rewrite.ruleset import standard, standard_folder
 
     rules = list(standard().rules) if update else chosen(what or ())
-    known = dict(evidence.kept()) if cache and (update or not what) else {}
+    evidence_by_rule = dict(evidence.kept()) if cache and (update or not what) else {}
     for rule in chosen(what) if what else ():
-        known.pop(content(rule), None)  # who is named is proved again
+        evidence_by_rule.pop(content(rule), None)  # who is named is proved again
     check = Verdicts().check if cache else check_rule
-    found: list[tuple[Rule, evidence.Evidence | None]] = []
+    proved: list[tuple[Rule, evidence.Evidence | None]] = []
     wrong = 0
     for rule in rules:
-        kept = known.get(content(rule))
-        made = prove.Finding(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
-        found.append((rule, made.evidence))
-        if made.evidence is None:
+        kept = evidence_by_rule.get(content(rule))
+        finding = prove.Finding(rule, kept) if kept else prove.find_evidence(rule, int(1000 * timeout), check)
+        proved.append((rule, finding.evidence))
+        if finding.evidence is None:
             wrong += 1
-            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, refuted\n{made.counterexample}", flush=True)
+            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, refuted\n{finding.counterexample}", flush=True)
         elif not quiet:
-            why = f" ({made.why})" if made.why else ""
-            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {made.evidence}{why}", flush=True)
+            why = f" ({finding.why})" if finding.why else ""
+            print(f"{rule.source}: {rule.name}: {rule.soundness.value}, {finding.evidence}{why}", flush=True)
         if update and (not kept or rule is rules[-1]):  # as it goes, so that what was found is not lost
-            files.write_text(standard_folder() / evidence.FILE, evidence.written(found))
-    print(prove.figures(found))
+            files.write_text(standard_folder() / evidence.FILE, evidence.written(proved))
+    print(prove.figures(proved))
     if wrong:
         raise RuleError(f"{wrong} rules are refuted: mend their guards or their classes")
 
@@ -300,21 +300,21 @@ def try_rule(
 
 
 def _trial_lines(trial: Trial) -> Iterator[str]:
-    applies = any(found.applies for found in trial.attempts)
+    applies = any(attempt.applies for attempt in trial.attempts)
     yield f"{trial.rule.name}: {'applies' if applies else 'does not apply'}"
     for depth, reason in trial.misfits:
         yield f"  {'  ' * depth}no  {reason}"
-    for number, found in enumerate(trial.attempts, 1):
-        yield f"  match {number}: " + ", ".join(f"{name} = {bound}" for name, bound in found.bindings)
-        for asked in found.guards:
-            yield f"    {_line(asked)}"
-        if found.applies:
+    for number, attempt in enumerate(trial.attempts, 1):
+        yield f"  match {number}: " + ", ".join(f"{name} = {bound}" for name, bound in attempt.bindings)
+        for checked in attempt.guards:
+            yield f"    {_line(checked)}"
+        if attempt.applies:
             yield "    the right side fits"
-        elif found.refused:
-            yield f"    no  the right side does not fit: {found.refused}"
+        elif attempt.refused:
+            yield f"    no  the right side does not fit: {attempt.refused}"
 
 
-def _line(asked: Asked) -> str:
-    verdict = f"no  {asked.guard}: {asked.reason}" if asked.reason else f"yes {asked.guard}"
-    values = [f"{text} = {value}" for text, value in asked.values if text != asked.guard]
+def _line(checked: Asked) -> str:
+    verdict = f"no  {checked.guard}: {checked.reason}" if checked.reason else f"yes {checked.guard}"
+    values = [f"{text} = {value}" for text, value in checked.values if text != checked.guard]
     return f"{verdict}  ({'; '.join(values)})" if values else verdict

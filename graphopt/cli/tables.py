@@ -51,14 +51,16 @@ def show_report(
         _explain(out, report)
     steps = ", ".join(f"{escape(s.name)} {s.seconds:.2f}" for s in report.steps if s.seconds >= 0.005 or verbose)
     out.print(f"seconds     {report.seconds:.2f}" + (f"  ({steps})" if steps else ""))
-    if (found := report.exploration) is not None:
-        clock = "" if found.reproducible else "; another run may differ, because the clock stopped this one"
+    if (exploration := report.exploration) is not None:
+        clock = "" if exploration.reproducible else "; another run may differ, because the clock stopped this one"
         ends = {"saturated": "saturated", "put off": "saturated but for what was put off"}
-        end = ends.get(found.stop, f"stopped by the limit on {escape(found.stop)}")
-        rounds = "one round" if found.iterations == 1 else f"{found.iterations} rounds"
-        out.print(f"explored    {end} after {rounds}, {found.nodes:,} e-nodes{clock}", soft_wrap=True)
-        if found.put_off:
-            rules = ", ".join(f"{rule} {count}" if count else f"{rule} (too wide)" for rule, count in found.put_off)
+        end = ends.get(exploration.stop, f"stopped by the limit on {escape(exploration.stop)}")
+        rounds = "one round" if exploration.iterations == 1 else f"{exploration.iterations} rounds"
+        out.print(f"explored    {end} after {rounds}, {exploration.nodes:,} e-nodes{clock}", soft_wrap=True)
+        if exploration.put_off:
+            rules = ", ".join(
+                f"{rule} {count}" if count else f"{rule} (too wide)" for rule, count in exploration.put_off
+            )
             out.print(f"put off     matches of {escape(rules)}", soft_wrap=True)
     if report.verification is not None:
         out.print(f"checked     {_verified(report.verification)}", soft_wrap=True)
@@ -75,18 +77,18 @@ def _prices(report: Report) -> Iterator[str]:
         yield from _measured(report.measured)
 
 
-def _measured(found: Measured) -> Iterator[str]:
-    sizes = ", ".join(f"{escape(name)}={n}" for name, n in found.sizes.items())
+def _measured(measured: Measured) -> Iterator[str]:
+    sizes = ", ".join(f"{escape(name)}={n}" for name, n in measured.sizes.items())
     at = f" at {sizes}" if sizes else ""
-    if found.kept == "original":
+    if measured.kept == "original":
         yield f"measured    [yellow]the original is kept[/]: nothing is as fast{at}"
     else:
-        part = f", {len(found.taken_back)} rewrites taken back" if found.taken_back else ""
-        yield f"measured    {_race(found.race)}{at}: {escape(found.kept)} is kept{part}"
-    if len(found.races) > 1 or found.kept == "original" or found.taken_back:
-        for race in found.races:
+        part = f", {len(measured.taken_back)} rewrites taken back" if measured.taken_back else ""
+        yield f"measured    {_race(measured.race)}{at}: {escape(measured.kept)} is kept{part}"
+    if len(measured.races) > 1 or measured.kept == "original" or measured.taken_back:
+        for race in measured.races:
             yield f"              {escape(race.name)}: {(race.refusal and escape(race.refusal)) or _race(race)}"
-    if found.undecided:
+    if measured.undecided:
         yield "              time was up before all rewrites were tried; the rest is taken back"
 
 
@@ -154,58 +156,57 @@ def _changes(report: Report) -> Table:
     return table
 
 
-def _verified(found: Verification) -> str:
-    if found.status == "off":
+def _verified(verification: Verification) -> str:
+    if verification.status == "off":
         return "not verified (off)"
-    if found.status == "unverified":
-        return f"[yellow]unverified[/]: {escape(found.reason)}"
-    draws = "one draw" if found.draws == 1 else f"{found.draws} draws"
-    sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in found.sizes)
+    if verification.status == "unverified":
+        return f"[yellow]unverified[/]: {escape(verification.reason)}"
+    draws = "one draw" if verification.draws == 1 else f"{verification.draws} draws"
+    sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in verification.sizes)
     at = f" ({escape(sizes)})" if sizes else ""
-    large = " and one of large numbers" if found.enlarged else ""
-    values = "one value" if found.inside == 1 else f"{found.inside} values"
-    inside = f", and by {values} inside," if found.inside else ""
-    how = f"on {draws}{at}{large}{inside} in {escape(found.engine)}"
-    size = f", {found.difference}" if found.difference else ""
-    colour = "green" if found.is_verified else "yellow"
-    doubt = f": {escape(found.reason)}" if found.reason else ""
-    return f"[{colour}]{found.status}[/] {how}{size} ({found.seconds:.1f} s){doubt}"
+    large = " and one of large numbers" if verification.enlarged else ""
+    values = "one value" if verification.inside == 1 else f"{verification.inside} values"
+    inside = f", and by {values} inside," if verification.inside else ""
+    how = f"on {draws}{at}{large}{inside} in {escape(verification.engine)}"
+    size = f", {verification.difference}" if verification.difference else ""
+    colour = "green" if verification.is_verified else "yellow"
+    doubt = f": {escape(verification.reason)}" if verification.reason else ""
+    return f"[{colour}]{verification.status}[/] {how}{size} ({verification.seconds:.1f} s){doubt}"
 
 
-def show_inspection(found: Inspection) -> None:
+def show_inspection(inspection: Inspection) -> None:
     """What a model holds."""
     out = console()
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets)
-    made = f", made by {escape(found.producer)}" if found.producer else ""
-    out.print(
-        f"[bold]{escape(found.model)}[/]  {size(found.bytes)}, IR {found.ir_version}, opset {escape(opsets)}{made}"
-    )
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in inspection.opsets)
+    producer = f", made by {escape(inspection.producer)}" if inspection.producer else ""
+    versions = f"IR {inspection.ir_version}, opset {escape(opsets)}"
+    out.print(f"[bold]{escape(inspection.model)}[/]  {size(inspection.bytes)}, {versions}{producer}")
     ports = Table("", "name", "type", box=None, pad_edge=False)
-    for kind, values in (("input", found.inputs), ("output", found.outputs)):
+    for kind, values in (("input", inspection.inputs), ("output", inspection.outputs)):
         for name, type in values:
             ports.add_row(kind, escape(name), escape(type))
     out.print(ports)
-    if found.dimensions:
-        out.print(f"open dimensions: {escape(', '.join(found.dimensions))}")
-    out.print(_counts("op", f"{sum(found.ops.values())}", found.ops))
+    if inspection.dimensions:
+        out.print(f"open dimensions: {escape(', '.join(inspection.dimensions))}")
+    out.print(_counts("op", f"{sum(inspection.ops.values())}", inspection.ops))
     constants = Table("constants", "", "", box=None, pad_edge=False)
-    for dtype, (number, count) in found.constants.items():
+    for dtype, (number, count) in inspection.constants.items():
         constants.add_row(escape(dtype), str(number), size(count))
     out.print(constants)
 
 
-def show_difference(found: Difference | None) -> None:
+def show_difference(difference: Difference | None) -> None:
     """How the structures of two models differ."""
     out = console()
-    if found is None:
+    if difference is None:
         out.print("structure   equal")
         return
-    out.print(f"structure   differs: {escape(found.first)}", soft_wrap=True)
-    if found.ops:
+    out.print(f"structure   differs: {escape(difference.first)}", soft_wrap=True)
+    if difference.ops:
         table = Table("op", box=None, pad_edge=False)
         for name in ("A", "B"):
             table.add_column(name, justify="right")
-        for op, (a, b) in found.ops.items():
+        for op, (a, b) in difference.ops.items():
             table.add_row(escape(op), str(a or ""), str(b or ""))
         out.print(table)
 
@@ -226,19 +227,19 @@ def _way(way: Alternative) -> str:
     return escape(f"{way.what}{how} {duration(way.seconds)}")
 
 
-def show_verification(title: str, found: Verification) -> None:
+def show_verification(title: str, verification: Verification) -> None:
     """What verification found, in one line."""
-    console().print(f"{title:<11} {_verified(found)}", soft_wrap=True)
+    console().print(f"{title:<11} {_verified(verification)}", soft_wrap=True)
 
 
-def show_reduction(found: Reduction, output: Path) -> None:
+def show_reduction(reduction: Reduction, output: Path) -> None:
     """What reducing left."""
     out = console()
     out.print(
-        f"{found.nodes_before} nodes -> {found.nodes_after}, in {found.tries} tries: {escape(str(output))}",
+        f"{reduction.nodes_before} nodes -> {reduction.nodes_after}, in {reduction.tries} tries: {escape(str(output))}",
         soft_wrap=True,
     )
-    out.print(_counts("op", "", found.ops))
+    out.print(_counts("op", "", reduction.ops))
 
 
 def show_rules(rules: Ruleset) -> None:
@@ -248,8 +249,8 @@ def show_rules(rules: Ruleset) -> None:
     rows = [("rule", "family", "class", "evidence", "stage", "reason")]
     rows += [(p.name, _families(p.family), p.soundness.value, "tested", "native", p.reason) for p in rules.passes]
     for rule in rules.rules:
-        known = evidence_of(rule)
-        evidence = "none" if known is None else known.brief
+        kept = evidence_of(rule)
+        evidence = "none" if kept is None else kept.brief
         rows.append((rule.name, _families(rule.family), rule.soundness.value, evidence, rule.stage.value, rule.reason))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:

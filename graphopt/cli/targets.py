@@ -50,10 +50,10 @@ def check_target(
     from graphopt.errors import ReadError
     from graphopt.tools.targets import mistakes
 
-    found = mistakes(file)
-    for line in found:
+    lines = mistakes(file)
+    for line in lines:
         print(printable(line))
-    if found:
+    if lines:
         raise typer.Exit(ReadError.exit_code)
     print(f"{file}: ok")
 
@@ -93,11 +93,11 @@ def calibrate(
     if show:
         _show(summary(path))
         return
-    found = find_models(models or ())
-    if models and not found:
+    paths = find_models(models or ())
+    if models and not paths:
         raise UsageError("no models: name ONNX files or folders that hold some, or none for a corpus of common ops")
-    with progress.counted(quiet) as told:
-        done = run(found, target_named(target), path, threads=threads, seconds=seconds, told=told)
+    with progress.counted(quiet) as show_progress:
+        done = run(paths, target_named(target), path, threads=threads, seconds=seconds, told=show_progress)
     if not quiet:
         _report(done, path)
 
@@ -118,15 +118,15 @@ def _words(quality: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in quality.items()) or "too few to tell"
 
 
-def _show(found: Summary) -> None:
+def _show(summary: Summary) -> None:
     from rich.table import Table
 
     from graphopt.cli import tables
     from graphopt.cli.progress import duration
 
     console = tables.console()
-    console.print(f"{found.path}", markup=False)
-    for part in found.parts:
+    console.print(f"{summary.path}", markup=False)
+    for part in summary.parts:
         s = part.setting
         console.print(f"\n{s.machine}\n{s.runtime}, {s.threads} thread(s)", markup=False)
         table = Table("op", "measured", "not measurable", "fastest", "slowest", "spread")
@@ -139,5 +139,5 @@ def _show(found: Summary) -> None:
             after = {n: v for n, v in quality.items() if not n.startswith("before: ")}
             console.print(f"prices of {target} as they come: {_words(before)}", markup=False)
             console.print(f"prices of {target} fitted: {_words(after)}", markup=False)
-    if not found.parts:
+    if not summary.parts:
         console.print("no times yet: run graphopt calibrate")

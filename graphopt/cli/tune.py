@@ -70,9 +70,9 @@ def tune_model(
     values.number("--seconds", seconds, 0)
     if choices:
         others = {"--node": node, "--input": input, "--search": search != "evolution", "--seed": seed}
-        if said := " and ".join(name for name, given in others.items() if given):
+        if needless := " and ".join(name for name, given in others.items() if given):
             raise UsageError(
-                f"--choices are those of the whole model, whatever its inputs, without a search: leave {said} out"
+                f"--choices are those of the whole model, whatever its inputs, without a search: leave {needless} out"
             )
         if not target_named(target).device.is_host:
             raise UsageError(f"--choices are measured on the CPU: leave out --target {target}")
@@ -87,7 +87,7 @@ def tune_model(
     if search == "evolution":
         require()
     path = database or default_path()
-    with _keeping(path), _shown(quiet) as told:
+    with _keeping(path), _shown(quiet) as show_progress:
         done = tune(
             model,
             path,
@@ -101,7 +101,7 @@ def tune_model(
             inputs=values.inputs(input or ()),
             dims=sizes.dims,
             shapes=sizes.shapes,
-            told=told,
+            told=show_progress,
         )
     if not quiet:
         _show(done, path)
@@ -131,7 +131,7 @@ def _ask(
             if listener is not None:
                 listener(Event(f"tune: {done} measured, {now} asked for"))
 
-        found = tune_choices(
+        answers = tune_choices(
             model,
             path,
             budget,
@@ -142,8 +142,8 @@ def _ask(
             told=told,
         )
     if not quiet:
-        _show_answers(found, path)
-    if found.ending == "interrupted":
+        _show_answers(answers, path)
+    if answers.ending == "interrupted":
         raise _interrupted(path)
 
 
@@ -181,7 +181,7 @@ def _shown(quiet: bool) -> Iterator[Told | None]:
         yield told
 
 
-def _show_answers(found: Answers, path: Path) -> None:
+def _show_answers(answers: Answers, path: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -191,20 +191,20 @@ def _show_answers(found: Answers, path: Path) -> None:
 
     console = tables.console()
     table = Table("asked", "in the model", "takes")
-    for question in found.questions:
-        times = max(found.before.get(question.call, 0), found.after.get(question.call, 0))
+    for question in answers.questions:
+        times = max(answers.before.get(question.call, 0), answers.after.get(question.call, 0))
         takes = "not measured" if question.answer is None else duration(question.answer.seconds)
         table.add_row(escape(printable(str(question))), str(times), takes)
-    if found.questions:
+    if answers.questions:
         console.print(table)
-    ending = "nothing else would change a choice" if found.ending == "done" else ENDINGS[found.ending]
-    console.print(f"{found.trials} measured in {found.seconds:.0f} s: {ending}", markup=False)
-    for what, calls in (("no longer", found.gone), ("in their place", found.new)):
+    ending = "nothing else would change a choice" if answers.ending == "done" else ENDINGS[answers.ending]
+    console.print(f"{answers.trials} measured in {answers.seconds:.0f} s: {ending}", markup=False)
+    for what, calls in (("no longer", answers.gone), ("in their place", answers.new)):
         for text, times in calls.items():
             console.print(f"{what}: {times} x {printable(described(text))}", markup=False)
-    if found.ending != "interrupted" and not found.gone and not found.new:
+    if answers.ending != "interrupted" and not answers.gone and not answers.new:
         console.print("the choices stay as they are", markup=False)
-    if found.questions:
+    if answers.questions:
         console.print(f"kept in {path}", markup=False)
 
 

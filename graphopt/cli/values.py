@@ -31,17 +31,17 @@ def inputs(options: Iterable[str]) -> dict[str, str]:
 
 def budget(option: str) -> dict[str, Any]:
     """``--budget nodes=N,iters=N,seconds=S``: numbers by what they limit."""
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for name, value, _ in _pairs("--budget", option.split(",")):
         if name not in ("nodes", "iters", "seconds"):
             raise UsageError(f"--budget {option}: {name!r} is no limit; there are nodes, iters and seconds")
         try:
-            found[name] = float(value) if name == "seconds" else int(value)
+            limits[name] = float(value) if name == "seconds" else int(value)
         except ValueError:
             raise UsageError(f"--budget {option}: {value!r} is not a number") from None
-        if not found[name] >= 0:
+        if not limits[name] >= 0:
             raise UsageError(f"--budget {option}: {name} must not be negative")
-    return found
+    return limits
 
 
 def draws(option: str) -> int | str:
@@ -65,15 +65,15 @@ def number(option: str, value: float | None, smallest: float | None = None) -> N
 
 def _pairs(option: str, values: Iterable[str]) -> list[tuple[str, str, str]]:
     """Name, value and the whole text of each ``name=value``. Names may hold ``=``, values may not."""
-    found: list[tuple[str, str, str]] = []
+    pairs: list[tuple[str, str, str]] = []
     for text in values:
         name, sign, value = text.rpartition("=")
         if not sign or not name or not value:
             raise UsageError(f"{option} {text}: expected NAME=VALUE")
-        if any(name == known for known, _, _ in found):
+        if any(name == earlier for earlier, _, _ in pairs):
             raise UsageError(f"{option} {text}: {name!r} is given twice")
-        found.append((name, value, text))
-    return found
+        pairs.append((name, value, text))
+    return pairs
 
 
 def _size(option: str, text: str, number: str) -> int:

@@ -123,14 +123,14 @@ def names_of(graph: Graph, given: Sequence[str] | None) -> Iterator[str]:
     from graphopt.ir.infer import infer
     from graphopt.tools.submodel import named_values
 
-    known = named_values(graph)
+    named = named_values(graph)
     dtypes = {"fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool"}
     for text in given or ():
         name, colon, dtype = text.rpartition(":")
-        if text in known or not colon or name not in known:
+        if text in named or not colon or name not in named:
             yield text
             continue
-        actual = infer(graph)[known[name]].dtype
+        actual = infer(graph)[named[name]].dtype
         if actual != dtypes.get(dtype, dtype):
             raise UsageError(f"{text}: {name!r} is {actual or 'of unknown dtype'}; graphopt convert changes dtypes")
         yield name
@@ -138,12 +138,12 @@ def names_of(graph: Graph, given: Sequence[str] | None) -> Iterator[str]:
 
 def shapes_by_input(graph: Graph, given: Mapping[Any, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
     """Shapes by input; the key None is the only input of the model."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in (given or {}).items():
         if name is None and len(graph.inputs) != 1:
             raise UsageError(f"a shape without an input's name: the model has {len(graph.inputs)} inputs, not one")
-        found[graph.names[graph.inputs[0]] if name is None else name] = tuple(shape)
-    return found
+        shapes[graph.names[graph.inputs[0]] if name is None else name] = tuple(shape)
+    return shapes
 
 
 def checked_inputs(graph: Graph, given: Sequence[str]) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:

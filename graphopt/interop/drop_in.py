@@ -106,14 +106,14 @@ def simplify(
     draws = max(check_n, 1)
     try:
         result, report = optimize(given, **options, verify=draws, inputs=inputs, return_report=True)
-        found = [report.verification]
+        verifications = [report.verification]
         if custom_rewriter is not None and check_n:  # else its changes are its author's affair
-            found.append(_verify(original, result, draws, inputs))
+            verifications.append(_verify(original, result, draws, inputs))
     except VerificationError:
         return original, False
     if output_path is not None:
         save(load(result), output_path)
-    return result, all(verification.is_verified for verification in found)
+    return result, all(verification.is_verified for verification in verifications)
 
 
 def slim(
@@ -189,19 +189,22 @@ def part(
     return graph
 
 
-def command_options(graph: Graph, asked: Mapping[str, Any], draws: int) -> dict[str, Any]:
+def command_options(graph: Graph, arguments: Mapping[str, Any], draws: int) -> dict[str, Any]:
     """What ``graphopt.optimize`` takes for the options of both command lines (by name, as argparse read them)."""
-    shapes, arrays = checked_inputs(graph, asked["test_inputs"])
-    given = asked["skip_optimization"]
-    without = [*skipped(given or ()), *map(step, (*asked["skip_optimizations"], *asked["skip_fusion_patterns"]))]
+    shapes, arrays = checked_inputs(graph, arguments["test_inputs"])
+    given = arguments["skip_optimization"]
+    without = [
+        *skipped(given or ()),
+        *map(step, (*arguments["skip_optimizations"], *arguments["skip_fusion_patterns"])),
+    ]
     return {
         "rules": _rules(perform_optimization=given != [], pairs=()),
-        "without": ["K1", *without] if asked["skip_fuse_bn"] else without,
-        "opset": opset_of(asked["target_opset"]),
-        "freeze": not asked["mutable_initializer"],
-        "shapes": shapes_by_input(graph, dict(shapes_of(asked["shapes"]))),
+        "without": ["K1", *without] if arguments["skip_fuse_bn"] else without,
+        "opset": opset_of(arguments["target_opset"]),
+        "freeze": not arguments["mutable_initializer"],
+        "shapes": shapes_by_input(graph, dict(shapes_of(arguments["shapes"]))),
         "verify": max(draws, 1),
-        "inputs": _inputs(graph, shapes, arrays, asked["input_fill"]),
+        "inputs": _inputs(graph, shapes, arrays, arguments["input_fill"]),
     }
 
 
@@ -229,14 +232,14 @@ def _rules(perform_optimization: bool, pairs: Sequence[tuple[Any, Any]]) -> Rule
     from graphopt.interop.pairs import rule_from_pair
     from graphopt.rewrite.ruleset import Ruleset, standard
 
-    made = [
+    selected = [
         rule_from_pair(left, right, name=f"function-rule-{number}", soundness="reals", always=True)
         for number, (left, right) in enumerate(pairs, 1)
     ]
     if perform_optimization:
-        return standard() + made if made else None
+        return standard() + selected if selected else None
     folding = {"A1", "A17"}
-    return Ruleset((), tuple(p for p in standard().passes if folding & set(p.family.split(",")))) + made
+    return Ruleset((), tuple(p for p in standard().passes if folding & set(p.family.split(",")))) + selected
 
 
 def _rewritten(proto: Any, rewriter: Callable[[Any], Any], options: dict[str, Any]) -> Any:
@@ -263,8 +266,8 @@ def _verify(original: Any, result: Any, draws: int, inputs: Mapping[str, Any]) -
 
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         places = Path(folder) / "original.onnx", Path(folder) / "result.onnx"
-        for proto, place in zip((original, result), places, strict=True):
-            save(load(proto), place)
+        for proto, path in zip((original, result), places, strict=True):
+            save(load(proto), path)
         return verify_as_asked(*places, draws, inputs)
 
 

@@ -125,10 +125,10 @@ def learned(region: Region, name: str = "learned", model: str = "") -> Learned:
 
     writer = TermWriter(region, variable)
     terms = writer.roots()
-    known = {v.name: (value, facts[value]) for value, v in writer.variables.items()}
-    guards = tuple(guards_on({n: fact for n, (_, fact) in known.items()}))
-    found = Learned(rule_name(name), region, terms, guards, known, tuple(writer.attributes), 0, model)
-    return replace(found, places=_places(found, facts))
+    variables = {v.name: (value, facts[value]) for value, v in writer.variables.items()}
+    guards = tuple(guards_on({n: fact for n, (_, fact) in variables.items()}))
+    rule = Learned(rule_name(name), region, terms, guards, variables, tuple(writer.attributes), 0, model)
+    return replace(rule, places=_places(rule, facts))
 
 
 def same_terms(region: Region, variables: Mapping[Value, Var]) -> tuple[Term, ...]:
@@ -143,7 +143,7 @@ def _places(rule: Learned, facts: Mapping[Value, Fact]) -> int:
         read = rule.rule(", ".join(map(show_term, same_terms(rule.region, rule_variables(rule)))))
     except RuleError as error:
         raise UsageError(f"the region cannot be written as a rule: {error}") from None
-    sites = {found.roots for node in graph.nodes() for found in match(read, graph, facts, node.id)}
+    sites = {occurrence.roots for node in graph.nodes() for occurrence in match(read, graph, facts, node.id)}
     if rule.roots not in sites:
         raise UsageError("what the region would become does not match the region itself: its roots share no value")
     return len(sites)
@@ -159,8 +159,8 @@ def chosen(graph: Graph, nodes: str) -> tuple[list[Node], list[Node]]:
     whole = find_node(graph, nodes)
     first, dots, last = ("", "", "") if whole is not None else nodes.partition("..")
     if not dots:
-        found = _nodes(graph, nodes)
-        return found, found
+        region = _nodes(graph, nodes)
+        return region, region
     return _nodes(graph, first), _nodes(graph, last)
 
 

@@ -43,12 +43,12 @@ class Pattern:
 
     def stand_ins(self, trail: Trail) -> dict[str, Any]:
         """What condition and replacement are called with: a stand-in for each name; None for what nothing binds."""
-        found: dict[str, Any] = dict.fromkeys(self.parameters)
-        found |= {name: Operand(trail, Ref(name)) for name in self.operands}
+        operands: dict[str, Any] = dict.fromkeys(self.parameters)
+        operands |= {name: Operand(trail, Ref(name)) for name in self.operands}
         for name, (op, attribute) in self.attributes.items():
             kind = ops.attribute_kind(op, attribute)
-            found[name] = Attribute(trail, name, kind, is_dtype=(op, attribute) in DTYPES)
-        return found
+            operands[name] = Attribute(trail, name, kind, is_dtype=(op, attribute) in DTYPES)
+        return operands
 
     def term(self, value: Any) -> Term:
         """A value of the pattern graph as a term."""
@@ -174,8 +174,8 @@ def _is_implied(expr: Expr, others: Sequence[Expr]) -> bool:
     if not (isinstance(expr, Apply) and expr.function == ">=" and isinstance(expr.arguments[0], Field)):
         return False
     of = expr.arguments[0].of
-    asked = [e for other in others if other != expr and _is_asked_whole(other) for e in subexpressions(other)]
-    return any(isinstance(e, Field) and e.of == of and e.name in ("rank", "shape") for e in asked)
+    comparisons = [e for other in others if other != expr and _is_asked_whole(other) for e in subexpressions(other)]
+    return any(isinstance(e, Field) and e.of == of and e.name in ("rank", "shape") for e in comparisons)
 
 
 def _is_asked_whole(expr: Expr) -> bool:

@@ -57,29 +57,29 @@ def rules_from_onnxscript(
     is given, reasons are put there by name, and the others are translated.
     """
     claimed = soundness_of(soundness, "soundness class")
-    made: dict[str, Rule] = {}
+    rules_by_name: dict[str, Rule] = {}
     for name, rule in _named(rules):
         try:
-            found = list(_translated(name, rule, claimed, Stage.ALWAYS if always else Stage.EXPLORE))
+            translated = list(_translated(name, rule, claimed, Stage.ALWAYS if always else Stage.EXPLORE))
         except (NotPlain, RuleError) as error:
             reason = str(error)
             if refused is None:
                 raise RuleError(f"the rule {name} of onnxscript cannot be said in a rule: {reason}") from None
             refused[name] = reason
             continue
-        for one in found:
-            made.setdefault(_canonical(one), one)
-    return Ruleset(tuple(made.values()))
+        for one in translated:
+            rules_by_name.setdefault(_canonical(one), one)
+    return Ruleset(tuple(rules_by_name.values()))
 
 
 def _named(rules: Any) -> Iterator[tuple[str, Any]]:
     """Every single rule, with a name that no other has."""
-    taken: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for rule in _single(rules):
         base = re.sub(r"[^\w-]+", "-", rule.name or _ops_of(rule), flags=re.ASCII).strip("-") or "rule"
         base = base if base[0].isalpha() else f"rule-{base}"
-        taken[base] = taken.get(base, 0) + 1
-        yield base if taken[base] == 1 else f"{base}-{taken[base]}", rule
+        counts[base] = counts.get(base, 0) + 1
+        yield base if counts[base] == 1 else f"{base}-{counts[base]}", rule
 
 
 def _single(rules: Any) -> Iterator[Any]:
@@ -115,8 +115,11 @@ def _translated(name: str, rule: Any, soundness: Soundness, stage: Stage) -> Ite
     """The rules that say what one of onnxscript's does."""
     from onnxscript.rewriter import pattern
 
-    own = pattern.RewriteRuleClassBase
-    for visitor, plain in ((rule.graph_pre_visitor, own.setup), (rule.graph_post_visitor, own.cleanup)):
+    rewrite_class = pattern.RewriteRuleClassBase
+    for visitor, plain in (
+        (rule.graph_pre_visitor, rewrite_class.setup),
+        (rule.graph_post_visitor, rewrite_class.cleanup),
+    ):
         if visitor is not None and getattr(visitor, "__func__", visitor) is not plain:
             raise NotPlain("it looks at the whole graph first or last")
     if rule.as_function:
@@ -161,16 +164,20 @@ def _run(rule: Any, left: Pattern, trail: Trail) -> tuple[Term, ...] | None:
         if not rule._condition_function(_Nothing(trail, "context"), **bound):
             return None
         builder = _Builder(trail)
-        made = rule._replacement_pattern._function(builder, **bound)
+        replacement = rule._replacement_pattern._function(builder, **bound)
     except NotPlain:
         raise
     except Exception as error:
         if type(error).__name__ == "MatchFailureError":
             return None
         raise NotPlain(f"its functions fail without a model: {error or type(error).__name__}") from None
-    if made is None or made is False or (not isinstance(made, StandIn | Sequence) and not made):
+    if (
+        replacement is None
+        or replacement is False
+        or (not isinstance(replacement, StandIn | Sequence) and not replacement)
+    ):
         return None
-    outputs = made if isinstance(made, Sequence) else [made]
+    outputs = replacement if isinstance(replacement, Sequence) else [replacement]
     if len(outputs) != len(left.terms):
         raise NotPlain(f"it makes {len(outputs)} values of {len(left.terms)}")
     return tuple(_without_identity(builder.term(v)) for v in outputs)
@@ -232,8 +239,8 @@ class _Builder:
         given = tuple((n, self.attribute(a)) for n, a in attributes.items() if a is not None)
         call = place(Call(name, tuple(self.term(v) for v in flat), given))
         count = _outputs if isinstance(_outputs, int) else len(_outputs)
-        made = [_Made(replace(call, output=port)) for port in range(count)]
-        return made[0] if count == 1 else made
+        results = [_Made(replace(call, output=port)) for port in range(count)]
+        return results[0] if count == 1 else results
 
     def initializer(self, tensor: Any, name: str | None = None) -> Any:
         """A constant."""

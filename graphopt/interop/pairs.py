@@ -63,10 +63,10 @@ def rule_from_pair(
         raise RuleError(f"{name}: the sides have {counts} outputs: the right side must give what the left side gives")
     pairs = _inputs(*graphs, name, by_place=any(is_function for _, is_function in sides))
     names = _names(graphs[0])
-    made = _Left(whole(graphs[0]), {value: Var(names[value]) for value in graphs[0].inputs})
+    left_side = _Left(whole(graphs[0]), {value: Var(names[value]) for value in graphs[0].inputs})
     right_side = _Right(whole(graphs[1]), {b: Var(names[a]) for a, b in pairs})
-    lhs, rhs = made.roots(), right_side.roots()
-    for writer in (made, right_side):
+    lhs, rhs = left_side.roots(), right_side.roots()
+    for writer in (left_side, right_side):
         for variable, value in writer.attributes.items():
             raise RuleError(f"{name}: an attribute is {value!r}, which rules cannot write ({variable})")
     return check(
@@ -74,7 +74,7 @@ def rule_from_pair(
             rule_name(name),
             lhs,
             rhs,
-            tuple([g.expr for g in guards_on(_facts(pairs, graphs, names, name))] + made.guards),
+            tuple([g.expr for g in guards_on(_facts(pairs, graphs, names, name))] + left_side.guards),
             reason=reason,
             family=family,
             soundness=soundness_of(soundness, "soundness class"),
@@ -110,29 +110,29 @@ def _inputs(left: Graph, right: Graph, name: str, by_place: bool) -> list[tuple[
 
 def _names(graph: Graph) -> dict[Value, str]:
     """A variable's name for each input, like the input's own."""
-    found: dict[Value, str] = {}
+    names: dict[Value, str] = {}
     for value in graph.inputs:
         base = name = identifier(graph.names[value])
         number = 1
-        while name in found.values():
+        while name in names.values():
             number += 1
             name = f"{base}{number}"
-        found[value] = name
-    return found
+        names[value] = name
+    return names
 
 
 def _facts(
     pairs: Sequence[tuple[Value, Value]], graphs: tuple[Graph, Graph], names: Mapping[Value, str], rule: str
 ) -> dict[str, Fact]:
     """What the left side says of its inputs, by variable. RuleError where the right side contradicts it."""
-    found: dict[str, Fact] = {}
+    facts: dict[str, Fact] = {}
     for ours, theirs in pairs:
         left, right = (graph.types.get(v) for graph, v in zip(graphs, (ours, theirs), strict=True))
         dtypes = [t.dtype for t in (left, right) if isinstance(t, TensorType) and t.dtype is not None]
         if len(set(dtypes)) > 1:
             raise RuleError(f"{rule}: the input {names[ours]} is {dtypes[0]} on the left and {dtypes[1]} on the right")
-        found[names[ours]] = Fact(left)
-    return found
+        facts[names[ours]] = Fact(left)
+    return facts
 
 
 class _Left(TermWriter):
@@ -144,15 +144,15 @@ class _Left(TermWriter):
 
     def elements(self, value: Value, constant: Constant, suggested: str) -> Term:
         """A variable that must be this constant."""
-        made = self.variable(value, suggested)
-        ref = Ref(made.name)
+        variable = self.variable(value, suggested)
+        ref = Ref(variable.name)
         self.guards += [
             Field(ref, "is_const"),
             Apply("==", (Field(ref, "dtype"), Lit(constant.dtype))),
             Apply("==", (Field(ref, "shape"), Series(tuple(map(Lit, constant.shape))))),
             Apply("==", (Field(ref, "value"), spelled(constant))),
         ]
-        return made
+        return variable
 
 
 class _Right(TermWriter):
@@ -162,9 +162,9 @@ class _Right(TermWriter):
         super().__init__(region, None, variables, shares=False)
 
     def call(self, node: Node, value: Value) -> Call:
-        made = super().call(node, value)
-        parts = enumerate(zip(node.inputs, made.inputs, strict=True))
-        return replace(made, inputs=tuple(self.typed(node, i, v, t) for i, (v, t) in parts))
+        call = super().call(node, value)
+        parts = enumerate(zip(node.inputs, call.inputs, strict=True))
+        return replace(call, inputs=tuple(self.typed(node, i, v, t) for i, (v, t) in parts))
 
     def term(self, value: Value | None, suggested: str = "x") -> Term:
         constant = self.graph.constant_of(value)

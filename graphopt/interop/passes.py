@@ -34,7 +34,7 @@ def as_pass(
     from onnx_ir.passes import FunctionalPass, PassResult
 
     chosen = _ruleset(rules)
-    place = target_named(target, makes_models=True)
+    resolved = target_named(target, makes_models=True)
     weakest = soundness(policy)
 
     class RewriteByRules(FunctionalPass):
@@ -45,7 +45,7 @@ def as_pass(
             from graphopt.ir.onnx_io import load, to_ir
 
             graph = load(model)
-            result, _ = optimize_graph(graph, chosen, place, weakest)
+            result, _ = optimize_graph(graph, chosen, resolved, weakest)
             return PassResult(model.clone() if result is graph else to_ir(result), result is not graph)
 
     return RewriteByRules()

@@ -45,8 +45,8 @@ def region_of(graph: Graph, ids: Iterable[int]) -> Region:
     """The region of these nodes; its roots are what others read of them, and what the graph gives."""
     inside = set(ids)
     nodes = tuple(node for node in graph.order() if node.id in inside)
-    made = [value for node in nodes for value in node.outputs]
-    roots = [v for v in made if graph.is_output(v) or any(user not in inside for user, _ in graph.users(v))]
+    produced = [value for node in nodes for value in node.outputs]
+    roots = [v for v in produced if graph.is_output(v) or any(user not in inside for user, _ in graph.users(v))]
     return Region(graph, nodes, tuple(roots))
 
 
@@ -70,12 +70,12 @@ def between(graph: Graph, first: Sequence[Node], last: Sequence[Node]) -> Region
 
 def _reached(ids: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
     waiting = list(ids)
-    found = set(waiting)
+    reached = set(waiting)
     while waiting:
-        new = [n for n in following(waiting.pop()) if n not in found]
-        found.update(new)
+        new = [n for n in following(waiting.pop()) if n not in reached]
+        reached.update(new)
         waiting += new
-    return found
+    return reached
 
 
 Constants = Callable[[Value, Constant, str], Term]
@@ -127,17 +127,17 @@ class TermWriter:
 
     def variable(self, value: Value, suggested: str) -> Var:
         """A new variable for a value."""
-        found = self.variables[value] = Var(self.free(suggested))
-        return found
+        variable = self.variables[value] = Var(self.free(suggested))
+        return variable
 
     def free(self, suggested: str) -> str:
         """A name that is not in use, like the one suggested."""
         name = identifier(suggested)
         number = 1
-        while (found := name if number == 1 else f"{name}{number}") in self.taken:
+        while (candidate := name if number == 1 else f"{name}{number}") in self.taken:
             number += 1
-        self.taken.add(found)
-        return found
+        self.taken.add(candidate)
+        return candidate
 
     def call(self, node: Node, value: Value) -> Call:
         """The call that makes a value."""
@@ -149,11 +149,11 @@ class TermWriter:
             self.term(v, f.name.lower() if f is not None else "x") for v, f in zip(node.inputs, formals, strict=True)
         )
         attrs = tuple((n, self.attribute(node, n, a)) for n, a in ops.canonical(node.op, node.attrs).items())
-        made = Call(node.op, inputs, attrs, output=value.port)
+        call = Call(node.op, inputs, attrs, output=value.port)
         if not is_shared:
-            return made
+            return call
         self.named[value] = self.free("m")
-        return replace(made, name=self.named[value])
+        return replace(call, name=self.named[value])
 
     def attribute(self, node: Node, name: str, value: Attr) -> Expr:
         """An attribute as an expression: numbers and texts as they are, others as a variable."""
@@ -199,9 +199,9 @@ def whole(graph: Graph) -> Region:
 
 def identifier(name: str) -> str:
     """A name that a variable of a rule can have, as like the given one as possible."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
-    made = made if _NAME.fullmatch(made) else f"x{made}"
-    return f"{made}_" if made in RESERVED or made in SETS or made == "opset" else made
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
+    word = word if _NAME.fullmatch(word) else f"x{word}"
+    return f"{word}_" if word in RESERVED or word in SETS or word == "opset" else word
 
 
 def rule_name(name: str) -> str:
@@ -254,27 +254,27 @@ def guards_on(variables: Mapping[str, Fact]) -> list[Guard]:
 
     Of constants it is also that they are constants.
     """
-    found: list[Guard] = []
+    guards: list[Guard] = []
     seen: dict[object, Expr] = {}
     for name, fact in variables.items():
         ref = Ref(name)
         if fact.is_const:
-            found.append(Guard(Field(ref, "is_const"), "seen here: keep it where the right side computes with it"))
+            guards.append(Guard(Field(ref, "is_const"), "seen here: keep it where the right side computes with it"))
         if fact.dtype is not None:
-            found.append(Guard(_is(Field(ref, "dtype"), Lit(fact.dtype)), _any_float(name, fact.dtype)))
+            guards.append(Guard(_is(Field(ref, "dtype"), Lit(fact.dtype)), _any_float(name, fact.dtype)))
         if fact.shape is None:
             continue
-        found.append(Guard(_is(Field(ref, "rank"), Lit(len(fact.shape))), "seen here: drop it if any rank will do"))
+        guards.append(Guard(_is(Field(ref, "rank"), Lit(len(fact.shape))), "seen here: drop it if any rank will do"))
         for axis, size in enumerate(fact.shape):
             here = Item(Field(ref, "shape"), Lit(axis))
             if isinstance(size, int):
-                found.append(Guard(_is(here, Lit(size)), "seen here: drop it if any size will do"))
+                guards.append(Guard(_is(here, Lit(size)), "seen here: drop it if any size will do"))
             elif size not in seen:
                 seen[size] = here
             else:
                 called = "" if is_anonymous(size) else f", {size}"
-                found.append(Guard(_is(here, seen[size]), f"one open size{called}: drop it if they may differ"))
-    return found
+                guards.append(Guard(_is(here, seen[size]), f"one open size{called}: drop it if they may differ"))
+    return guards
 
 
 def _any_float(name: str, dtype: str) -> str:

@@ -137,7 +137,7 @@ class Number(StandIn):
         if not object.__getattribute__(self, "_is_size"):
             return Number
         expr = Apply("is_integer", (self._expr,))
-        is_number = self._trail.choose(expr, (True, False), lambda known: expr if known else _not(expr))
+        is_number = self._trail.choose(expr, (True, False), lambda is_kind: expr if is_kind else _not(expr))
         return int if is_number else Number
 
     def _compared(self, operator: str, other: Any) -> Any:

@@ -50,11 +50,11 @@ class Attention(Module):
                 positions = functions.broadcast_to(functions.arange(x.shape[1]), x.shape[:2])
             query = functions.rotary(query, positions, heads=self.heads, base=self.rotary)
             key = functions.rotary(key, positions, heads=self.kv_heads, base=self.rotary)
-        found = functions.attention(
+        attended = functions.attention(
             query, key, value, mask, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal
         )
-        made: Tensor = self.o_proj(found)
-        return made
+        projected: Tensor = self.o_proj(attended)
+        return projected
 
 
 class MultiheadAttention(Module):
@@ -80,8 +80,8 @@ class MultiheadAttention(Module):
         ``mask`` is as in ``nn.attention``: True where a query sees a key."""
         key = query if key is None else key
         q, k, v = map(self._projected, range(3), (query, key, key if value is None else value))
-        made: Tensor = self.out_proj(functions.attention(q, k, v, mask, heads=self.num_heads, causal=causal))
-        return made
+        projected: Tensor = self.out_proj(functions.attention(q, k, v, mask, heads=self.num_heads, causal=causal))
+        return projected
 
     def _projected(self, part: int, x: Tensor) -> Tensor:
         """By which third of the weight."""

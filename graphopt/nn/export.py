@@ -44,7 +44,7 @@ def export(
         raise UsageError(f"parameters become 'constants' or 'inputs', not {parameters!r}")
     builder = GraphBuilder(name, opset=opset)
     everything: list[tuple[str, object]] = [*module.named_modules(), *module.named_parameters()]
-    paths = {id(found): path for path, found in reversed(everything)}  # the first of several counts
+    paths = {id(item): path for path, item in reversed(everything)}  # the first of several counts
     _check_signature(module, inputs)
     given = [_input(builder, n, _type(n, t)) for n, t in inputs.items()]
     bound = {}
@@ -52,8 +52,8 @@ def export(
         bound = {id(p): _input(builder, path, p.type) for path, p in module.named_parameters()}
     scope = Scope(builder, paths, bound)
     with scope.open():
-        found = module(*map(scope.tensor, given))
-        for label, value in _outputs(module, found):
+        item = module(*map(scope.tensor, given))
+        for label, value in _outputs(module, item):
             if label in builder.graph.names.values():
                 raise UsageError(f"there is an input {label!r} already: a dict of forward's names outputs otherwise")
             builder.output(label, scope.operand(value))
@@ -77,28 +77,28 @@ def _input(builder: GraphBuilder, name: str, type: TensorType) -> Any:
 
 def _type(name: str, given: str | TensorType) -> TensorType:
     """The type of an input, from how it is written."""
-    found: object = given
+    declared: object = given
     if isinstance(given, str):
         try:
             graph = parse(f"x: {given}\nreturn x")
         except ReadError as error:
             wrong = str(error).partition(": ")[2]
             raise UsageError(f"the type of {name!r} is written like 'float32[n, 64]', not {given!r}: {wrong}") from None
-        found = graph.types.get(graph.inputs[0]) if len(graph.inputs) == 1 else None
-    if not isinstance(found, TensorType) or isinstance(found.shape, Unranked):
+        declared = graph.types.get(graph.inputs[0]) if len(graph.inputs) == 1 else None
+    if not isinstance(declared, TensorType) or isinstance(declared.shape, Unranked):
         raise UsageError(f"the type of {name!r} is a dtype and a shape, as in 'float32[n, 64]', not {given!r}")
-    return found
+    return declared
 
 
-def _outputs(module: Module, found: object) -> Iterator[tuple[str, Tensor]]:
+def _outputs(module: Module, results: object) -> Iterator[tuple[str, Tensor]]:
     """What forward gave, by name."""
     named: dict[Any, object]
-    if isinstance(found, dict):
-        named = found
-    elif isinstance(found, tuple | list):
-        named = {f"y{k}": value for k, value in enumerate(found)}
+    if isinstance(results, dict):
+        named = results
+    elif isinstance(results, tuple | list):
+        named = {f"y{k}": value for k, value in enumerate(results)}
     else:
-        named = {"y": found}
+        named = {"y": results}
     for label, value in named.items():
         if not isinstance(label, str) or not isinstance(value, Tensor):
             what = f"{type(module).__name__}.forward"

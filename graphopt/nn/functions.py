@@ -135,8 +135,8 @@ def clip(x: Tensor, low: Operand = None, high: Operand = None) -> Tensor:
 
 def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     """a where the condition holds, and b elsewhere; a number is of the other's dtype, and float32 beside another."""
-    known = [t.dtype for t in (a, b) if isinstance(t, Tensor)]
-    dtype = known[0] if known else "float32"
+    dtypes = [t.dtype for t in (a, b) if isinstance(t, Tensor)]
+    dtype = dtypes[0] if dtypes else "float32"
     chosen = [np.asarray(t, dtype) if isinstance(t, bool | int | float) else t for t in (a, b)]
     return one("Where", [condition, *chosen])
 
@@ -186,10 +186,10 @@ def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
         size = x.shape[axis_of(x, axis)]
         if parts < 1 or (isinstance(size, int) and size % parts):
             raise UsageError(f"an axis of {size} does not come apart into {parts} equal parts")
-        found = emit("Split", [x], {"axis": axis, "num_outputs": parts}, n_outputs=parts)
+        pieces = emit("Split", [x], {"axis": axis, "num_outputs": parts}, n_outputs=parts)
     else:
-        found = emit("Split", [x, np.array(parts, np.int64)], {"axis": axis}, n_outputs=len(parts))
-    return found if isinstance(found, tuple) else (found,)
+        pieces = emit("Split", [x, np.array(parts, np.int64)], {"axis": axis}, n_outputs=len(parts))
+    return pieces if isinstance(pieces, tuple) else (pieces,)
 
 
 def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:

@@ -51,12 +51,12 @@ def indexed(x: Tensor, key: Any) -> Tensor:
         return one("Gather", [x, key], axis=0)
     keys = _spread(x, key if isinstance(key, tuple) else (key,))
     bounds = [(axis, k) for axis, k in enumerate(k for k in keys if k is not None) if k != slice(None)]
-    found = _sliced(x, [(axis, k) for axis, k in bounds if isinstance(k, slice)])
+    result = _sliced(x, [(axis, k) for axis, k in bounds if isinstance(k, slice)])
     for axis, k in reversed(bounds):
         if not isinstance(k, slice):
-            found = one("Gather", [found, np.int64(k)], axis=axis)
-    new = [place for place, k in enumerate(k for k in keys if not isinstance(k, int)) if k is None]
-    return found.unsqueeze(new) if new else found
+            result = one("Gather", [result, np.int64(k)], axis=axis)
+    new = [position for position, k in enumerate(k for k in keys if not isinstance(k, int)) if k is None]
+    return result.unsqueeze(new) if new else result
 
 
 def axis_of(x: Tensor, axis: int, extra: int = 0) -> int:
@@ -71,7 +71,7 @@ def _spread(x: Tensor, keys: tuple[Any, ...]) -> list[Any]:
     plain = [int(k) if isinstance(k, int | np.integer) and not isinstance(k, bool) else k for k in keys]
     if not all(k is None or k is Ellipsis or (isinstance(k, int | slice) and not isinstance(k, bool)) for k in plain):
         raise UsageError(f"{x!r} is indexed by numbers, slices, None and ..., or by one tensor of integers")
-    dots = [place for place, k in enumerate(plain) if k is Ellipsis] or [len(plain)]
+    dots = [position for position, k in enumerate(plain) if k is Ellipsis] or [len(plain)]
     missing = x.rank - sum(k is not None and k is not Ellipsis for k in plain)
     if missing < 0 or len(dots) > 1:
         raise UsageError(f"{x!r} has {x.rank} axes: there are more indices, or more than one ...")

@@ -139,10 +139,10 @@ class ConvTranspose2d(_Convolution):
 
 def per_axis(name: str, sizes: Sizes, axes: int, least: int = 0) -> list[int]:
     """A number for each axis. UsageError where there are others than one, or one for each, or it is too small."""
-    found: list[Any] = list(sizes) if isinstance(sizes, list | tuple) else [sizes] * axes
-    if len(found) != axes or not all(isinstance(n, int) and n >= least for n in found):
+    values: list[Any] = list(sizes) if isinstance(sizes, list | tuple) else [sizes] * axes
+    if len(values) != axes or not all(isinstance(n, int) and n >= least for n in values):
         raise UsageError(f"{name} is a number from {least} on, or {axes} of them, not {sizes!r}")
-    return found
+    return values
 
 
 def check_groups(in_channels: int, out_channels: int, groups: int) -> None:

@@ -53,17 +53,17 @@ class Module:
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module and all within, by path; one that is used in several places comes at each."""
-        for path, found in _walk(self, prefix, ()):
-            if isinstance(found, Module):
-                yield path, found
+        for path, item in _walk(self, prefix, ()):
+            if isinstance(item, Module):
+                yield path, item
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """All parameters by path; one that is used in several places comes once, by its first."""
         seen: set[int] = set()
-        for path, found in _walk(self, prefix, ()):
-            if isinstance(found, Parameter) and id(found) not in seen:
-                seen.add(id(found))
-                yield path, found
+        for path, item in _walk(self, prefix, ()):
+            if isinstance(item, Parameter) and id(item) not in seen:
+                seen.add(id(item))
+                yield path, item
 
     def parameters(self) -> Iterator[Parameter]:
         """All parameters, each once."""
@@ -102,17 +102,17 @@ class Module:
         if not isinstance(arrays, Mapping):
             raise UsageError(f"weights are arrays by name, or the path of a file that holds such, not {state!r}")
         places = self._places()
-        found: dict[int, tuple[Parameter, Array]] = {}
+        loaded: dict[int, tuple[Parameter, Array]] = {}
         wrong: list[str] = []
         for path, parameter in places.items():
             if path in arrays:
                 array, problem = _fitting(path, parameter, arrays[path])
-                other = found.get(id(parameter))
+                other = loaded.get(id(parameter))
                 if problem is None and other is not None and not np.array_equal(other[1], array):
                     problem = f"{path} is another name of a parameter that is given other elements"
                 wrong += [problem] if problem else []
-                found[id(parameter)] = parameter, array
-        missing = tuple(path for path, parameter in self.named_parameters() if id(parameter) not in found)
+                loaded[id(parameter)] = parameter, array
+        missing = tuple(path for path, parameter in self.named_parameters() if id(parameter) not in loaded)
         unused = {f"{path}.{name}" if path else name for path, m in self.named_modules() for name in m.unused}
         unexpected = tuple(name for name in arrays if name not in places and name not in unused)
         if strict:
@@ -120,13 +120,13 @@ class Module:
             wrong += [f"unexpected {_listed(unexpected)}"] if unexpected else []
         if wrong:
             raise UsageError(f"these are not the parameters of {type(self).__name__}: {'; '.join(wrong)}")
-        for parameter, array in found.values():
+        for parameter, array in loaded.values():
             parameter.array = array
         return Unmatched(missing, unexpected)
 
     def _places(self) -> dict[str, Parameter]:
         """All parameters by all of their paths."""
-        return {path: found for path, found in _walk(self, "", ()) if isinstance(found, Parameter)}
+        return {path: item for path, item in _walk(self, "", ()) if isinstance(item, Parameter)}
 
 
 class ModuleList(Module):

@@ -97,9 +97,9 @@ class Scope:
                 self._told.setdefault(size, (value, axis))
         return Tensor(self, value)
 
-    def tensors(self, made: Any) -> Any:
+    def tensors(self, values: Any) -> Any:
         """What the builder made, as a tensor or a tuple of them."""
-        return self.tensor(made) if isinstance(made, Value) else tuple(map(self.tensor, made))
+        return self.tensor(values) if isinstance(values, Value) else tuple(map(self.tensor, values))
 
     def type(self, value: Value) -> TensorType:
         """The type of a value; UsageError where it is no tensor."""
@@ -147,17 +147,17 @@ class Scope:
         raise UsageError(f"the size {whole} cannot be computed from the axes of tensors")
 
     def _made(self, op: str, inputs: Sequence[Value], **attrs: Any) -> Value:
-        made = self.builder.emit(op, inputs, attrs)
-        assert isinstance(made, Value)
-        return made
+        values = self.builder.emit(op, inputs, attrs)
+        assert isinstance(values, Value)
+        return values
 
 
 def current() -> Scope:
     """The graph that is being written. UsageError where there is none."""
-    found = _open.get()
-    if found is None:
+    scope = _open.get()
+    if scope is None:
         raise UsageError("modules and tensors compute nothing by themselves: graphopt.nn.export writes their graph")
-    return found
+    return scope
 
 
 # ------------------------------------------------------------------ calls
@@ -176,8 +176,8 @@ def emit(op: str, inputs: Sequence[Operand] = (), attrs: Mapping[str, Any] | Non
 
 def one(op: str, inputs: Sequence[Operand], **attrs: Any) -> Tensor:
     """The one output of an op."""
-    made: Tensor = emit(op, inputs, attrs)
-    return made
+    tensor: Tensor = emit(op, inputs, attrs)
+    return tensor
 
 
 def emit_compute(function: Any, inputs: Sequence[Operand], *, name: str = "") -> Any:

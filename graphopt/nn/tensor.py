@@ -47,10 +47,10 @@ class Tensor:
     @property
     def shape(self) -> tuple[Size, ...]:
         """The sizes; UsageError where not even their number is known."""
-        found = self.type.shape
-        if not isinstance(found, tuple):
+        shape = self.type.shape
+        if not isinstance(shape, tuple):
             raise UsageError(f"the rank of {self!r} is not known")
-        return found
+        return shape
 
     @property
     def rank(self) -> int:

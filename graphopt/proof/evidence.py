@@ -63,14 +63,14 @@ def kept() -> Mapping[str, Evidence]:
 
 def read(file: Path) -> dict[str, Evidence]:
     """The evidence in a file, by the content of the rule."""
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return {key: Evidence(entry["evidence"], entry.get("scope", "")) for key, entry in found.items()}
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    return {key: Evidence(entry["evidence"], entry.get("scope", "")) for key, entry in entries.items()}
 
 
-def written(found: Iterable[tuple[Rule, Evidence | None]]) -> str:
+def written(proved: Iterable[tuple[Rule, Evidence | None]]) -> str:
     """The text of a file of evidence, in order of the rules' names."""
     entries = {}
-    for rule, evidence in sorted(found, key=lambda pair: pair[0].name):
+    for rule, evidence in sorted(proved, key=lambda pair: pair[0].name):
         if evidence is None:
             continue
         entry = {"rule": rule.name, "evidence": evidence.kind}

@@ -99,13 +99,13 @@ class _Different(Exception):  # noqa: N818
 
 def _decisive(rule: Rule) -> set[str]:
     """The operands whose elements the rule looks at, beyond those that say where elements go."""
-    asked = {
+    queried = {
         part.of.name
         for expr in _expressions(rule)
         for part in subexpressions(expr)
         if isinstance(part, Field) and isinstance(part.of, Ref) and part.name in ("value", "scalar", "low", "high")
     }
-    return asked - _parameters(rule)
+    return queried - _parameters(rule)
 
 
 def _expressions(rule: Rule) -> Iterator[Any]:
@@ -213,15 +213,15 @@ class _Plans:
             yield from self._roots(roots[1:], first)
 
     def _may_hold(self, plan: _Plan) -> bool:
-        asked = _Asked(plan.facts)
+        queries = _Asked(plan.facts)
         bindings = self.bindings(plan)
         for i, step in enumerate(self.pattern.steps):
             if step.call.name is not None and id(step) in plan.steps:
                 key = f"step {i}"
-                asked.facts = {**asked.facts, key: plan.steps[id(step)][1][step.call.output]}
+                queries.facts = {**queries.facts, key: plan.steps[id(step)][1][step.call.output]}
                 bindings.values[step.call.name] = key
         return all(
-            expressions.holds(guard, bindings, asked) is None or _mentions_use(guard) for guard in self.rule.where
+            expressions.holds(guard, bindings, queries) is None or _mentions_use(guard) for guard in self.rule.where
         )
 
     def bindings(self, plan: _Plan) -> Bindings[Any]:
@@ -273,16 +273,16 @@ class _Plans:
         data = [i for i in range(len(step.inputs)) if i not in places]
         for settled, facts in self._inputs(step, data, plan, {}):
             for attributed, attrs in self._attrs(step, settled, facts):
-                for whole, known in self._parameters(step, places, attributed, facts, attrs):
-                    given = [known.get(i) for i in range(len(step.inputs))]
+                for whole, facts_known in self._parameters(step, places, attributed, facts, attrs):
+                    given = [facts_known.get(i) for i in range(len(step.inputs))]
                     self.work += 1
                     if self.work > WORK:
                         raise _TooMany
                     try:
-                        made = infer_node(step.op, attrs, given, step.n_outputs, ops.LATEST)
+                        types = infer_node(step.op, attrs, given, step.n_outputs, ops.LATEST)
                     except (GraphoptError, ValueError):
                         continue
-                    yield replace(whole, steps={**whole.steps, id(step): (attrs, made)}), made[step.call.output]
+                    yield replace(whole, steps={**whole.steps, id(step): (attrs, types)}), types[step.call.output]
 
     def _inputs(
         self, step: Step, places: Sequence[int], plan: _Plan, facts: dict[int, Fact | None]
@@ -299,11 +299,11 @@ class _Plans:
         if letter.startswith("tensor("):
             return ops.dtype_name(letter)
         schema = ops.schema(op)
-        known = next(
+        dtype = next(
             (f.dtype for i, f in facts.items() if f is not None and ops.input_constraint(op, i) == letter), None
         )
-        if known is not None:
-            return known
+        if dtype is not None:
+            return dtype
         allowed = schema.allowed.get(letter, frozenset()) if schema else frozenset()
         return next((d for d in ("float32", "int64", "bool") if not allowed or d in allowed), "float32")
 
@@ -345,28 +345,28 @@ class _Plans:
     ) -> Iterator[tuple[_Plan, dict[int, Fact | None]]]:
         trees = {i: step.inputs[i] for i in places if i < len(step.inputs) and step.inputs[i] is not None}
         open_ones = [i for i, t in trees.items() if isinstance(t, Leaf) and t.key not in plan.facts]
-        known = dict(facts)
+        input_facts = dict(facts)
         for i, tree in trees.items():
             if i not in open_ones:
-                found = list(islice(self._visit(tree, plan, "int64"), 2))
-                if len(found) != 1:
+                plans = list(islice(self._visit(tree, plan, "int64"), 2))
+                if len(plans) != 1:
                     raise Opaque(f"what {step.op} is told by a computation")
-                plan, known[i] = found[0]
-        x = known.get(0)
+                plan, input_facts[i] = plans[0]
+        x = input_facts.get(0)
         shape = () if x is None else x.shape or ()
         values = {
             i: f.constant.array.reshape(-1).tolist()
-            for i, f in known.items()
+            for i, f in input_facts.items()
             if f is not None and f.constant is not None
         }
         for option in _places_of(step, tuple(shape), open_ones, values, attrs, self.rank):  # type: ignore[arg-type]
-            made, all_known = plan, dict(known)
+            extended, all_known = plan, dict(input_facts)
             for i, value in option.items():
                 leaf = trees[i]
                 assert isinstance(leaf, Leaf)
                 fact = fact_of(Constant.of(np.asarray(value, np.int64)))
-                made, all_known[i] = made.with_fact(leaf.key, fact), fact
-            yield made, all_known
+                extended, all_known[i] = extended.with_fact(leaf.key, fact), fact
+            yield extended, all_known
 
 
 def _mentions_use(guard: Any) -> bool:
@@ -450,10 +450,10 @@ def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any
 
 
 def _places_of(
-    step: Step, shape: tuple[int, ...], asked: list[int], values: dict[int, Any], attrs: Attrs, most: int
+    step: Step, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
 ) -> Iterator[dict[int, Any]]:
     """What the open operands can be that say where elements go."""
-    if not asked:
+    if not wanted:
         yield {}
         return
     op, rank = step.op, len(shape)
@@ -494,12 +494,12 @@ def _places_of(
             yield from ({1: i} for i in (*range(n), -1))
             yield from ({1: i} for length in (1, 2, 3) for i in product(range(n), repeat=length))
             yield {1: ((0, n - 1), (n - 1, 0))}
-    elif op == "Pad" and 1 in asked:
-        axes = values.get(3, range(rank)) if 3 not in asked else range(rank)
+    elif op == "Pad" and 1 in wanted:
+        axes = values.get(3, range(rank)) if 3 not in wanted else range(rank)
         for pads in islice(product((0, 1), repeat=2 * len(axes)), 256):
-            yield {1: pads, **({3: tuple(axes)} if 3 in asked else {})}
+            yield {1: pads, **({3: tuple(axes)} if 3 in wanted else {})}
     elif op == "Slice":
-        yield from _slices(shape, asked, values, len(step.inputs))
+        yield from _slices(shape, wanted, values, len(step.inputs))
     else:
         raise Opaque(f"the operands of {op}")
 
@@ -512,10 +512,10 @@ END = 2**63 - 1
 
 
 def _slices(
-    shape: tuple[int, ...], asked: list[int], values: dict[int, Any], n_inputs: int
+    shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], n_inputs: int
 ) -> Iterator[dict[int, Any]]:
     rank = len(shape)
-    if 3 in asked:
+    if 3 in wanted:
         options: list[tuple[int, ...]] = [(a,) for a in range(rank)]
         options += ([(0, 1)] if rank > 1 else []) + ([(-1,)] if rank else [])
     else:
@@ -523,18 +523,18 @@ def _slices(
     for axes in options:
         if not axes or any(not -rank <= a < rank for a in axes):
             continue
-        parts = [[*_ranges(shape[a], 4 in asked or 4 in values, n_inputs)] for a in axes]
+        parts = [[*_ranges(shape[a], 4 in wanted or 4 in values, n_inputs)] for a in axes]
         if len(axes) > 1:
             parts = [p[:4] for p in parts]
         for chosen in product(*parts):
-            made = {
+            choices = {
                 1: tuple(c[0] for c in chosen),
                 2: tuple(c[1] for c in chosen),
                 3: axes,
                 4: tuple(c[2] for c in chosen),
             }
-            if all(i in asked or list(made[i]) == list(values[i]) for i in (1, 2, 4) if i in asked or i in values):
-                yield {i: made[i] for i in asked}
+            if all(i in wanted or list(choices[i]) == list(values[i]) for i in (1, 2, 4) if i in wanted or i in values):
+                yield {i: choices[i] for i in wanted}
 
 
 def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int, int]]:
@@ -552,18 +552,18 @@ def _ranges(n: int, with_steps: bool, n_inputs: int) -> Iterator[tuple[int, int,
 
 def _agrees(rule: Rule, pattern: Pattern, plan: _Plan, is_real: bool) -> bool:
     """Whether the rule fires on an instance. Raises _Different where both sides are not the same there."""
-    made = _instance(pattern, plan)
-    if made is None:
+    instance = _instance(pattern, plan)
+    if instance is None:
         return False
-    graph, symbolic = made
+    graph, symbolic = instance
     try:
         space = Workspace(graph)
     except GraphoptError:
         return False
-    for found in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
-        if list(found.roots) != graph.outputs:
+    for match in matches(rule, space, graph.producer(graph.outputs[0])):  # type: ignore[arg-type]
+        if list(match.roots) != graph.outputs:
             continue
-        other = applied(Example(graph, found, {}))
+        other = applied(Example(graph, match, {}))
         if isinstance(other, str):
             continue
         algebra = Algebra(is_real)
@@ -626,8 +626,8 @@ def _instance(pattern: Pattern, plan: _Plan) -> tuple[Graph, dict[Value, str]] |
         return Value(steps[id(tree)], tree.call.output)
 
     for i, root in enumerate(pattern.roots):
-        made = value(root, None)
-        if made is None or made in graph.outputs:
+        graph_root = value(root, None)
+        if graph_root is None or graph_root in graph.outputs:
             return None
-        graph.add_output(f"y{i}", made)
+        graph.add_output(f"y{i}", graph_root)
     return graph, symbolic

@@ -75,9 +75,9 @@ def _stands_for_arithmetic(rule: Rule, op: str) -> bool:
     return False
 
 
-def figures(found: Iterable[tuple[Rule, Evidence | None]]) -> str:
+def figures(findings: Iterable[tuple[Rule, Evidence | None]]) -> str:
     """How many rules are proved: of those of arithmetic, and of all."""
-    pairs = list(found)
+    pairs = list(findings)
     proved = [rule for rule, evidence in pairs if evidence is not None and evidence.is_proof]
     arithmetic = [rule for rule, _ in pairs if is_arithmetic(rule)]
     among = sum(map(is_arithmetic, proved))
@@ -88,11 +88,11 @@ def figures(found: Iterable[tuple[Rule, Evidence | None]]) -> str:
     )
 
 
-def demonstrate(rule: Rule, found: Counterexample) -> str | None:
+def demonstrate(rule: Rule, counterexample: Counterexample) -> str | None:
     """The model, the inputs and what both sides give there; None where the rule does not fire, or both sides agree."""
     for shape in ((), (1,)):
         try:
-            shown = _shown(rule, found, shape)
+            shown = _shown(rule, counterexample, shape)
         except (GraphoptError, ValueError, KeyError, _Unshown):
             continue
         if shown is not None:
@@ -104,31 +104,31 @@ class _Unshown(Exception):  # noqa: N818 - not an error: another way is tried
     """The term cannot be made a graph."""
 
 
-def _shown(rule: Rule, found: Counterexample, shape: tuple[int, ...]) -> str | None:
-    made = _Model(found, shape)
-    for i, term in enumerate(found.rule.lhs):
-        made.graph.add_output(f"y{i}", made.value(term))
-    space = Workspace(made.graph)
-    root = made.graph.producer(made.graph.outputs[0])  # type: ignore[arg-type]
+def _shown(rule: Rule, counterexample: Counterexample, shape: tuple[int, ...]) -> str | None:
+    model = _Model(counterexample, shape)
+    for i, term in enumerate(counterexample.rule.lhs):
+        model.graph.add_output(f"y{i}", model.value(term))
+    space = Workspace(model.graph)
+    root = model.graph.producer(model.graph.outputs[0])  # type: ignore[arg-type]
     for match in matches(rule, space, root):
-        if list(match.roots) != made.graph.outputs:
+        if list(match.roots) != model.graph.outputs:
             continue
-        example = Example(made.graph, match, {})
+        example = Example(model.graph, match, {})
         other = applied(example)
         if isinstance(other, str):
             continue
-        off = difference(example, other, made.inputs, rule.soundness)
+        off = difference(example, other, model.inputs, rule.soundness)
         if off is not None and off[0] > 1:
-            return f"{show(made.graph)}with {off[1]}"
+            return f"{show(model.graph)}with {off[1]}"
     return None
 
 
 class _Model:
     """The left side as a graph on numbers."""
 
-    def __init__(self, found: Counterexample, shape: tuple[int, ...]) -> None:
-        self.found, self.shape = found, shape
-        self.hints = Hints.of(found.rule)
+    def __init__(self, counterexample: Counterexample, shape: tuple[int, ...]) -> None:
+        self.found, self.shape = counterexample, shape
+        self.hints = Hints.of(counterexample.rule)
         self.graph = Graph(header=Header(opsets=(("", ops.LATEST), ("com.microsoft", 1))))
         self.inputs: dict[str, Any] = {}
         self._values: dict[str, Value] = {}
@@ -149,9 +149,9 @@ class _Model:
         raise _Unshown
 
     def _call(self, call: Call, dtype: str | None) -> Value:
-        known = self._dtype(call.inputs)
+        inferred = self._dtype(call.inputs)
         attrs = {n: self._attr(e, dtype) for n, e in call.attrs}
-        inputs = tuple(self.value(t, known) for t in call.inputs)
+        inputs = tuple(self.value(t, inferred) for t in call.inputs)
         return Value(self.graph.add(call.op, inputs, ops.canonical(call.op, Attrs(attrs))).id)
 
     def _attr(self, expr: Any, dtype: str | None) -> Any:

@@ -70,16 +70,16 @@ def prove(rule: Rule, milliseconds: int = MILLISECONDS) -> Proof:
     """The strongest proof of a rule: over IEEE floats, else over the reals if its class is content with that."""
     written = [v for variant in variants(rule) for v in headed(variant)]
     ways = (True, False) if rule.soundness in (Soundness.REALS, Soundness.APPROX) else (True,)
-    found = Proof(None)
+    proof = Proof(None)
     for is_ieee in ways:
         patience = milliseconds // 4 if is_ieee and len(ways) > 1 else milliseconds
         try:
-            found = _all(written, is_ieee, patience)
+            proof = _all(written, is_ieee, patience)
         except Unspoken as unspoken:
-            found = Proof(None, f"has no translation: {unspoken}")
-        if found.kind is not None:
-            return found
-    return found
+            proof = Proof(None, f"has no translation: {unspoken}")
+        if proof.kind is not None:
+            return proof
+    return proof
 
 
 def _all(written: list[Rule], is_ieee: bool, milliseconds: int) -> Proof:
@@ -89,14 +89,14 @@ def _all(written: list[Rule], is_ieee: bool, milliseconds: int) -> Proof:
     for rule in written:
         types = Dtypes(rule)
         for dtypes in types.worlds():
-            found = _Claim(rule, types, dtypes, is_ieee).prove(milliseconds)
-            if found is None:
+            proof = _Claim(rule, types, dtypes, is_ieee).prove(milliseconds)
+            if proof is None:
                 continue
-            if found.status == "refuted":
+            if proof.status == "refuted":
                 named = {k[1]: d for k, d in dtypes.items() if isinstance(k, tuple)}
-                example = Counterexample(rule, found.numbers, named)
+                example = Counterexample(rule, proof.numbers, named)
                 return Proof(None, "the solver has a counterexample", counterexample=example)
-            if found.status != "proved":
+            if proof.status != "proved":
                 if all(d in SMALLEST for d in dtypes.values()):
                     return Proof(None, f"the solver does not know ({', '.join(sorted(set(dtypes.values())))})")
                 doubtful.update(d for d in dtypes.values() if d not in SMALLEST)
@@ -164,13 +164,13 @@ class _Claim:
         assumptions = list(defined)
         for guard in self.rule.where:
             try:
-                made = _Guard(self).truth(guard)
+                condition = _Guard(self).truth(guard)
             except Unspoken:
                 continue
-            if made is False:
+            if condition is False:
                 return None
-            if made is not True:
-                assumptions.append(made)
+            if condition is not True:
+                assumptions.append(condition)
         if self.rule.soundness is Soundness.FINITE or not self.world.is_ieee:
             assumptions += [self.world.is_finite(v) for v, _ in self.world.variables.values()]
         self._taken()
@@ -192,8 +192,8 @@ class _Claim:
         return False
 
     def _taken(self) -> list[Number]:
-        made, self.world.defined = self.world.defined, []
-        return made
+        defined, self.world.defined = self.world.defined, []
+        return defined
 
     def dtype(self, term: Term) -> str:
         """The dtype of a term here."""
@@ -239,14 +239,14 @@ class _Claim:
         result = self.dtype(call)
         source = self.dtype(call.inputs[0]) if call.inputs else result
         if call.is_variable:
-            made = self.world.unknown(call.op, attrs, inputs, result)
+            result_symbol = self.world.unknown(call.op, attrs, inputs, result)
         else:
             if "rest" in attrs and _has_attributes(call.op):
                 raise Unspoken(f"attributes of {call.op}")
-            made = self.world.apply(call.op, attrs, inputs, source, result)
+            result_symbol = self.world.apply(call.op, attrs, inputs, source, result)
         if call.name is not None:
-            self.named[call.name] = made
-        return made
+            self.named[call.name] = result_symbol
+        return result_symbol
 
     def _attr(self, call: Call, name: str, expr: Expr) -> Any:
         if call.op == "Cast" and name == "to":
@@ -294,15 +294,15 @@ class _Guard:
         """A guard as an assumption, or whether it holds in any case."""
         match guard:
             case Apply("and", parts):
-                made = []
+                conditions = []
                 for part in parts:
                     try:
-                        made.append(self.truth(part))
+                        conditions.append(self.truth(part))
                     except Unspoken:
                         continue
-                if False in [m for m in made if isinstance(m, bool)]:
+                if False in [m for m in conditions if isinstance(m, bool)]:
                     return False
-                return self._all([m for m in made if not isinstance(m, bool)])
+                return self._all([m for m in conditions if not isinstance(m, bool)])
             case Apply("or", parts):
                 options = [self.truth(p) for p in parts]
                 if any(o is True for o in options):
@@ -435,7 +435,7 @@ def _compare(operator: str, a: Any, b: Any) -> bool:
 
 
 def _joined(parts: list[Any], is_and: bool) -> Any:
-    made = parts[0]
+    whole = parts[0]
     for part in parts[1:]:
-        made = made & part if is_and else made | part
-    return made
+        whole = whole & part if is_and else whole | part
+    return whole

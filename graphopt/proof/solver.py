@@ -141,8 +141,8 @@ class World:
         left, right = _widened(a, b)
         if operator == "/":
             raise Unspoken("a quotient in a guard")
-        made = {"+": left + right, "-": left - right, "*": left * right}
-        return left % right if operator == "%" else made[operator]
+        results = {"+": left + right, "-": left - right, "*": left * right}
+        return left % right if operator == "%" else results[operator]
 
     def compare(self, operator: str, a: Any, b: Any, dtype: str) -> Term:
         """A comparison of whole numbers."""
@@ -207,10 +207,10 @@ class World:
 
     def root(self, x: Term) -> Term:
         """The square root, over the reals."""
-        made = z3.Function("sqrt", z3.RealSort(), z3.RealSort())(x)
+        square_root = z3.Function("sqrt", z3.RealSort(), z3.RealSort())(x)
         self.defined.append(x >= 0)
-        self.axioms.append(z3.Implies(x >= 0, z3.And(made >= 0, made * made == x)))
-        return made
+        self.axioms.append(z3.Implies(x >= 0, z3.And(square_root >= 0, square_root * square_root == x)))
+        return square_root
 
     def quotient(self, a: Term, b: Term) -> Term:
         """``a / b`` over the reals, which has no value where b is zero."""
@@ -230,10 +230,10 @@ class World:
         solver = _solver(milliseconds)
         solver.add(*self.axioms, *assumptions)
         solver.add(z3.Not(z3.And(*(a == b for a, b in sides), *defined)))
-        found = solver.check()
-        if found == z3.unsat:
+        verdict = solver.check()
+        if verdict == z3.unsat:
             return Answer("proved")
-        if found != z3.sat:
+        if verdict != z3.sat:
             return Answer("unknown")
         model = solver.model()
         numbers = {n: _python(model.eval(term, model_completion=True)) for n, (term, _) in self.variables.items()}
@@ -259,16 +259,16 @@ def _widened(a: Any, b: Any, is_unsigned: bool = False) -> tuple[Term, Term]:
     """Two whole numbers in as many bits as guards reckon in."""
     terms = [v for v in (a, b) if isinstance(v, z3.BitVecRef)]
     width = max((WIDTHS.get(t.size(), t.size()) for t in terms), default=WIDTHS[64])
-    made = []
+    wide = []
     for value in (a, b):
         if isinstance(value, int):
-            made.append(z3.BitVecVal(value, width))
+            wide.append(z3.BitVecVal(value, width))
         elif isinstance(value, z3.BitVecRef):
             more = width - value.size()
-            made.append(value if not more else (z3.ZeroExt if is_unsigned else z3.SignExt)(more, value))
+            wide.append(value if not more else (z3.ZeroExt if is_unsigned else z3.SignExt)(more, value))
         else:
             raise Unspoken("a guard on a fraction")
-    return made[0], made[1]
+    return wide[0], wide[1]
 
 
 def _python(value: Any) -> Any:
@@ -332,10 +332,10 @@ Meaning = Callable[[_Call], Term]
 
 def _arithmetic(symbol: str) -> Meaning:
     def meaning(c: _Call) -> Term:
-        made = c.inputs[0]
+        result = c.inputs[0]
         for other in c.inputs[1:]:
-            made = _operate(c, symbol, made, other)
-        return made
+            result = _operate(c, symbol, result, other)
+        return result
 
     return meaning
 
@@ -356,10 +356,10 @@ def _operate(c: _Call, symbol: str, a: Term, b: Term) -> Term:
 
 def _extreme(is_max: bool) -> Meaning:
     def meaning(c: _Call) -> Term:
-        made = c.inputs[0]
+        result = c.inputs[0]
         for other in c.inputs[1:]:
-            made = _larger(c, made, other) if is_max else _smaller(c, made, other)
-        return made
+            result = _larger(c, result, other) if is_max else _smaller(c, result, other)
+        return result
 
     return meaning
 
@@ -418,8 +418,8 @@ def _compare(op: str) -> Meaning:
 
 def _pow(c: _Call) -> Term:
     x, power = c.inputs
-    known = z3.simplify(power)
-    exponent = known.as_signed_long() if isinstance(known, z3.BitVecNumRef) else _python(known)
+    constant = z3.simplify(power)
+    exponent = constant.as_signed_long() if isinstance(constant, z3.BitVecNumRef) else _python(constant)
     if exponent == 1:
         return x
     if exponent is None or not isfinite(exponent):
@@ -433,10 +433,10 @@ def _pow(c: _Call) -> Term:
         return x
     if int(exponent) != exponent or abs(exponent) > 4:
         raise Unspoken(f"a power of {exponent}")
-    made = c.number(1)
+    power_product = c.number(1)
     for _ in range(abs(int(exponent))):
-        made = made * x
-    return made if exponent >= 0 else c.world.quotient(c.number(1), made)
+        power_product = power_product * x
+    return power_product if exponent >= 0 else c.world.quotient(c.number(1), power_product)
 
 
 def _sqrt(c: _Call) -> Term:

@@ -98,9 +98,9 @@ class Algebra:
     def call(self, op: str, attrs: Hashable, inputs: Sequence[int]) -> int:
         """What an op makes of one element of each input."""
         if self.is_real and attrs == ():
-            made = self._arithmetic(op, inputs)
-            if made is not None:
-                return made
+            result = self._arithmetic(op, inputs)
+            if result is not None:
+                return result
         given = tuple(sorted(inputs)) if op in ops.COMMUTATIVE else tuple(inputs)
         return self._atom((op, attrs, given))
 
@@ -121,10 +121,10 @@ class Algebra:
             case "Neg":
                 return self._sum([(inputs[0], -1)])
             case "Mul" | "ReduceProd":
-                made = self.value(1)
+                power = self.value(1)
                 for i in inputs:
-                    made = self._times(made, i)
-                return made
+                    power = self._times(power, i)
+                return power
             case "Div":
                 return self._times(inputs[0], self._inverse(inputs[1]))
             case "Reciprocal":
@@ -147,14 +147,14 @@ class Algebra:
         return self.intern(("polynomial", tuple(sorted((m, c) for m, c in parts.items() if c))))
 
     def _sum(self, terms: Sequence[tuple[int, int]]) -> int:
-        made: dict[tuple[tuple[int, int], ...], Fraction] = {}
+        sums: dict[tuple[tuple[int, int], ...], Fraction] = {}
         for number, factor in terms:
             for monomial, coefficient in self._parts(number):
-                made[monomial] = made.get(monomial, Fraction(0)) + factor * coefficient
-        return self._polynomial(made)
+                sums[monomial] = sums.get(monomial, Fraction(0)) + factor * coefficient
+        return self._polynomial(sums)
 
     def _times(self, a: int, b: int) -> int:
-        made: dict[tuple[tuple[int, int], ...], Fraction] = {}
+        terms: dict[tuple[tuple[int, int], ...], Fraction] = {}
         roots: list[int] = []
         left, right = self._parts(a), self._parts(b)
         if len(left) * len(right) > 4000:
@@ -168,24 +168,24 @@ class Algebra:
                 roots.append(self._simplified(powers, extra, c * d))
                 continue
             key = tuple(sorted((x, e) for x, e in powers.items() if e))
-            made[key] = made.get(key, Fraction(0)) + c * d
-        total = self._polynomial(made)
+            terms[key] = terms.get(key, Fraction(0)) + c * d
+        total = self._polynomial(terms)
         return self._sum([(total, 1), *((r, 1) for r in roots)]) if roots else total
 
     def _simplified(self, powers: dict[int, int], extra: Sequence[int], coefficient: Fraction) -> int:
         """A monomial in which squares of roots are what they are roots of."""
         rest = {x: e for x, e in powers.items() if x not in extra}
-        made = self._polynomial({tuple(sorted((x, e) for x, e in rest.items() if e)): coefficient})
+        product = self._polynomial({tuple(sorted((x, e) for x, e in rest.items() if e)): coefficient})
         for atom in extra:
             exponent = powers[atom]
             inner = self._terms[atom][1]
             factor = inner if exponent > 0 else self._inverse(inner)
             for _ in range(abs(exponent) // 2):
-                made = self._times(made, factor)
+                product = self._times(product, factor)
             if exponent % 2:
                 single = self._polynomial({((atom, 1 if exponent > 0 else -1),): Fraction(1)})
-                made = self._times(made, single)
-        return made
+                product = self._times(product, single)
+        return product
 
     def _inverse(self, number: int) -> int:
         parts = self._parts(number)
@@ -206,8 +206,8 @@ def compute(graph: Graph, algebra: Algebra, symbolic: dict[Value, str]) -> list[
         first = Value(node.id)
         if first in symbolic:
             shape = _shape(graph, first)
-            made = [algebra.symbol((symbolic[first], i)) for i in np.ndindex(*shape)]
-            values[first] = np.asarray(made, np.int64).reshape(shape)
+            symbols = [algebra.symbol((symbolic[first], i)) for i in np.ndindex(*shape)]
+            values[first] = np.asarray(symbols, np.int64).reshape(shape)
         elif node.op == CONSTANT:
             constant = graph.constant_of(first)
             assert constant is not None
@@ -221,8 +221,8 @@ def compute(graph: Graph, algebra: Algebra, symbolic: dict[Value, str]) -> list[
 
 def _shape(graph: Graph, value: Value) -> tuple[int, ...]:
     constant = graph.constant_of(value)
-    known: Any = graph.types[value] if constant is None else constant
-    return tuple(known.shape)
+    shape_source: Any = graph.types[value] if constant is None else constant
+    return tuple(shape_source.shape)
 
 
 def integer(attrs: Attrs, name: str, default: int) -> int:
@@ -246,8 +246,8 @@ def _apply(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int)
         shape = np.broadcast_shapes(*(a.shape for a in given))
         spread = [np.broadcast_to(a, shape).reshape(-1).tolist() for a in given]
         key = (*(("absent", i) for i, a in enumerate(inputs) if a is None), *_plain(attrs))
-        made = [algebra.call(op, key, parts) for parts in zip(*spread, strict=True)]
-        return [np.asarray(made, np.int64).reshape(shape)]
+        results = [algebra.call(op, key, parts) for parts in zip(*spread, strict=True)]
+        return [np.asarray(results, np.int64).reshape(shape)]
     raise Opaque(op)
 
 
@@ -264,10 +264,10 @@ def _plain(attrs: Attrs) -> tuple[Hashable, ...]:
 
 
 def _known(array: Array, algebra: Algebra) -> Constant:
-    made = [algebra.known(i) for i in array.reshape(-1).tolist()]
-    if not all(isinstance(v, int) for v in made):
+    elements = [algebra.known(i) for i in array.reshape(-1).tolist()]
+    if not all(isinstance(v, int) for v in elements):
         raise Opaque("what elements decide")
-    return Constant.of(np.asarray(made, np.int64).reshape(array.shape))
+    return Constant.of(np.asarray(elements, np.int64).reshape(array.shape))
 
 
 def _move(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) -> list[Array]:
@@ -288,12 +288,12 @@ def _move(node: Node, inputs: list[Array | None], algebra: Algebra, opset: int) 
         assert inputs[2] is not None
         given[2] = Constant.of(inputs[2].reshape(()))
     try:
-        made = [c.array for c in evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, opset)]
+        moved = [c.array for c in evaluate.evaluate(node.op, node.attrs, given, node.n_outputs, opset)]
     except (GraphoptError, ValueError) as error:
         raise Opaque(str(error)) from error
     if node.op in ("Shape", "Size"):
-        return [np.asarray([algebra.value(int(n)) for n in a.reshape(-1)], np.int64).reshape(a.shape) for a in made]
-    return made
+        return [np.asarray([algebra.value(int(n)) for n in a.reshape(-1)], np.int64).reshape(a.shape) for a in moved]
+    return moved
 
 
 def _reduce(op: str, attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
@@ -308,21 +308,21 @@ def _reduce(op: str, attrs: Attrs, inputs: list[Array | None], algebra: Algebra)
         axes = list(range(x.ndim))
     kept = [i for i in range(x.ndim) if i not in axes]
     moved = np.transpose(x, kept + axes).reshape(*(x.shape[i] for i in kept), -1)
-    made = np.zeros(moved.shape[:-1], np.int64)
-    for index in np.ndindex(*made.shape):
-        made[index] = algebra.call(op, (), sorted(moved[index].tolist()))
-    return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if keep else made
+    reduced = np.zeros(moved.shape[:-1], np.int64)
+    for index in np.ndindex(*reduced.shape):
+        reduced[index] = algebra.call(op, (), sorted(moved[index].tolist()))
+    return reduced.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if keep else reduced
 
 
 def _along(op: str, axis: int, x: Array | None, algebra: Algebra) -> Array:
     assert x is not None
     rows = np.moveaxis(x, axis, -1)
-    made = np.empty_like(rows)
+    results = np.empty_like(rows)
     for index in np.ndindex(*rows.shape[:-1]):
         row = rows[index].tolist()
         together = tuple(sorted(row))
-        made[index] = [algebra.call(op, ("row", together), [e]) for e in row]
-    return np.moveaxis(made, -1, axis)
+        results[index] = [algebra.call(op, ("row", together), [e]) for e in row]
+    return np.moveaxis(results, -1, axis)
 
 
 # -- products, over the reals
@@ -344,13 +344,13 @@ def _matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
-    made = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.int64)
-    for index in np.ndindex(*made.shape):
+    product = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.int64)
+    for index in np.ndindex(*product.shape):
         *where, i, j = index
-        made[index] = _dot(left[(*where, i)].tolist(), right[(*where, slice(None), j)].tolist(), algebra)
+        product[index] = _dot(left[(*where, i)].tolist(), right[(*where, slice(None), j)].tolist(), algebra)
     if a.ndim == 1:
-        made = made[..., 0, :]
-    return made[..., 0] if b.ndim == 1 else made
+        product = product[..., 0, :]
+    return product[..., 0] if b.ndim == 1 else product
 
 
 def _scaled(factor: Any, x: Array, algebra: Algebra) -> Array:
@@ -367,8 +367,8 @@ def _gemm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
     assert a is not None
     assert b is not None
     left, right = (a.T if attrs.get("transA") else a), (b.T if attrs.get("transB") else b)
-    made = _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
-    return made if c is None else _added(made, _scaled(attrs.get("beta"), c, algebra), algebra)
+    product = _scaled(attrs.get("alpha"), _matmul(attrs, [left, right], algebra), algebra)
+    return product if c is None else _added(product, _scaled(attrs.get("beta"), c, algebra), algebra)
 
 
 def _added(a: Array, b: Array, algebra: Algebra) -> Array:
@@ -393,22 +393,22 @@ def _conv(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
     sizes = [(s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(x.shape[2:], kernel, strides, dilations, strict=True)]
     if min(sizes, default=1) < 1:
         raise Opaque("an empty convolution")
-    made = np.zeros((x.shape[0], w.shape[0], *sizes), np.int64)
+    result = np.zeros((x.shape[0], w.shape[0], *sizes), np.int64)
     per, filters = w.shape[1], w.shape[0] // group
-    for index in np.ndindex(*made.shape):
-        image, channel, *place = index
+    for index in np.ndindex(*result.shape):
+        image, channel, *position = index
         start = (channel // filters) * per
         window = tuple(
             slice(p * t, p * t + d * (k - 1) + 1, d)
-            for p, t, d, k in zip(place, strides, dilations, kernel, strict=True)
+            for p, t, d, k in zip(position, strides, dilations, kernel, strict=True)
         )
-        taken = x[(image, slice(start, start + per), *window)]
-        made[index] = _dot(taken.reshape(-1).tolist(), w[channel].reshape(-1).tolist(), algebra)
+        window_values = x[(image, slice(start, start + per), *window)]
+        result[index] = _dot(window_values.reshape(-1).tolist(), w[channel].reshape(-1).tolist(), algebra)
     if b is None:
-        return made
+        return result
     if b.shape != w.shape[:1]:
         raise ValueError("a bias that has not one number for each filter")
-    return _added(made, b.reshape(1, -1, *(1,) * n), algebra)
+    return _added(result, b.reshape(1, -1, *(1,) * n), algebra)
 
 
 def _batch_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
@@ -418,25 +418,25 @@ def _batch_norm(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> A
         raise Opaque("training")
     given: Any = attrs.get("epsilon", 1e-5)
     epsilon = algebra.value(float(given))
-    made = np.zeros_like(x)
+    result = np.zeros_like(x)
     for index in np.ndindex(*x.shape):
         c = index[1]
         s, o, m, v = (int(p[c]) for p in (scale, bias, mean, variance) if p is not None)
         root = algebra.call("Sqrt", (), [algebra.call("Add", (), [v, epsilon])])
         centred = algebra.call("Sub", (), [int(x[index]), m])
-        made[index] = algebra.call(
+        result[index] = algebra.call(
             "Add", (), [algebra.call("Div", (), [algebra.call("Mul", (), [centred, s]), root]), o]
         )
-    return made
+    return result
 
 
 def _global_mean(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:
     x = inputs[0]
     assert x is not None
-    made = np.zeros(x.shape[:2], np.int64)
-    for index in np.ndindex(*made.shape):
-        made[index] = algebra.call("ReduceMean", (), sorted(x[index].reshape(-1).tolist()))
-    return made.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+    means = np.zeros(x.shape[:2], np.int64)
+    for index in np.ndindex(*means.shape):
+        means[index] = algebra.call("ReduceMean", (), sorted(x[index].reshape(-1).tolist()))
+    return means.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
 
 
 def _fused_matmul(attrs: Attrs, inputs: list[Array | None], algebra: Algebra) -> Array:

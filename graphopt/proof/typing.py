@@ -41,8 +41,8 @@ class Dtypes:
         if total > MOST:
             choices = [[d for d in options if d in FEW] or options[:1] for options in choices]
         for dtypes in product(*choices):
-            known = dict(zip(free, dtypes, strict=True))
-            yield {k: known[self._find(k)] for k in self._parent}
+            dtype_of = dict(zip(free, dtypes, strict=True))
+            yield {k: dtype_of[self._find(k)] for k in self._parent}
 
     def visit(self, term: Term) -> Hashable:
         """The key of a term, once its parts are related."""

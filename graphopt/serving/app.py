@@ -77,10 +77,10 @@ def _refusal(request: Request) -> Response | None:
     if request.method in ("GET", "HEAD"):
         return None
     origin = request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    own_origin = f"{request.url.scheme}://{request.headers.get('host', '')}"
     site = request.headers.get("sec-fetch-site", "same-origin")
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if (origin is not None and origin != own) or site not in ("same-origin", "none"):
+    if (origin is not None and origin != own_origin) or site not in ("same-origin", "none"):
         return refused(403, "this comes from another site")
     if kind not in ("application/json", "application/octet-stream"):
         return refused(415, "expected application/json, or application/octet-stream for an upload")
@@ -111,7 +111,7 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
     """The server's application, which answers to these host names and to no other. ``state.ends`` says whether the
     server is about to end, and runs with it."""
     answers = _Answers(folder, limits or Limits())
-    made = Starlette(
+    server = Starlette(
         routes=[
             Route("/", answers.index),
             Route("/api/files", answers.files),
@@ -122,8 +122,8 @@ def application(folder: Folder, hosts: list[str], limits: Limits | None = None) 
         middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={GraphoptError: _failed},
     )
-    made.state.ends = lambda: False
-    return made
+    server.state.ends = lambda: False
+    return server
 
 
 class _Answers:
@@ -152,10 +152,10 @@ class _Answers:
 
     async def rules(self, request: Request) -> Response:
         """The text of a file of rules."""
-        found = await asyncio.to_thread(self.folder.find, request.query_params.get("name", ""), RULES)
-        if found.bytes > REQUEST:
-            return refused(413, f"{found.name} has more than {REQUEST} bytes")
-        text = await asyncio.to_thread(found.path.read_text, "utf-8", "replace")
+        path = await asyncio.to_thread(self.folder.find, request.query_params.get("name", ""), RULES)
+        if path.bytes > REQUEST:
+            return refused(413, f"{path.name} has more than {REQUEST} bytes")
+        text = await asyncio.to_thread(path.path.read_text, "utf-8", "replace")
         return JSONResponse({"rules": text})
 
     async def run(self, request: Request) -> Response:
@@ -164,37 +164,37 @@ class _Answers:
         if body is None:
             return refused(413, f"the rules take more than {REQUEST} bytes")
         wanted = _wanted(body)
-        found = await asyncio.to_thread(self.folder.find, wanted["name"])
-        answer = await _unless_gone(request, self.runs.answer({**wanted, "model": str(found.path)}))
+        path = await asyncio.to_thread(self.folder.find, wanted["name"])
+        answer = await _unless_gone(request, self.runs.answer({**wanted, "model": str(path.path)}))
         return refused(503, "the server has ended") if answer is None else JSONResponse(answer[1], answer[0])
 
     async def upload(self, request: Request) -> Response:
         """Keep a model that is sent; the name comes back under which it is served."""
-        place = self.folder.place()
+        path = self.folder.place()
         try:
-            with open(place, "xb") as file:
+            with open(path, "xb") as file:
                 async for part in request.stream():
                     file.write(part)
                     if file.tell() > self.limits.upload:
                         break
-                taken = file.tell()
-            if 0 < taken <= self.limits.upload:
-                return JSONResponse({"name": self.folder.take(request.query_params.get("name", "model"), place)})
+                size = file.tell()
+            if 0 < size <= self.limits.upload:
+                return JSONResponse({"name": self.folder.take(request.query_params.get("name", "model"), path)})
         except OSError as error:
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             return refused(507, f"the upload cannot be kept ({error.strerror})")
         except BaseException:  # the client went away
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
-        place.unlink(missing_ok=True)
-        return refused(413 if taken else 400, f"an upload has 1 to {self.limits.upload} bytes")
+        path.unlink(missing_ok=True)
+        return refused(413 if size else 400, f"an upload has 1 to {self.limits.upload} bytes")
 
 
 def _wanted(body: bytes) -> dict[str, str]:
     """What a run is asked for. UsageError where it is not put so that it can be understood."""
     try:
-        asked = json.loads(body)
-        wanted = {k: asked[k] for k in ("name", "rules", "with", "target", "policy")}
+        request = json.loads(body)
+        wanted = {k: request[k] for k in ("name", "rules", "with", "target", "policy")}
         if not all(isinstance(v, str) for v in wanted.values()):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -206,12 +206,12 @@ def _wanted(body: bytes) -> dict[str, str]:
 
 async def _body(request: Request) -> bytes | None:
     """What a request holds; None where that is more than it may."""
-    found = bytearray()
+    content = bytearray()
     async for part in request.stream():
-        found += part
-        if len(found) > REQUEST:
+        content += part
+        if len(content) > REQUEST:
             return None
-    return bytes(found)
+    return bytes(content)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
@@ -242,12 +242,12 @@ def listening(host: str, port: int) -> socket.socket:
 
 def _listening(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(64)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener

@@ -58,10 +58,10 @@ class Folder:
         raise ReadError(f"no {'model is' if kind == MODELS else 'rules are'} called {name!r} here")
 
     def _files(self, kind: str) -> Iterator[Served]:
-        for place, folders, files in os.walk(self.root):
+        for parent, folders, files in os.walk(self.root):
             folders[:] = sorted(f for f in folders if not f.startswith("."))
             for file in sorted(files):
-                path = Path(place) / file
+                path = Path(parent) / file
                 if file.endswith(kind) and (size := self._size(path)) is not None:
                     # a name need not be text: what is none is shown as its bytes
                     name = path.relative_to(self.root).as_posix().encode("utf-8", "backslashreplace").decode()

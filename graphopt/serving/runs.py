@@ -66,5 +66,5 @@ class Runs:
         if process.returncode:
             last = errors.decode(errors="replace").strip().rpartition("\n")[2]
             return {"error": f"the process of the run ended: {last or f'signal {-process.returncode}'}"}
-        found: dict[str, Any] = json.loads(out)
-        return found
+        answer: dict[str, Any] = json.loads(out)
+        return answer

@@ -61,10 +61,10 @@ def main() -> None:
 
 def complaint(message: str) -> dict[str, Any]:
     """An error as the page shows it, with the line and column where it is one in the rules."""
-    found = _PLACE.match(message)
-    if found is None:
+    match = _PLACE.match(message)
+    if match is None:
         return {"error": message}
-    return {"error": found[3], "line": int(found[1]), "column": int(found[2])}
+    return {"error": match[3], "line": int(match[1]), "column": int(match[2])}
 
 
 def run(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,26 +93,26 @@ def fired(rules: Sequence[Rule], report: Report, graph: Graph) -> list[Fired]:
     from graphopt.tools.explanation import near_misses
 
     uses = {use.rule: use for use in report.rules}
-    found = []
+    rows = []
     for rule in rules:
         sites = tuple(r.site for r in report.rewrites if r.rule == rule.name)
         reasons: dict[str, list[str]] = {}
         for site, why in near_misses(rule, graph):
             if site not in sites:
                 reasons.setdefault(why, []).append(site)
-        told = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+        by_count = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
         use = uses.get(rule.name)
-        found.append(
+        rows.append(
             Fired(
                 rule.name,
                 use.tried if use else 0,
                 use.fired if use else 0,
                 use.kept if use else 0,
                 sites[:SITES],
-                tuple((why, len(at), tuple(at[:SITES])) for why, at in told[:8]),
+                tuple((why, len(at), tuple(at[:SITES])) for why, at in by_count[:8]),
             )
         )
-    return found
+    return rows
 
 
 def _limit(seconds: int) -> None:

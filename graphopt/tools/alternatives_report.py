@@ -80,15 +80,17 @@ def choices(model: Any, target: Target = CPU, policy: str = "reals") -> tuple[Ch
     graph = model if isinstance(model, Graph) else onnx_io.load(model)
     target = equipped(priced(target).target)
     watch = Watch()
-    found, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
+    optimized, _ = optimize_graph(graph, target=target, policy=soundness(policy), step=watch)
     model_of_cost = CostModel(target, stated_sizes(graph))
-    told: dict[tuple[str, str], Choice] = {}
+    by_value: dict[tuple[str, str], Choice] = {}
     for seen in watch.seen:
         for choice in _of_terms(Terms(seen.saturated, model_of_cost), seen.extraction):
-            told.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
-    nests = [*_of_nests(found, model_of_cost, policy)]
+            by_value.setdefault((choice.chosen.what if choice.kind == "reorder" else "", choice.value), choice)
+    nests = [*_of_nests(optimized, model_of_cost, policy)]
     last = ("fusion", "product")
-    return tuple(sorted([*told.values(), *nests], key=lambda c: (c.kind in last, c.kind, -c.chosen.seconds, c.value)))
+    return tuple(
+        sorted([*by_value.values(), *nests], key=lambda c: (c.kind in last, c.kind, -c.chosen.seconds, c.value))
+    )
 
 
 # -- terms
@@ -105,9 +107,12 @@ def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
         name = names[c]
         if name is None:
             continue
-        own = {c: terms.working[c], **({blocks[c]: terms.working[blocks[c]]} if blocks.get(c) in terms.working else {})}
-        taken, others = None, []
-        for k, nodes in own.items():
+        extracted = {
+            c: terms.working[c],
+            **({blocks[c]: terms.working[blocks[c]]} if blocks.get(c) in terms.working else {}),
+        }
+        costliest, others = None, []
+        for k, nodes in extracted.items():
             for node in nodes:
                 if node.op in (BLOCK, UNBLOCK):
                     if chosen.get(k) == node:
@@ -116,12 +121,12 @@ def _of_terms(terms: Terms, extraction: Extraction) -> Iterator[Choice]:
                     continue
                 way = _alternative(terms, k, node)
                 if chosen.get(k) == node:
-                    taken = way if taken is None or way.seconds > taken.seconds else taken
+                    costliest = way if costliest is None or way.seconds > costliest.seconds else costliest
                 else:
                     others.append(way)
-        others = _distinct(others, taken)
-        if taken is not None and others and any(w.what in WEIGHTY for w in (taken, *others)):
-            yield Choice(_kind(taken, others), name, taken, tuple(others))
+        others = _distinct(others, costliest)
+        if costliest is not None and others and any(w.what in WEIGHTY for w in (costliest, *others)):
+            yield Choice(_kind(costliest, others), name, costliest, tuple(others))
 
 
 def _name(saturated: Saturated, c: int) -> str | None:
@@ -161,17 +166,17 @@ def _is_pointwise(node: ENode, facts: list[Fact | None]) -> bool:
     return node.attrs.get("group", 1) == 1 and not moves and all(n == 1 for n in weights.shape[2:])
 
 
-def _distinct(ways: list[Alternative], taken: Alternative | None) -> list[Alternative]:
+def _distinct(ways: list[Alternative], chosen: Alternative | None) -> list[Alternative]:
     """The cheapest of each sort, but for that which was taken."""
     best: dict[tuple[str, str], Alternative] = {}
     for way in sorted(ways, key=lambda w: (w.seconds, w.what)):
-        if taken is None or (way.what, way.how) != (taken.what, taken.how):
+        if chosen is None or (way.what, way.how) != (chosen.what, chosen.how):
             best.setdefault((way.what, way.how), way)
     return list(best.values())
 
 
-def _kind(taken: Alternative, others: list[Alternative]) -> str:
-    ways = {taken.how, *(w.how for w in others)}
+def _kind(chosen: Alternative, others: list[Alternative]) -> str:
+    ways = {chosen.how, *(w.how for w in others)}
     return "layout" if "blocks" in ways and len(ways) > 1 else "library" if "library" in ways else "op"
 
 
@@ -186,18 +191,20 @@ def _of_nests(graph: Graph, model: CostModel, policy: str) -> Iterator[Choice]:
         lowered = lower(graph, facts)
     except NeedsValues:
         return
-    for found in group(graph, facts, lowered, needed(graph, lowered)):
-        if len(found.members) > 1:
-            yield _fusion(graph, found, facts, model)
-        yield from _product(graph, found, facts, model.target, policy)
+    for fusion_group in group(graph, facts, lowered, needed(graph, lowered)):
+        if len(fusion_group.members) > 1:
+            yield _fusion(graph, fusion_group, facts, model)
+        yield from _product(graph, fusion_group, facts, model.target, policy)
 
 
-def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Target, policy: str) -> Iterator[Choice]:
+def _product(
+    graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], target: Target, policy: str
+) -> Iterator[Choice]:
     """Which function computes the product of matrices that a group is, where it is one that a call computes."""
-    written = write(graph, facts, found)
+    written = write(graph, facts, fusion_group)
     if target.device.has_blocks:
         prices = target.prices.products
-        yield from _told(graph, found, compared(written.nest, card_of(prices, policy), prices))
+        yield from _told(graph, fusion_group, compared(written.nest, card_of(prices, policy), prices))
         return
     reads = zip(written.nest.buffers, written.inputs, strict=False)
     laid = laid_out(written.nest, [b for b, v in reads if graph.constant_of(v) is not None])
@@ -205,19 +212,19 @@ def _product(graph: Graph, found: Group, facts: Mapping[Value, Fact], target: Ta
     parts = chains(nest)
     product = None if parts is None else called_product(parts, nest)
     if product is not None:
-        yield from _told(graph, found, ways(product, target.prices.products))
+        yield from _told(graph, fusion_group, ways(product, target.prices.products))
 
 
-def _told(graph: Graph, found: Group, seconds: Mapping[str, float]) -> Iterator[Choice]:
+def _told(graph: Graph, fusion_group: Group, seconds: Mapping[str, float]) -> Iterator[Choice]:
     """The choice of who computes the product that a group is, where several could."""
     if seconds:
-        what = "+".join(m.node.op for m in found.members)
+        what = "+".join(m.node.op for m in fusion_group.members)
         first, *others = sorted((Alternative(what, *way) for way in seconds.items()), key=lambda w: w.seconds)
-        yield Choice("product", name_of(graph, found.sink.node, 0), first, tuple(others))
+        yield Choice("product", name_of(graph, fusion_group.sink.node, 0), first, tuple(others))
 
 
-def _fusion(graph: Graph, found: Group, facts: Mapping[Value, Fact], model: CostModel) -> Choice:
-    nodes = [m.node for m in found.members]
+def _fusion(graph: Graph, fusion_group: Group, facts: Mapping[Value, Fact], model: CostModel) -> Choice:
+    nodes = [m.node for m in fusion_group.members]
     together = (
         sum(
             model.cost(

@@ -99,19 +99,19 @@ def find_jobs(sources: Sequence[Path], output: Path | None) -> list[Job]:
         raise UsageError("several models need -o, the folder for their results")
     if output.exists() and not output.is_dir():
         raise UsageError(f"-o {output}: the results of several models need a folder, and this is a file")
-    found = [(path, root) for source in sources for path, root in _expanded(source, output)]
-    jobs = [Job(p.relative_to(root).as_posix(), p, output / p.relative_to(root)) for p, root in found]
+    models_and_roots = [(path, root) for source in sources for path, root in _expanded(source, output)]
+    jobs = [Job(p.relative_to(root).as_posix(), p, output / p.relative_to(root)) for p, root in models_and_roots]
     if not jobs:
         raise UsageError(f"no models in {', '.join(map(str, sources))}")
     inputs = {job.model.resolve() for job in jobs}
-    taken: dict[Path, Job] = {}
+    jobs_by_output: dict[Path, Job] = {}
     for job in jobs:
-        place = job.output.resolve()
-        if place in taken:
-            raise UsageError(f"{taken[place].model} and {job.model} would both become {job.output}")
-        if place in inputs:
+        resolved = job.output.resolve()
+        if resolved in jobs_by_output:
+            raise UsageError(f"{jobs_by_output[resolved].model} and {job.model} would both become {job.output}")
+        if resolved in inputs:
             raise UsageError(f"{job.output} would overwrite an input: give another folder")
-        taken[place] = job
+        jobs_by_output[resolved] = job
     return jobs
 
 
@@ -231,8 +231,8 @@ def judged(summary: Summary, changes: Iterable[Change], percent: float) -> Summa
 
 def mean_gain(summary: Summary) -> float | None:
     """The geometric mean of how many times cheaper the results are than the originals; None where nothing is known."""
-    known = [o.cost_before / o.cost_after for o in summary.outcomes if o.cost_before and o.cost_after]
-    return math.exp(sum(map(math.log, known)) / len(known)) if known else None
+    gains = [o.cost_before / o.cost_after for o in summary.outcomes if o.cost_before and o.cost_after]
+    return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
 
 
 def _expanded(source: Path, output: Path) -> list[tuple[Path, Path]]:
@@ -240,8 +240,8 @@ def _expanded(source: Path, output: Path) -> list[tuple[Path, Path]]:
     if source.is_dir():
         results = output.resolve()
         is_inside = results != source.resolve() and results.is_relative_to(source.resolve())
-        found = sorted(source.rglob("*.onnx"))
-        return [(p, source) for p in found if not is_inside or not p.resolve().is_relative_to(results)]
+        files = sorted(source.rglob("*.onnx"))
+        return [(p, source) for p in files if not is_inside or not p.resolve().is_relative_to(results)]
     if not _is_pattern(source):
         return [(source, source.parent)]
     fixed = Path(*_before_magic(source.parts))

@@ -119,20 +119,20 @@ def convert(
     _check_names(graph, keep)
     feeds = step("draw", _feeds, graph, samples, inputs or {})
     widths = step("measure ranges", _measured, graph, feeds) if to in LARGEST else {}
-    made, done = step("convert", converted, graph, to, keep, io, widths)
-    errors = step("compare", _errors, graph, made, feeds)
+    converted_graph, done = step("convert", converted, graph, to, keep, io, widths)
+    errors = step("compare", _errors, graph, converted_graph, feeds)
     if not errors:
         done = replace(done, warnings=(*done.warnings, "no sample inputs could be run: ranges and errors are unknown"))
-    result, _, size = deliver(step, model, graph, made, output, "off", None)
+    result, _, size = deliver(step, model, graph, converted_graph, output, "off", None)
     before = Path(model).stat().st_size if isinstance(model, str | Path) else None
     return result, replace(done, errors=errors, bytes_before=before, bytes_after=size)
 
 
 def _check_names(graph: Graph, keep: Sequence[str]) -> None:
-    known = {n.op for n in graph.nodes()} | set(graph.names.values()) | {n.origin.name for n in graph.nodes()}
+    there = {n.op for n in graph.nodes()} | set(graph.names.values()) | {n.origin.name for n in graph.nodes()}
     for name in keep:
-        if name not in known and ops.schema(name) is None:
-            raise UsageError(f"--keep {name}: the model has no such op, node or value{nearest(name, known - {''})}")
+        if name not in there and ops.schema(name) is None:
+            raise UsageError(f"--keep {name}: the model has no such op, node or value{nearest(name, there - {''})}")
 
 
 def converted(
@@ -147,13 +147,13 @@ def converted(
     work.run()
     rules = standard().select(policy=Soundness.EXACT)
     casts = [rule for rule in rules.always if rule.family.startswith(("C2", "G"))]
-    made = simplify(work.graph, casts, rules.passes)
-    added = sum(n.op == "Cast" for n in made.nodes()) - sum(n.op == "Cast" for n in graph.nodes())
+    simplified = simplify(work.graph, casts, rules.passes)
+    added = sum(n.op == "Cast" for n in simplified.nodes()) - sum(n.op == "Cast" for n in graph.nodes())
     kept = dict(sorted(work.kept.items(), key=lambda pair: (-pair[1], pair[0])))
     warnings = []
     if work.saturated:
         warnings.append(f"{work.saturated} weights beyond {to}'s range are its largest number now")
-    return made, Conversion(to, work.count, kept, max(added, 0), (), tuple(warnings))
+    return simplified, Conversion(to, work.count, kept, max(added, 0), (), tuple(warnings))
 
 
 class _Converting:
@@ -166,10 +166,10 @@ class _Converting:
         keep: frozenset[str],
         io: bool,
         widths: Mapping[Value, float],
-        known: Mapping[Value, Fact] | None = None,
+        facts: Mapping[Value, Fact] | None = None,
     ) -> None:
         self.original, self.graph = graph, graph.copy()
-        self.before = infer(graph, known)
+        self.before = infer(graph, facts)
         self.to, self.sources, self.keep, self.io, self.widths = to, SOURCES[to], keep, io, widths
         self.facts: dict[Value, Fact] = {}
         self.casts: dict[tuple[Value, str], Value] = {}
@@ -191,17 +191,17 @@ class _Converting:
             if value is None:
                 continue
             name, wanted = self.graph.output_names[i], self.before[value].dtype
-            found = value if self.io or wanted is None else self._as(value, wanted)
-            if found != value:
+            result = value if self.io or wanted is None else self._as(value, wanted)
+            if result != value:
                 if self.graph.names.get(value) == name:
                     del self.graph.names[value]
-                self.graph.outputs[i] = found
+                self.graph.outputs[i] = result
                 if value in self.original.types:
-                    self.graph.types[found] = self.original.types[value]
-        for value, known in self.original.types.items():
+                    self.graph.types[result] = self.original.types[value]
+        for value, declared in self.original.types.items():
             now = self.facts.get(value, NOTHING).dtype
-            if isinstance(known, TensorType) and now is not None and now != known.dtype:
-                self.graph.types[value] = TensorType(now, known.shape)
+            if isinstance(declared, TensorType) and now is not None and now != declared.dtype:
+                self.graph.types[value] = TensorType(now, declared.shape)
 
     def _leaf(self, node: Node) -> None:
         value = Value(node.id)
@@ -234,8 +234,8 @@ class _Converting:
         if not self._has_floats(node):
             return ""
         names = {node.op, node.origin.name, *(self.graph.names.get(v, "") for v in node.outputs)}
-        if found := sorted(names & self.keep):
-            return f"{found[0]}: asked for"
+        if named := sorted(names & self.keep):
+            return f"{named[0]}: asked for"
         if node.bodies:
             return f"{node.op}: converted inside"
         if self.to == "float32":
@@ -276,11 +276,11 @@ class _Converting:
                 return False
             wanted = [None if v is None else self.before[v].dtype for v in node.inputs]
             plan = wanted, node.attrs, tuple(self.before[v] for v in node.outputs)
-        dtypes, attrs, found = plan
+        dtypes, attrs, outputs = plan
         pairs = zip(node.inputs, dtypes, strict=True)
         inputs = tuple(v if v is None or d is None else self._as(v, d) for v, d in pairs)
         self.graph.update(node.id, inputs=inputs, attrs=attrs)
-        for value, fact in zip(node.outputs, found, strict=True):
+        for value, fact in zip(node.outputs, outputs, strict=True):
             self.facts[value] = fact if fact.type is not None else self.before[value]
         return True
 
@@ -289,13 +289,13 @@ class _Converting:
     ) -> tuple[list[str | None], Attrs, tuple[Fact, ...]] | None:
         """The dtypes of the node's inputs, its attributes, and what it makes, on one side; None where it has no place
         there."""
-        known = ops.schema(node.op, self.graph.opset)
+        schema = ops.schema(node.op, self.graph.opset)
         dtypes: list[str | None] = []
         for i, value in enumerate(node.inputs):
             dtype = None if value is None else self.before[value].dtype
             if new and dtype in self.sources:
                 letter = ops.input_constraint(node.op, i)
-                allowed = known.allowed.get(letter, frozenset()) if known is not None else frozenset()
+                allowed = schema.allowed.get(letter, frozenset()) if schema is not None else frozenset()
                 dtype = self.to if self.to in allowed else dtype
             elif not new and _moves(node) and value is not None and i == 0:
                 dtype = facts[value].dtype  # it moves what there is
@@ -346,8 +346,8 @@ class _Converting:
         """Convert the bodies inside: what goes in and comes out of them keeps its type."""
         changed: dict[str, Any] = {}
         for name, body in node.bodies.items():
-            known = captured_facts(node, body, self.before)
-            inner = _Converting(body, self.to, self.keep, False, {}, known)
+            captured = captured_facts(node, body, self.before)
+            inner = _Converting(body, self.to, self.keep, False, {}, captured)
             inner.run()
             changed[name] = inner.graph
             self.kept.update(inner.kept)
@@ -361,20 +361,20 @@ class _Converting:
         now = self.facts[value].dtype
         if now is None or now == dtype or now not in (*self.sources, self.to):
             return value
-        found = self.casts.get((value, dtype))
-        if found is None:
-            found = self.casts[value, dtype] = self._cast(value, dtype)
-        return found
+        cast = self.casts.get((value, dtype))
+        if cast is None:
+            cast = self.casts[value, dtype] = self._cast(value, dtype)
+        return cast
 
     def _cast(self, value: Value, dtype: str) -> Value:
         constant = self.original.constant_of(value) if value.node in self.original else None
         if constant is not None:
-            made = self.graph.add_constant(self._constant(constant, dtype))
-            self.facts[made] = fact_of(self.graph.constant_of(made))  # type: ignore[arg-type]
-            return made
-        made = Value(self.graph.add("Cast", (value,), Attrs(to=CODES[dtype])).id)
-        self.facts[made] = _with_dtype(self.facts[value], dtype)
-        return made
+            result = self.graph.add_constant(self._constant(constant, dtype))
+            self.facts[result] = fact_of(self.graph.constant_of(result))  # type: ignore[arg-type]
+            return result
+        result = Value(self.graph.add("Cast", (value,), Attrs(to=CODES[dtype])).id)
+        self.facts[result] = _with_dtype(self.facts[value], dtype)
+        return result
 
     def _constant(self, constant: Constant, dtype: str) -> Constant:
         """The constant in a dtype; what is too large for it becomes its largest number."""
@@ -421,16 +421,16 @@ def _with_dtype(fact: Fact, dtype: str | None) -> Fact:
 
 def _indices(graph: Graph) -> set[int]:
     """Nodes on floats that become integers, sizes or positions: elementwise ones that such ops read."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for node in reversed(graph.order()):
         if ops.kind(node.op) not in ("unary", "binary", "elementwise") and node.op not in ("Cast", *MOVING):
             continue
         for reader in (graph.node(r) for v in node.outputs for r, _ in graph.users(v)):
             to = reader.attrs.get("to")
             is_integer = reader.op == "Cast" and isinstance(to, int) and "int" in (dtype_of(to) or "")
-            if is_integer or reader.op in INDICES or reader.id in found:
-                found.add(node.id)
-    return found
+            if is_integer or reader.op in INDICES or reader.id in positions:
+                positions.add(node.id)
+    return positions
 
 
 # -- sample inputs
@@ -439,26 +439,26 @@ def _indices(graph: Graph) -> set[int]:
 def _feeds(graph: Graph, samples: int, inputs: Mapping[str, Given]) -> list[dict[str, Any]]:
     """Inputs on which the model runs; none where there are none."""
     check_inputs(graph, inputs)
-    told = {name: given(value) for name, value in inputs.items()}
-    found: list[dict[str, Any]] = []
+    bounds_given = {name: given(value) for name, value in inputs.items()}
+    sampled: list[dict[str, Any]] = []
     if not samples:
-        return found
+        return sampled
     bounds, candidates = ranges(graph), list(sizes(graph, {}))
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         try:
             run = open_model(_written(graph, folder))[0]
         except EngineError:
-            return found
+            return sampled
         for number in range(samples):
             for chosen, kind in ((c, k) for c in candidates for k in range(DISTRIBUTIONS)):
                 try:
-                    feeds = draw(graph, chosen, bounds, told, number, kind)
+                    feeds = draw(graph, chosen, bounds, bounds_given, number, kind)
                     run(feeds)
                 except (EngineError, ValueError):
                     continue
-                found.append(feeds)
+                sampled.append(feeds)
                 break
-    return found
+    return sampled
 
 
 def _written(graph: Graph, folder: str) -> str:
@@ -478,12 +478,12 @@ def _measured(graph: Graph, feeds: Sequence[Feeds]) -> dict[Value, float]:
             seen[value] = len(probe.outputs)
             name = probe.names.setdefault(value, f"graphopt_{value.node}_{value.port}")
             probe.add_output(name, value)
-            known = facts[value].type
-            if known is not None:
-                probe.types[value] = known
-    found: dict[Value, float] = {}
+            declared = facts[value].type
+            if declared is not None:
+                probe.types[value] = declared
+    widths: dict[Value, float] = {}
     if not feeds:
-        return found
+        return widths
     try:
         with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
             run = open_model(_written(probe, folder))[0]
@@ -493,10 +493,10 @@ def _measured(graph: Graph, feeds: Sequence[Feeds]) -> dict[Value, float]:
                     array = results[seen[value]]
                     if isinstance(array, np.ndarray) and array.size:
                         largest = float(np.abs(array).max())
-                        found[value] = max(found.get(value, 0.0), largest)
+                        widths[value] = max(widths.get(value, 0.0), largest)
     except (EngineError, GraphoptError):
-        return found
-    return found
+        return widths
+    return widths
 
 
 def _is_float(fact: Fact) -> bool:
@@ -525,9 +525,9 @@ def _errors(before: Graph, after: Graph, feeds: Sequence[Feeds]) -> tuple[Output
         for name, a, b in zip(before.output_names, outputs, others, strict=True):
             if not isinstance(a, np.ndarray) or (a.dtype.kind not in "fiub" and "float" not in a.dtype.name):
                 continue
-            found = _error(name, a.astype(np.float64), b.astype(np.float64))
-            if name not in worst or found.largest > worst[name].largest:
-                worst[name] = found
+            difference = _error(name, a.astype(np.float64), b.astype(np.float64))
+            if name not in worst or difference.largest > worst[name].largest:
+                worst[name] = difference
     return tuple(worst.values())
 
 

@@ -64,8 +64,8 @@ class Coverage:
     @property
     def on_suite(self) -> tuple[str, ...]:
         """Families of which a rule acted on ONNX's test cases alone."""
-        found = self._families(f.family for f in self.firings)
-        return tuple(id for id in found if id not in self.on_models)
+        families = self._families(f.family for f in self.firings)
+        return tuple(id for id in families if id not in self.on_models)
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -76,13 +76,13 @@ class Coverage:
     @property
     def missing(self) -> tuple[str, ...]:
         """All other families."""
-        known = {*self.on_models, *self.on_suite, *self.apart}
-        return tuple(id for id in catalogue() if id not in known)
+        covered = {*self.on_models, *self.on_suite, *self.apart}
+        return tuple(id for id in catalogue() if id not in covered)
 
     def of(self, family: str) -> tuple[Firing, ...]:
         """What acted of one family, models first."""
-        found = [f for f in self.firings if f.family == family]
-        return tuple(sorted(found, key=lambda f: (f.in_suite, f.model, f.rule, f.target)))
+        firings = [f for f in self.firings if f.family == family]
+        return tuple(sorted(firings, key=lambda f: (f.in_suite, f.model, f.rule, f.target)))
 
     def to_json(self) -> str:
         """All of it as JSON, with the version of its schema."""
@@ -92,8 +92,8 @@ class Coverage:
         return json.dumps(content, indent=2, default=dict) + "\n"
 
     @staticmethod
-    def _families(found: Iterable[str]) -> tuple[str, ...]:
-        acted = set(found)
+    def _families(families: Iterable[str]) -> tuple[str, ...]:
+        acted = set(families)
         return tuple(id for id in catalogue() if id in acted)
 
 
@@ -119,10 +119,10 @@ def cover(
         try:
             graph = onnx_io.load(model)
             firings += _conversions(name, graph, in_suite)
-            for place in targets:
-                place = target_named(place)
-                for policy in _policies(graph, rules or standard(), place):
-                    firings += _firings(name, graph, place, policy, rules, budget, in_suite)
+            for target in targets:
+                target = target_named(target)
+                for policy in _policies(graph, rules or standard(), target):
+                    firings += _firings(name, graph, target, policy, rules, budget, in_suite)
         except GraphoptError as error:
             failed[name] = str(error)
         except (
@@ -169,8 +169,8 @@ def _policies(graph: Graph, rules: Ruleset, target: Target) -> Iterator[Soundnes
 
 
 def _may_root(rule: Rule, graph: Graph) -> bool:
-    found = root_ops(rule)
-    return found is None or any(node.op in found for node in graph.nodes())
+    roots = root_ops(rule)
+    return roots is None or any(node.op in roots for node in graph.nodes())
 
 
 def _firings(
@@ -188,6 +188,8 @@ def _firings(
         for family in ids(rewrite.family):
             sites.setdefault((family, rewrite.rule), []).append(rewrite.site)
     return [
-        Firing(family, rule, name, target.name, policy.value, len(found), tuple(dict.fromkeys(found))[:SITES], in_suite)
-        for (family, rule), found in sites.items()
+        Firing(
+            family, rule, name, target.name, policy.value, len(places), tuple(dict.fromkeys(places))[:SITES], in_suite
+        )
+        for (family, rule), places in sites.items()
     ]

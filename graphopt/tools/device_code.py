@@ -62,10 +62,10 @@ class DeviceCode:
 
 def capability_of(text: str) -> Capability:
     """The compute capability that is written ``9.0``. UsageError where it is no such thing, or too old."""
-    found = re.fullmatch(r"(\d+)\.(\d)", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)\.(\d)", text)
+    if match is None:
         raise UsageError(f"{text!r} is no compute capability: write one as 9.0, which an H100 has")
-    capability = int(found[1]), int(found[2])
+    capability = int(match[1]), int(match[2])
     if capability < OLDEST:
         raise UsageError(f"kernels are for compute capability {OLDEST[0]}.{OLDEST[1]} and later, not for {text}")
     return capability
@@ -83,24 +83,24 @@ def device_code(model: Any, settings: Settings, capability: Capability) -> Devic
         if isinstance(part.emitted, Launchable):
             nodes.setdefault(part.emitted.kernel, (part.nodes, part.emitted.block))
     texts = compile_ptx(linked.kernels, capability, jobs=settings.jobs)
-    found = [
+    kernels = [
         DeviceKernel(kernel, *nodes[kernel], text, machine_code(text, capability))
         for kernel, text in zip(linked.kernels, texts, strict=True)
     ]
-    return DeviceCode(capability, linked, tuple(found))
+    return DeviceCode(capability, linked, tuple(kernels))
 
 
 def write(code: DeviceCode, folder: Path) -> None:
     """Write the source, PTX and machine code of each kernel into a folder, and a report of what they take."""
     rows = []
-    for number, made in enumerate(code.kernels):
+    for number, kernel in enumerate(code.kernels):
         name = f"k{number}"
-        contents = {"py": made.kernel.source.encode(), "ptx": made.ptx.encode(), "cubin": made.machine.code}
+        contents = {"py": kernel.kernel.source.encode(), "ptx": kernel.ptx.encode(), "cubin": kernel.machine.code}
         for suffix, content in contents.items():
             with whole(folder / f"{name}.{suffix}") as file:
                 file.write(content)
-        rows.append({"name": name, "nodes": made.nodes, "block": made.block, **resources(made.machine)})
-    told = {
+        rows.append({"name": name, "nodes": kernel.nodes, "block": kernel.block, **resources(kernel.machine)})
+    report = {
         "format": FORMAT,
         "architecture": code.architecture,
         "kernels": rows,
@@ -108,7 +108,7 @@ def write(code: DeviceCode, folder: Path) -> None:
         "host": code.host,
     }
     with whole(folder / REPORT) as file:
-        file.write(json.dumps(told, indent=1).encode() + b"\n")
+        file.write(json.dumps(report, indent=1).encode() + b"\n")
 
 
 def resources(machine: MachineCode) -> Mapping[str, int]:
@@ -119,8 +119,8 @@ def resources(machine: MachineCode) -> Mapping[str, int]:
 def lines(kernels: Sequence[DeviceKernel]) -> list[tuple[str, ...]]:
     """A row of a table for each kernel."""
     rows = []
-    for number, made in enumerate(kernels):
-        taken = resources(made.machine)
-        threads = " x ".join(str(n) for n in made.block if n > 1) or "1"
-        rows.append((f"k{number}", threads, *map(str, taken.values()), ", ".join(made.nodes)))
+    for number, kernel in enumerate(kernels):
+        used = resources(kernel.machine)
+        threads = " x ".join(str(n) for n in kernel.block if n > 1) or "1"
+        rows.append((f"k{number}", threads, *map(str, used.values()), ", ".join(kernel.nodes)))
     return rows

@@ -38,17 +38,17 @@ def examine() -> Iterator[Finding]:
     """What there is to say of this machine, topic by topic. Nothing that is missing or broken is an error."""
     for topic, look in TOPICS.items():
         try:
-            for name, found, advice in look():
-                yield Finding(topic, name, found, advice)
+            for name, value, advice in look():
+                yield Finding(topic, name, value, advice)
         except Exception as error:  # whatever a broken package, library or folder does
-            said = str(error).splitlines()[0] if str(error) else ""
-            yield Finding(topic, "error", f"{type(error).__name__}: {said}", "cannot be told: report this line")
+            first_line = str(error).splitlines()[0] if str(error) else ""
+            yield Finding(topic, "error", f"{type(error).__name__}: {first_line}", "cannot be told: report this line")
 
 
 def is_well(findings: list[Finding]) -> bool:
     """Whether the self-test passed."""
-    told = [f for f in findings if f.topic == SELF_TEST]
-    return bool(told) and not any(f.advice for f in told)
+    self_test = [f for f in findings if f.topic == SELF_TEST]
+    return bool(self_test) and not any(f.advice for f in self_test)
 
 
 Line = tuple[str, str, str]
@@ -96,17 +96,17 @@ def _processor() -> Iterator[Line]:
     yield "model", f"{cpu.model()} ({cpu.name()})", ""
     if cpu.level():
         yield "compiled for", f"{cpu.level()}, as {cpu.VARIABLE} says", ""
-    known = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile")
-    there = [name for name in known if name in cpu.features()]
+    features = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile")
+    there = [name for name in features if name in cpu.features()]
     bits = 8 * host.vector_bytes()
     slow = "" if bits > 128 else "kernels use vectors of 128 bits alone, some times slower than AVX2: docs/platforms.md"
     yield "vectors", f"{bits} bits ({', '.join(there) or 'no instruction sets known'})", slow
     sizes = ", ".join(f"L{level} {cpu.cache_bytes(level) >> 10} KiB" for level in (1, 2, 3))
     yield "caches", sizes, ""
     allowed, quota = cpu.cores(), _quota()
-    said = f"{allowed} of {os.cpu_count()} may be used" + (f", for {quota:g} processors' time" if quota else "")
+    cores = f"{allowed} of {os.cpu_count()} may be used" + (f", for {quota:g} processors' time" if quota else "")
     fitting = f"compile with threads={max(int(quota or 1), 1)}: more would wait for each other"
-    yield "cores", said, fitting if quota is not None and quota < allowed else ""
+    yield "cores", cores, fitting if quota is not None and quota < allowed else ""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     yield "memory", f"{pages / (1 << 30):.1f} GiB", ""
 
@@ -119,8 +119,8 @@ def _quota() -> float | None:
     except (OSError, ValueError):
         pass
     try:
-        place = Path("/sys/fs/cgroup/cpu")
-        most, period = ((place / f"cpu.cfs_{n}_us").read_text(encoding="ascii") for n in ("quota", "period"))
+        group = Path("/sys/fs/cgroup/cpu")
+        most, period = ((group / f"cpu.cfs_{n}_us").read_text(encoding="ascii") for n in ("quota", "period"))
         return None if int(most) < 0 else int(most) / int(period)
     except (OSError, ValueError):
         return None
@@ -129,12 +129,12 @@ def _quota() -> float | None:
 def _libraries() -> Iterator[Line]:
     from graphopt.runtime import libraries
 
-    told = libraries.describe_blas()
-    own = find_spec("scipy_openblas64") is not None
+    described = libraries.describe_blas()
+    is_bundled = find_spec("scipy_openblas64") is not None
     yield (
         "BLAS",
-        told,
-        "" if own else "numpy's own is used, and may not know this processor: pip install scipy-openblas64",
+        described,
+        "" if is_bundled else "numpy's own is used, and may not know this processor: pip install scipy-openblas64",
     )
     yield "BLAS threads", "1: programs have threads of their own", ""
     yield "threading", "a team of native threads that programs share; neither OpenMP nor TBB is used", ""
@@ -154,8 +154,8 @@ def _gpu() -> Iterator[Line]:
     if driver.is_file():
         from graphopt.platforms import gpu
 
-        found = gpu()
-        yield "device", f"{found.name}, compute capability {'.'.join(map(str, found.capability))}", ""
+        device = gpu()
+        yield "device", f"{device.name}, compute capability {'.'.join(map(str, device.capability))}", ""
     for name, is_there, extra in (("cuBLASLt", has_cublas_lt(), EXTRA), ("cuDNN", has_cudnn(), CUDNN_EXTRA)):
         yield name, "there" if is_there else "not installed", "" if is_there else f"for target='cuda': {extra}"
 
@@ -176,8 +176,8 @@ def _folders() -> Iterator[Line]:
         yield name, f"{path}: {_size(path) if path.exists() else f'none yet ({by} makes it)'}", ""
 
 
-def _size(place: Path) -> str:
-    files = [f for f in ([place] if place.is_file() else place.rglob("*")) if f.is_file()]
+def _size(folder: Path) -> str:
+    files = [f for f in ([folder] if folder.is_file() else folder.rglob("*")) if f.is_file()]
     return f"{sum(f.stat().st_size for f in files) / (1 << 20):.1f} MiB in {len(files)} files"
 
 
@@ -212,11 +212,11 @@ def _self_test() -> Iterator[Line]:
     product = builder.emit("MatMul", [builder.input("x", "float32", ("n", 24)), w.T])
     builder.output("y", builder.emit("Tanh", [product]))
     try:
-        found = graphopt.compile(builder.build())(x)["y"]
+        result = graphopt.compile(builder.build())(x)["y"]
     except (GraphoptError, OSError) as error:
         yield "kernel", f"does not run: {error}", "no model can be compiled here; report all of this"
         return
-    off = float(np.abs(found - np.tanh(x @ w.T)).max())
+    off = float(np.abs(result - np.tanh(x @ w.T)).max())
     if not off < 1e-5:
         yield "kernel", f"computes something else, by {off:.2g}", "what is compiled here is wrong; report all of this"
         return

@@ -45,32 +45,32 @@ OPERATORS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least", "=="
 
 def pages() -> dict[str, str]:
     """The pages by file name: one for each rule file, and ``README.md`` that lists them."""
-    made: dict[str, str] = {}
+    page_of: dict[str, str] = {}
     rows = ["| page | rules | proved |", "|---|---|---|"]
     for source, group in groupby(standard().rules, lambda rule: rule.source.partition(":")[0]):
         rules = list(group)
         name = Path(source).stem
-        made[f"{name}.md"] = _page(source, rules)
-        proved = sum(1 for rule in rules if (known := evidence_of(rule)) is not None and known.is_proof)
+        page_of[f"{name}.md"] = _page(source, rules)
+        proved = sum(1 for rule in rules if (evidence := evidence_of(rule)) is not None and evidence.is_proof)
         rows.append(f"| [{name}]({name}.md) | {len(rules)} | {proved} |")
     head = (
         "# The standard rules\n\nMade from the rules by `graphopt rules docs`; not to be edited. The notation is "
         "explained in [rules/README.md](../../rules/README.md), the evidence in [proof.md](../proof.md).\n\n"
     )
-    made["README.md"] = head + "\n".join(rows) + "\n"
-    return made
+    page_of["README.md"] = head + "\n".join(rows) + "\n"
+    return page_of
 
 
 def write(folder: Path) -> list[Path]:
     """Write all pages into a folder, and take away those of rule files that are gone; what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = pages()
+    page_of = pages()
     for old in folder.glob("*.md"):
-        if old.name not in made:
+        if old.name not in page_of:
             old.unlink()
-    for name, text in made.items():
+    for name, text in page_of.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in sorted(made)]
+    return [folder / name for name in sorted(page_of)]
 
 
 def _page(source: str, rules: list[Rule]) -> str:
@@ -164,9 +164,9 @@ def _meanings(guard: Expr) -> str:
     called = dict.fromkeys(
         p.function for p in subexpressions(guard) if isinstance(p, Apply) and p.function.isidentifier()
     )
-    said = []
+    meanings = []
     for name in called:
         if name in FUNCTIONS and name not in ("in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"):
             doc = (FUNCTIONS[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
-            said.append(f"`{name}`: {doc[:1].lower()}{doc[1:]}")
-    return f" ({'; '.join(said)})" if said else ""
+            meanings.append(f"`{name}`: {doc[:1].lower()}{doc[1:]}")
+    return f" ({'; '.join(meanings)})" if meanings else ""

@@ -77,14 +77,14 @@ def explain_rule(
     model: str | Path, name: str, rules: Any = None, target: Target | None = None, policy: str = "reals"
 ) -> Firing:
     """Where a rule acts when the model is optimized, and at the other nodes of its op the first thing that it lacks."""
-    place, weakest = target or PORTABLE, soundness(policy)
+    resolved, weakest = target or PORTABLE, soundness(policy)
     everything = ruleset(rules)
     (rule, *others) = everything.named(name).rules or (None,)
     if rule is None or others:
         raise UsageError(f"{name} is not the name of one rule: `graphopt rules list` shows them all")
     graph = onnx_io.load(model)
-    chosen = everything.select(policy=weakest, target=place, opset=graph.opset)
-    _, report = optimize_graph(graph, chosen, place, weakest)
+    chosen = everything.select(policy=weakest, target=resolved, opset=graph.opset)
+    _, report = optimize_graph(graph, chosen, resolved, weakest)
     assert report.derivation is not None
     fired = tuple(e for e in report.derivation.rewrites if e.rule == rule.name)
     tidy = simplify(graph, [r for r in chosen.always if r.name != rule.name], chosen.passes)
@@ -94,7 +94,7 @@ def explain_rule(
         if site not in sites:
             misses.setdefault(why, []).append(site)
     if rule not in chosen.rules:
-        misses = {f"{rule.name} is not on for target {place.name} and policy {weakest.value}": []}
+        misses = {f"{rule.name} is not on for target {resolved.name} and policy {weakest.value}": []}
     return Firing(rule.name, fired, {why: tuple(at) for why, at in misses.items()})
 
 
@@ -204,5 +204,5 @@ def revert(
     source = Path(model) if original is graph else original
     beside = {journal_path(output): kept.to_json()}
     _, verified, _ = deliver(step, model, source, replayed.graph, output, verify, None, beside)
-    taken = tuple(e for e in derivation.entries if e.id in without)
-    return Revert(taken, replayed.lost, verified)
+    taken_back = tuple(e for e in derivation.entries if e.id in without)
+    return Revert(taken_back, replayed.lost, verified)

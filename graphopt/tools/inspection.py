@@ -65,8 +65,8 @@ def list_nodes(path: str | Path) -> Iterator[str]:
     facts = infer(graph)
     for node in graph.order():
         if node.op not in (INPUT, CONSTANT):
-            made = ", ".join(f"{name_of(graph, node, v.port)}: {facts[v].type or '?'}" for v in node.outputs)
-            yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {made}"
+            outputs = ", ".join(f"{name_of(graph, node, v.port)}: {facts[v].type or '?'}" for v in node.outputs)
+            yield f"%{node.id}  {node.op}  {node.origin.name or '-'}  ->  {outputs}"
 
 
 def node_names(path: str | Path) -> set[str]:
@@ -86,9 +86,9 @@ def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
     waiting = [n for n in graph.nodes() if n.op not in (INPUT, CONSTANT) and name in names_of(graph, n)]
     seen = {node.id for node in waiting}
     while waiting:
-        found = dict.fromkeys(called for node in waiting for called in names_of(graph, node) if called in left)
-        if found:
-            return tuple(found)
+        successors = dict.fromkeys(called for node in waiting for called in names_of(graph, node) if called in left)
+        if successors:
+            return tuple(successors)
         users = {user for node in waiting for value in node.outputs for user, _ in graph.users(value)} - seen
         seen |= users
         waiting = [graph.node(user) for user in sorted(users)]
@@ -96,17 +96,17 @@ def heirs(graph: Graph, name: str, left: Collection[str]) -> tuple[str, ...]:
 
 
 def _constants(graph: Graph) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     waiting = [graph]
     while waiting:
         graph = waiting.pop()
         for node in graph.nodes():
             constant = graph.constant_of(Value(node.id))
             if constant is not None:
-                number, count = found.get(constant.dtype, (0, 0))
-                found[constant.dtype] = (number + 1, count + constant.nbytes)
+                number, count = counts.get(constant.dtype, (0, 0))
+                counts[constant.dtype] = (number + 1, count + constant.nbytes)
             waiting += node.bodies.values()
-    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+    return dict(sorted(counts.items(), key=lambda item: -item[1][1]))
 
 
 def _type(graph: Graph, value: Value | None) -> str:

@@ -69,12 +69,12 @@ def extract_graph(graph: Graph, inputs: Sequence[str] = (), outputs: Sequence[st
 
 def named_values(graph: Graph) -> dict[str, Value]:
     """The values of a graph by their names; nodes that make one value by theirs, where no value is called so."""
-    found = dict(zip(graph.output_names, graph.outputs, strict=True))
-    found |= {name: value for value, name in graph.names.items()}
+    values = dict(zip(graph.output_names, graph.outputs, strict=True))
+    values |= {name: value for value, name in graph.names.items()}
     for node in graph.nodes():
         if node.n_outputs == 1 and node.origin.name:
-            found.setdefault(node.origin.name, Value(node.id))
-    return {name: value for name, value in found.items() if value is not None}
+            values.setdefault(node.origin.name, Value(node.id))
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _find(graph: Graph, values: Mapping[str, Value], name: str) -> Value:
@@ -82,8 +82,8 @@ def _find(graph: Graph, values: Mapping[str, Value], name: str) -> Value:
         return values[name]
     for node in graph.nodes():
         if name == node.origin.name:
-            made = ", ".join(repr(graph.names.get(v, "?")) for v in node.outputs)
-            raise UsageError(f"the node {name!r} makes several values: name one of {made}")
+            outputs = ", ".join(repr(graph.names.get(v, "?")) for v in node.outputs)
+            raise UsageError(f"the node {name!r} makes several values: name one of {outputs}")
         for body in bodies_of(node):
             if name in body.names.values() or any(name == n.origin.name for n in calls(body)):
                 called = node.origin.name or graph.names.get(Value(node.id), node.op)

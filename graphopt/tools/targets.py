@@ -40,8 +40,8 @@ def lines(target: Target) -> Iterator[str]:
     if target.opsets is not None:
         yield f"opsets   {target.opsets[0]} to {target.opsets[1]}"
     for domain, names in target.ops.items():
-        said = "every op" if names is None else f"{len(names)} ops: {' '.join(sorted(names, key=str.lower))}"
-        yield f"ops      {domain or 'ai.onnx'}: {said}"
+        listed = "every op" if names is None else f"{len(names)} ops: {' '.join(sorted(names, key=str.lower))}"
+        yield f"ops      {domain or 'ai.onnx'}: {listed}"
     if source := target.sources.get("ops"):
         yield f"         {source}"
     for op, opset in sorted(target.lacking_since.items()):
@@ -58,19 +58,19 @@ def lines(target: Target) -> Iterator[str]:
 def _of_prices(head: str, prices: Prices, sources: Mapping[str, str]) -> Iterator[str]:
     yield head
     for field in fields(Prices):
-        said = sources.get(field.name, "")
+        general = sources.get(field.name, "")
         if not any(key.partition(".")[0] == field.name for key in sources):
             continue
         value, unit = getattr(prices, field.name), UNITS.get(field.name, "")
         if isinstance(value, frozenset):
-            yield _line(field.name, " ".join(sorted(value)), unit, said)
+            yield _line(field.name, " ".join(sorted(value)), unit, general)
         elif not isinstance(value, Mapping):
             shown = ", ".join(f"{n:g}" for n in (value if isinstance(value, tuple) else (value,)))
-            yield _line(field.name, shown, unit, said)
+            yield _line(field.name, shown, unit, general)
         else:
             for key, number in value.items():
-                own = sources.get(f"{field.name}.{key}", said)
-                yield _line(f"{field.name} {key}", _number(number), unit, own)
+                source = sources.get(f"{field.name}.{key}", general)
+                yield _line(f"{field.name} {key}", _number(number), unit, source)
 
 
 def _number(value: float | ProductPrices) -> str:
@@ -86,10 +86,10 @@ def _line(name: str, value: str, unit: str, source: str) -> str:
 def mistakes(path: str | os.PathLike[str]) -> list[str]:
     """What is wrong in a target's file, a line each, with the file and the key: of what it says by itself; and where
     that is well, ops that ONNX does not have, and fusions that are no rules. ReadError where it is no TOML."""
-    if found := mistakes_of_file(path):
-        return found
+    if wrong := mistakes_of_file(path):
+        return wrong
     target = read(path)
-    known = ops.names()
+    all_ops = ops.names()
     named = {
         "ops.ai.onnx": target.ops.get("") or (),
         "within.ops": target.within,
@@ -99,10 +99,10 @@ def mistakes(path: str | os.PathLike[str]) -> list[str]:
         "prices.free": target.prices.free,
     }
     for key, names in named.items():
-        for name in sorted(n for n in names if "::" not in n and n not in known and ops.schema(n) is None):
-            found.append(f"{path}: {key}: expected ops of ONNX, not {name}{nearest(name, known)}")
+        for name in sorted(n for n in names if "::" not in n and n not in all_ops and ops.schema(n) is None):
+            wrong.append(f"{path}: {key}: expected ops of ONNX, not {name}{nearest(name, all_ops)}")
     try:
         parse_rules(target.fusions, f"{path}: fusions.rules")
     except GraphoptError as error:
-        found.append(str(error))
-    return found
+        wrong.append(str(error))
+    return wrong

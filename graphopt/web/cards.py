@@ -36,25 +36,25 @@ Content: TypeAlias = "Element | str"
 def card(value: object) -> str:
     """The card of a value, as HTML. TypeError for one that has none."""
     for kind in type(value).__mro__:
-        made = _CARDS.get(f"{kind.__module__}.{kind.__name__}")
-        if made is not None:
-            whole = _e("div", *made(value), style="max-width: 60em; line-height: 1.4")
+        function = _CARDS.get(f"{kind.__module__}.{kind.__name__}")
+        if function is not None:
+            whole = _e("div", *function(value), style="max-width: 60em; line-height: 1.4")
             return ElementTree.tostring(whole, encoding="unicode", method="html")
     raise TypeError(f"nothing says how a {type(value).__name__} is displayed")
 
 
 def _e(tag: str, *content: Content, **attributes: str) -> Element:
     """An element; names of attributes have ``_`` for ``-``."""
-    made = ElementTree.Element(tag, {name.replace("_", "-"): value for name, value in attributes.items()})
+    element = ElementTree.Element(tag, {name.replace("_", "-"): value for name, value in attributes.items()})
     for part in content:
         if isinstance(part, str):
-            if len(made):
-                made[-1].tail = (made[-1].tail or "") + part
+            if len(element):
+                element[-1].tail = (element[-1].tail or "") + part
             else:
-                made.text = (made.text or "") + part
+                element.text = (element.text or "") + part
         else:
-            made.append(part)
-    return made
+            element.append(part)
+    return element
 
 
 def _title(name: str, note: str) -> Element:
@@ -67,15 +67,15 @@ def _code(text: str) -> Element:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], side: str = "left") -> Element:
     """A table of text; what is beyond LISTED rows is counted. All columns but the first stand on a side."""
-    found = list(rows)
+    lines = list(rows)
 
     def row(tag: str, cells: Sequence[str]) -> Element:
         sides = ["left", *[side] * len(cells)]
-        place = "padding: 1px 1.2em 1px 0; vertical-align: top; text-align: {}"
-        return _e("tr", *(_e(tag, c, style=place.format(at)) for c, at in zip(cells, sides, strict=False)))
+        style = "padding: 1px 1.2em 1px 0; vertical-align: top; text-align: {}"
+        return _e("tr", *(_e(tag, c, style=style.format(at)) for c, at in zip(cells, sides, strict=False)))
 
-    more = [row("td", [f"and {len(found) - LISTED} more"])] if len(found) > LISTED else []
-    body = _e("tbody", *(row("td", cells) for cells in found[:LISTED]), *more)
+    more = [row("td", [f"and {len(lines) - LISTED} more"])] if len(lines) > LISTED else []
+    body = _e("tbody", *(row("td", cells) for cells in lines[:LISTED]), *more)
     return _e("table", _e("thead", row("th", heads)), body, style="margin: .3em 0; font-size: inherit")
 
 
@@ -198,9 +198,9 @@ def _of_report(report: Report) -> Iterable[Element]:
             rows.append((op, str(before.get(op, 0)), str(after.get(op, 0)), f"{change_of_op:+d}"))
     yield _table(("", "before", "after", ""), rows, "right")
     if report.verification is not None:
-        found = report.verification
-        error = f", {found.difference}" if found.difference else ""
-        yield _e("p", f"{found.status}{error}{f': {found.reason}' if found.reason else ''}", style="margin: .3em 0")
+        check = report.verification
+        error = f", {check.difference}" if check.difference else ""
+        yield _e("p", f"{check.status}{error}{f': {check.reason}' if check.reason else ''}", style="margin: .3em 0")
     yield _table(("rule", "applied"), ((rule, str(n)) for rule, n in report.by_rule().items()), "right")
 
 

@@ -33,15 +33,15 @@ class Sides:
 
 def scopes(before: Graph, after: Graph) -> dict[Scope, tuple[Graph | None, Graph | None]]:
     """The graphs of a model before and after, the main one first, then bodies, by where they are."""
-    found: dict[Scope, tuple[Graph | None, Graph | None]] = {}
+    scopes_by_path: dict[Scope, tuple[Graph | None, Graph | None]] = {}
     waiting: list[tuple[Scope, Graph | None, Graph | None]] = [((), before, after)]
     while waiting:
         scope, old, new = waiting.pop(0)
-        found[scope] = old, new
+        scopes_by_path[scope] = old, new
         bodies = [_bodies(g) for g in (old, new)]
         for at in dict.fromkeys([*bodies[0], *bodies[1]]):
             waiting.append(((*scope, *at), bodies[0].get(at), bodies[1].get(at)))
-    return found
+    return scopes_by_path
 
 
 def _bodies(graph: Graph | None) -> dict[tuple[int, str], Graph]:
@@ -86,11 +86,11 @@ def sides(entries: Iterable[Entry], graphs: Mapping[Scope, tuple[Graph | None, G
             scope.pop()
         elif entry.is_rewrite and scope:
             by_scope.setdefault(scope[-1], []).append(entry)
-    found: dict[int, Sides] = {}
+    sides_by_entry: dict[int, Sides] = {}
     for at, of_scope in by_scope.items():
         if at in graphs:
-            found |= _Traced(at, of_scope, *graphs[at]).sides()
-    return found
+            sides_by_entry |= _Traced(at, of_scope, *graphs[at]).sides()
+    return sides_by_entry
 
 
 class _Traced:
@@ -110,60 +110,60 @@ class _Traced:
 
     def _signed(self) -> dict[str, list[int]]:
         """The nodes of the result that carry the signature of a rewrite, but those that did so before."""
-        found: dict[str, list[int]] = {}
+        by_signature: dict[str, list[int]] = {}
         for node in () if self.after is None else self.after.nodes():
             signature = dict(node.origin.metadata).get(SIGNATURE)
             old = self.before.node(node.id) if self.before is not None and node.id in self.before else None
             if signature and (old is None or dict(old.origin.metadata).get(SIGNATURE) != signature):
-                found.setdefault(signature, []).append(node.id)
-        return found
+                by_signature.setdefault(signature, []).append(node.id)
+        return by_signature
 
     def sides(self) -> dict[int, Sides]:
-        taken: list[tuple[int, ...]] = []
+        consumed: list[tuple[int, ...]] = []
         for number, entry in enumerate(self.entries):
-            taken.append(_several(self._origins(id, number, taken) for id in _matched(entry)))
-        made: list[tuple[int, ...]] = [()] * len(self.entries)
+            consumed.append(_several(self._origins(id, number, consumed) for id in _matched(entry)))
+        produced: list[tuple[int, ...]] = [()] * len(self.entries)
         for number in range(len(self.entries) - 1, -1, -1):
-            made[number] = self._results(number, made)
+            produced[number] = self._results(number, produced)
         return {
             entry.id: Sides(self.scope, before, after, () if after else self._around(before))
-            for entry, before, after in zip(self.entries, taken, made, strict=True)
+            for entry, before, after in zip(self.entries, consumed, produced, strict=True)
         }
 
-    def _origins(self, id: int, number: int, taken: Sequence[tuple[int, ...]]) -> Iterable[int]:
+    def _origins(self, id: int, number: int, consumed: Sequence[tuple[int, ...]]) -> Iterable[int]:
         """The nodes of the first graph from which a node comes that a rewrite matched."""
         if _is_drawn(self.before, id):
             return (id,)
         earlier = [m for m in self.makers.get(id, ()) if m < number]
-        return taken[earlier[-1]] if earlier else ()
+        return consumed[earlier[-1]] if earlier else ()
 
-    def _results(self, number: int, made: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _results(self, number: int, produced: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The nodes of the result that a rewrite led to."""
         entry = self.entries[number]
-        found = dict.fromkeys(self.signed.get(entry.signature, ()))
+        results = dict.fromkeys(self.signed.get(entry.signature, ()))
         if entry.action is Action.PASS:  # which may have changed its node where it is
-            found |= {id: None for id in entry.matched if _is_drawn(self.after, id)}
-        if not found:
+            results |= {id: None for id in entry.matched if _is_drawn(self.after, id)}
+        if not results:
             later = (n for id in entry.made for n in self.takers.get(id, ()) if n > number)
-            found |= {id: None for n in later for id in made[n]}
-        return tuple(found)
+            results |= {id: None for n in later for id in produced[n]}
+        return tuple(results)
 
     def _around(self, ids: Iterable[int]) -> tuple[int, ...]:
         """The nodes of the result nearest to some of the first graph: those that still read what came after them."""
         if self.before is None or self.after is None:
             return ()
         waiting, seen = list(ids), set(ids)
-        found: dict[int, None] = {}
+        around: dict[int, None] = {}
         while waiting and len(seen) < _FAR:
             reached = [u for id in waiting for u in self.before.readers(id)]
             waiting = [u for u in dict.fromkeys(reached) if u not in seen]
             seen.update(waiting)
-            found |= {u: None for u in waiting if _is_drawn(self.after, u)}
-            waiting = [u for u in waiting if u not in found]
-        if not found:
+            around |= {u: None for u in waiting if _is_drawn(self.after, u)}
+            waiting = [u for u in waiting if u not in around]
+        if not around:
             sources = [v for id in ids for v in self.before.node(id).inputs if v is not None]
-            found = {v.node: None for v in sources if _is_drawn(self.after, v.node)}
-        return tuple(found)
+            around = {v.node: None for v in sources if _is_drawn(self.after, v.node)}
+        return tuple(around)
 
 
 _FAR = 200
@@ -172,7 +172,7 @@ _FAR = 200
 
 def _matched(entry: Entry) -> tuple[int, ...]:
     """The nodes that a rewrite matched, those too in whose place it spelled equal ones anew."""
-    respelled = (v.node for place in entry.at if isinstance(place, Respelled) for v in places(place))
+    respelled = (v.node for site in entry.at if isinstance(site, Respelled) for v in places(site))
     return tuple(dict.fromkeys([*entry.matched, *respelled]))
 
 

@@ -54,7 +54,7 @@ class Drawing:
 def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> Drawing:
     """The picture of a graph, bodies of its nodes apart; constants stand with who reads them. ``facts`` are what is
     known of its values, inferred where nothing is given. MissingDependencyError where nothing lays it out."""
-    known = infer(graph) if facts is None else facts
+    inferred = infer(graph) if facts is None else facts
     nodes = [n for n in graph.order() if n.op != CONSTANT]
     numbers = {node.id: k for k, node in enumerate(nodes)}
     ends = dict.fromkeys(
@@ -66,8 +66,8 @@ def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> Drawing:
     layout = lay_out(len(nodes), list(ends))
     returned = {v.node for v in graph.outputs if v is not None}
     boxes = tuple(
-        _box(graph, known, node, numbers, place, node.id in returned)
-        for node, place in zip(nodes, layout.places, strict=True)
+        _box(graph, inferred, node, numbers, position, node.id in returned)
+        for node, position in zip(nodes, layout.places, strict=True)
     )
     wires = tuple((a, b, bends) for (a, b), bends in zip(ends, layout.bends, strict=True))
     return Drawing(layout.width, layout.height, boxes, wires)
@@ -75,10 +75,10 @@ def draw(graph: Graph, facts: Mapping[Value, Fact] | None = None) -> Drawing:
 
 def _box(
     graph: Graph,
-    known: Mapping[Value, Fact],
+    facts: Mapping[Value, Fact],
     node: Node,
     numbers: Mapping[int, int],
-    place: tuple[int, int],
+    position: tuple[int, int],
     is_output: bool,
 ) -> Box:
     def operand(value: Value) -> Operand:
@@ -87,13 +87,13 @@ def _box(
             name = _plain(constant)
         else:
             name = graph.names.get(value) or f"%{value.node}" + (f".{value.port}" if value.port else "")
-        return Operand(name, shown(known.get(value)), numbers.get(value.node))
+        return Operand(name, shown(facts.get(value)), numbers.get(value.node))
 
     return Box(
         node.id,
         node.op,
         node.origin.name or graph.names.get(Value(node.id), ""),
-        *place,
+        *position,
         attributes(node),
         tuple(None if v is None else operand(v) for v in node.inputs),
         tuple(map(operand, node.outputs)),

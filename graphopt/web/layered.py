@@ -45,7 +45,7 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     check()
     from fast_sugiyama import from_edges
 
-    found: dict[int, Place] = {}
+    centres: dict[int, Place] = {}
     after: dict[int, list[int]] = {}
     dummies = count
     left = 0
@@ -58,17 +58,17 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
         layers = {y: rank for rank, y in enumerate(sorted({y for _, (_, y) in positions}, reverse=True))}
         start = min(x for _, (x, _) in positions)
         for n, (_, (x, y)) in zip(ids, positions, strict=True):
-            found[numbers[n]] = round(left + (x - start) * COLUMN / _SPACING), layers[y] * LAYER
+            centres[numbers[n]] = round(left + (x - start) * COLUMN / _SPACING), layers[y] * LAYER
         for a, b in drawn or ():
             after.setdefault(numbers[int(a)], []).append(numbers[int(b)])
-        left = max(x for x, _ in found.values()) + COLUMN
-    loose = [n for n in range(count) if n not in found]
+        left = max(x for x, _ in centres.values()) + COLUMN
+    loose = [n for n in range(count) if n not in centres]
     for position, n in enumerate(loose):
-        found[n] = left + COLUMN * (position % _ABREAST), LAYER * (position // _ABREAST)
-    width = max((x for x, _ in found.values()), default=0)
-    height = max((y for _, y in found.values()), default=0)
-    bends = _bends(count, after, found)
-    return Layout(width, height, tuple(found[n] for n in range(count)), tuple(bends.get(e, ()) for e in edges))
+        centres[n] = left + COLUMN * (position % _ABREAST), LAYER * (position // _ABREAST)
+    width = max((x for x, _ in centres.values()), default=0)
+    height = max((y for _, y in centres.values()), default=0)
+    bends = _bends(count, after, centres)
+    return Layout(width, height, tuple(centres[n] for n in range(count)), tuple(bends.get(e, ()) for e in edges))
 
 
 _SPACING = 72
@@ -81,7 +81,7 @@ def _bends(
     count: int, after: dict[int, list[int]], places: dict[int, Place]
 ) -> dict[tuple[int, int], tuple[Place, ...]]:
     """By edge, the corners on the way from one end to the other."""
-    found: dict[tuple[int, int], tuple[Place, ...]] = {}
+    bends: dict[tuple[int, int], tuple[Place, ...]] = {}
     for start in range(count):
         for at in after.get(start, ()):
             way = [start]
@@ -89,8 +89,8 @@ def _bends(
                 way.append(at)
                 (at,) = after[at]
             way.append(at)
-            found[start, at] = _corners([places[n] for n in way])
-    return found
+            bends[start, at] = _corners([places[n] for n in way])
+    return bends
 
 
 def _corners(way: Sequence[Place]) -> tuple[Place, ...]:

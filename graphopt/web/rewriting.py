@@ -97,20 +97,22 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
     """Both graphs, and the rewrites whose nodes are in them."""
     if report.graphs is None:
         return (), {}
-    found = scopes(*report.graphs)
-    acted = {} if report.derivation is None else sides(report.derivation.entries, found)
+    graphs = scopes(*report.graphs)
+    acted = {} if report.derivation is None else sides(report.derivation.entries, graphs)
     numbers: dict[Scope, int] = {}
     pictures: list[Picture] = []
     boxes: dict[Scope, tuple[dict[int, int], dict[int, int]]] = {}
-    for scope, (old, new) in found.items():
+    for scope, (old, new) in graphs.items():
         numbers[scope] = len(pictures)
         drawn = [None if g is None else draw(g) for g in (old, new)]
-        known = marks(old, new), marks(new, old)
-        told = [tuple(m[b.id] for b in d.boxes) if d is not None else () for d, m in zip(drawn, known, strict=True)]
+        differences = marks(old, new), marks(new, old)
+        marks_by_box = [
+            tuple(m[b.id] for b in d.boxes) if d is not None else () for d, m in zip(drawn, differences, strict=True)
+        ]
         at = [{} if d is None else {b.id: k for k, b in enumerate(d.boxes)} for d in drawn]
         boxes[scope] = at[0], at[1]
         name = scope_name(report.graphs[0], scope)
-        pictures.append(Picture(name, drawn[0], drawn[1], told[0], told[1]))
+        pictures.append(Picture(name, drawn[0], drawn[1], marks_by_box[0], marks_by_box[1]))
     changes = {
         r.id: Change(
             r.id, r.rule, r.site, r.before, r.after, r.gain, r.needs, numbers[acted[r.id].scope],
@@ -123,12 +125,12 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], dict[int, Change]]:
 
 
 def _boxes(
-    found: Sides, boxes: tuple[Mapping[int, int], Mapping[int, int]]
+    sides_of_entry: Sides, boxes: tuple[Mapping[int, int], Mapping[int, int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     def of(side: int, ids: Sequence[int]) -> tuple[int, ...]:
         return tuple(boxes[side][id] for id in ids if id in boxes[side])
 
-    return of(0, found.before), of(1, found.after), of(1, found.around)
+    return of(0, sides_of_entry.before), of(1, sides_of_entry.after), of(1, sides_of_entry.around)
 
 
 def _explained(report: Report) -> tuple[Explained, ...]:
@@ -138,18 +140,18 @@ def _explained(report: Report) -> tuple[Explained, ...]:
     uses = {use.rule: use for use in report.rules}
     families = {r.rule: r.family for r in report.rewrites} | {u.rule: u.family for u in report.rules}
     names = catalogue()
-    found = []
+    reasons = []
     for name in dict.fromkeys([*report.by_rule(), *uses]):
         rule, native = rules.get(name), passes.get(name)
-        told = rule or native
-        found.append(
+        item = rule or native
+        reasons.append(
             Explained(
                 name,
                 ", ".join(f"{id} {names[id].name}" if id in names else id for id in ids(families.get(name, ""))),
-                told.reason if told else "",
-                told.soundness.value if told else "",
+                item.reason if item else "",
+                item.soundness.value if item else "",
                 show_rule(rule) if rule else "",
                 uses.get(name),
             )
         )
-    return tuple(found)
+    return tuple(reasons)

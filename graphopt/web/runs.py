@@ -53,8 +53,8 @@ def page_of_program(
     """The page of a compiled model: what was rewritten, its kernels, and what is known of a run of it: a profile and
     the machine's ceilings, the sizes of open dimensions, how long runs took here and in other engines."""
     report = compiled.report.rewriting
-    found = None if report is None else rewriting(report)
-    drawing = found.pictures[0].after if found is not None and found.pictures else None
+    rewrites = None if report is None else rewriting(report)
+    drawing = rewrites.pictures[0].after if rewrites is not None and rewrites.pictures else None
     section = kernels(
         compiled.linked,
         compiled.program,
@@ -70,7 +70,7 @@ def page_of_program(
         PurePath(model).name or "model",
         kind,
         tuple(facts),
-        found,
+        rewrites,
         section,
         tuple((s.name, s.seconds) for s in compiled.report.steps),
         compiled.report.warnings,

@@ -63,15 +63,15 @@ def _left(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
 def _settings(options: Mapping[str, Any], mode: str | None) -> Settings:
     if mode is not None:
         raise UsageError(f"the backend graphopt has no modes, and mode={mode!r} is given: use options={{...}}")
-    known = [name for name in inspect.signature(graphopt.compile).parameters if name not in _NOT_FOR_GRAPHS]
-    unknown = sorted(set(options) - {*known, "table"})
+    names = [name for name in inspect.signature(graphopt.compile).parameters if name not in _NOT_FOR_GRAPHS]
+    unknown = sorted(set(options) - {*names, "table"})
     if unknown:
-        raise UsageError(f"the backend graphopt has no option {unknown[0]!r}: there are {', '.join([*known, 'table'])}")
+        raise UsageError(f"the backend graphopt has no option {unknown[0]!r}: there are {', '.join([*names, 'table'])}")
     chosen = {"threads": torch.get_num_threads(), **options}
-    own = chosen.pop("table", Table())
-    if not isinstance(own, Mapping):
-        raise UsageError(f"the option table is a graphopt.frontends.torch.Table, not {type(own).__name__}")
-    return Settings(STANDARD | own, chosen)
+    table = chosen.pop("table", Table())
+    if not isinstance(table, Mapping):
+        raise UsageError(f"the option table is a graphopt.frontends.torch.Table, not {type(table).__name__}")
+    return Settings(STANDARD | table, chosen)
 
 
 def _reason_to_leave(tensors: Sequence[torch.Tensor]) -> str:
@@ -86,15 +86,15 @@ def _reason_to_leave(tensors: Sequence[torch.Tensor]) -> str:
 
 def _weights(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[int, tuple[str, torch.Tensor]]:
     """The parameters and buffers of the user's modules by their ids, with their dotted names."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+    weights: dict[int, tuple[str, torch.Tensor]] = {}
     for name, held in [*module.named_parameters(), *module.named_buffers()]:
-        found[id(held)] = name, held
+        weights[id(held)] = name, held
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     for node, given in zip(placeholders, inputs, strict=False):
         is_held = isinstance(given, torch.nn.Parameter) or hasattr(given, "_dynamo_static_input_type")
         if isinstance(given, torch.Tensor) and is_held:
-            found[id(given)] = _dotted(node), given
-    return found
+            weights[id(given)] = _dotted(node), given
+    return weights
 
 
 def _dotted(node: fx.Node) -> str:

@@ -24,17 +24,17 @@ from graphopt.lowering.module.builder import GraphBuilder
 
 
 def exported_graph(
-    module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, own: Table, name: str
+    module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, table: Table, name: str
 ) -> Graph:
     """The graph of a module, an fx graph or an exported program: ``graphopt.from_torch``."""
     name = name or type(module).__name__
     if isinstance(module, ExportedProgram):
         if dynamic_shapes is not None:
             raise UsageError("the sizes of an ExportedProgram are settled: dynamic_shapes are torch.export's to take")
-        return _graph(module, STANDARD | own, {}, name)
+        return _graph(module, STANDARD | table, {}, name)
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"a torch.nn.Module or torch.export.ExportedProgram is expected, not {type(module).__name__}")
-    with Leaves(module, own) as leaves:
+    with Leaves(module, table) as leaves:
         try:
             with torch.no_grad():
                 program = torch.export.export(
@@ -44,7 +44,7 @@ def exported_graph(
             why = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise UsageError(f"torch.export cannot export {name}: {type(error).__name__}: {why}") from error
         names = dict(_dimension_names(program, leaves.module, dynamic_shapes))
-        return _graph(program, STANDARD | own | leaves.table, names, name)
+        return _graph(program, STANDARD | table | leaves.table, names, name)
 
 
 def _graph(program: ExportedProgram, table: Table, names: Mapping[str, str], name: str) -> Graph:
@@ -59,8 +59,8 @@ def _graph(program: ExportedProgram, table: Table, names: Mapping[str, str], nam
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     specs = program.graph_signature.input_specs
     arguments = [_argument(program, n, s, translation, names) for n, s in zip(placeholders, specs, strict=True)]
-    found = translation.run(program.graph_module, arguments)
-    _name_outputs(program, builder, translation, found)
+    results = translation.run(program.graph_module, arguments)
+    _name_outputs(program, builder, translation, results)
     return builder.build().graph()
 
 
@@ -93,34 +93,34 @@ def _argument(
                 raise TranslationError(f"the argument {node.name!r}: {error}", node) from None
             return writer.builder.input(node.name, dtype, shape_of(tensor.shape, names))
         case InputKind.USER_INPUT:
-            known = node.meta.get("val", getattr(spec.arg, "value", None))
-            return writer.builder.input(node.name, "int64", ()) if isinstance(known, torch.SymInt) else known
+            example = node.meta.get("val", getattr(spec.arg, "value", None))
+            return writer.builder.input(node.name, "int64", ()) if isinstance(example, torch.SymInt) else example
     raise TranslationError(
         f"the argument {node.name!r} is of a kind that graphs have no place for: {spec.kind.name}", node
     )
 
 
-def _name_outputs(program: ExportedProgram, builder: GraphBuilder, translation: Translation, found: Any) -> None:
+def _name_outputs(program: ExportedProgram, builder: GraphBuilder, translation: Translation, values: Any) -> None:
     """The results as outputs: by the names of their fields, or counted."""
     tree: Any = program.call_spec.out_spec
     results = [
-        r for r, s in zip(found, program.graph_signature.output_specs, strict=True) if s.kind.name == "USER_OUTPUT"
+        r for r, s in zip(values, program.graph_signature.output_specs, strict=True) if s.kind.name == "USER_OUTPUT"
     ]
     paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(range(len(results)), tree))[0]]
     is_one = len(results) == 1
-    taken: set[str] = set()
+    used: set[str] = set()
     for path, result in zip(paths, results, strict=True):
         if result is None:
             continue
         name = ".".join(_key(key) for key in path)
         name = "output" if not name or (is_one and name == "0") else f"output_{name}" if name[0].isdigit() else name
-        while name in taken:
+        while name in used:
             name += "_"
-        taken.add(name)
+        used.add(name)
         if not isinstance(result, Value | np.ndarray | bool | int | float):
             raise TranslationError(f"the result {name!r} is of type {type(result).__name__}, which graphs cannot give")
         builder.output(name, translation.writer.value(result))
-    if not taken:
+    if not used:
         raise TranslationError("the module gives no tensor, and a graph has to")
 
 

@@ -26,9 +26,9 @@ _numbers = count()
 class Leaves:
     """A context in which a module's leaves are opaque. ``module`` is what to export, ``table`` has their entries."""
 
-    def __init__(self, module: torch.nn.Module, own: Table) -> None:
+    def __init__(self, module: torch.nn.Module, table: Table) -> None:
         self.table = Table()
-        self._own = own
+        self._own = table
         self._given = module
         self._library: torch.library.Library | None = None
         self._patched: list[tuple[torch.nn.Module, Any]] = []
@@ -46,11 +46,11 @@ class Leaves:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for module, own in self._patched:
-            if own is None:
+        for module, method in self._patched:
+            if method is None:
                 del module.forward
             else:
-                module.forward = own
+                module.forward = method
         if self._library is not None:
             self._library._destroy()
 
@@ -58,14 +58,14 @@ class Leaves:
         """The graph with the functions that have entries made opaque."""
         graph = fx.Graph()
         graph.output(graph.graph_copy(given.graph, {}))
-        made = fx.GraphModule(given, graph)
-        for node in made.graph.nodes:
+        graph_module = fx.GraphModule(given, graph)
+        for node in graph_module.graph.nodes:
             if node.op == "call_function" and not hasattr(node.target, "overloadpacket"):
                 emitter = self._own.find(node.target)
                 if emitter is not None:
                     node.target = self._opaque(node.target, emitter)
-        made.recompile()
-        return made
+        graph_module.recompile()
+        return graph_module
 
     def _opaque(self, function: Callable[..., Any], emitter: Emitter) -> Callable[..., Any]:
         """A function that stands in the graph as one call."""
@@ -104,11 +104,11 @@ class _Leaf:
     def emit(self, g: Writer, tensors: list[Any]) -> list[Any]:
         """What the entry gives, in order."""
         flat = list(self._flat)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            flat[place] = tensor
+        for position, tensor in zip(self._places, tensors, strict=True):
+            flat[position] = tensor
         arguments, named = pytree.tree_unflatten(flat, self._tree)
-        found: list[Any] = pytree.tree_flatten(self._emitter(g, *arguments, **named), is_leaf=_is_value)[0]
-        return found
+        outputs: list[Any] = pytree.tree_flatten(self._emitter(g, *arguments, **named), is_leaf=_is_value)[0]
+        return outputs
 
 
 def _is_value(x: Any) -> bool:

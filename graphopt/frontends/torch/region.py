@@ -55,9 +55,9 @@ class _Ready:
     def changed(self, arguments: Sequence[Any]) -> list[int]:
         """The places of the weights that have changed since."""
         return [
-            place
-            for place, version, address in self.held
-            if arguments[place]._version != version or arguments[place].data_ptr() != address
+            position
+            for position, version, address in self.held
+            if arguments[position]._version != version or arguments[position].data_ptr() != address
         ]
 
 
@@ -104,9 +104,9 @@ class Region:
         """The names of the weights that are to be constants, by their places among the arguments."""
         names = [self._settings.weights.get(id(given), ("", None))[0] for given in arguments]
         return {
-            place: name
-            for place, name in enumerate(names)
-            if name and self._changes[place] <= CHANGES and not arguments[place].is_inference()
+            position: name
+            for position, name in enumerate(names)
+            if name and self._changes[position] <= CHANGES and not arguments[position].is_inference()
         }
 
     def _in_parts(self, foreign: Collection[fx.Node]) -> Callable[..., Any]:
@@ -156,10 +156,10 @@ class Program:
         self._fed: list[tuple[int, bool]] = []
         """The arguments that the program takes, and whether each is a tensor."""
         values = self._inputs(builder, translation, placeholders, arguments, weights)
-        found = translation.run(module, values)
+        translated = translation.run(module, values)
         (tree,) = (n.args[0] for n in module.graph.nodes if n.op == "output")
         self._is_one = isinstance(tree, fx.Node)
-        results = [found] if self._is_one else list(found)
+        results = [translated] if self._is_one else list(translated)
         nodes = [tree] if self._is_one else list(tree)
         places = {n: k for k, n in enumerate(placeholders)}
         self._results: list[_Result] = []
@@ -189,28 +189,28 @@ class Program:
         values: list[Any] = [None] * len(placeholders)
         sizes: dict[str, tuple[Value, int]] = {}
         for k, node in enumerate(placeholders):
-            known = node.meta.get("val")
+            example = node.meta.get("val")
             if k in weights:
                 values[k] = translation.writer.constant(arguments[k], weights[k])
-            elif isinstance(known, torch.Tensor) and node.users:
+            elif isinstance(example, torch.Tensor) and node.users:
                 try:
-                    dtype = dtype_name(known.dtype)
+                    dtype = dtype_name(example.dtype)
                 except ValueError as error:
                     raise TranslationError(f"{node.name}: {error}", next(iter(node.users))) from None
-                values[k] = builder.input(node.name, dtype, shape_of(known.shape, {}))
+                values[k] = builder.input(node.name, dtype, shape_of(example.shape, {}))
                 self._fed.append((k, True))
-                for axis, size in enumerate(known.shape):
+                for axis, size in enumerate(example.shape):
                     if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                         sizes.setdefault(str(size.node.expr), (values[k], axis))
         for k, node in enumerate(placeholders):
-            known = node.meta.get("val")
-            if isinstance(known, torch.SymInt) and node.users:
-                if str(known.node.expr) in sizes:
-                    values[k] = translation.writer.size(*sizes[str(known.node.expr)])
+            example = node.meta.get("val")
+            if isinstance(example, torch.SymInt) and node.users:
+                if str(example.node.expr) in sizes:
+                    values[k] = translation.writer.size(*sizes[str(example.node.expr)])
                 else:
                     values[k] = builder.input(node.name, "int64", ())
                     self._fed.append((k, False))
-            elif not isinstance(known, torch.Tensor):
+            elif not isinstance(example, torch.Tensor):
                 values[k] = arguments[k] if values[k] is None else values[k]
         return values
 
@@ -225,13 +225,13 @@ class Program:
 
     def __call__(self, *arguments: Any) -> Any:
         """The graph's results, in memory of their own."""
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         if self._compiled is not None:
             feeds = [
                 array_of(arguments[k]) if tensor else np.asarray(arguments[k], np.int64) for k, tensor in self._fed
             ]
-            found = self._compiled(feeds)
-        results = [result.of(found, arguments) for result in self._results]
+            outputs = self._compiled(feeds)
+        results = [result.of(outputs, arguments) for result in self._results]
         return results[0] if self._is_one else results
 
 
@@ -245,25 +245,25 @@ class _Result:
     argument: int | None = None
     constant: Any = None
 
-    def of(self, found: dict[str, Any], arguments: Sequence[Any]) -> Any:
+    def of(self, outputs: dict[str, Any], arguments: Sequence[Any]) -> Any:
         if self.argument is not None:
             return arguments[self.argument]
         if not self.name:
             return self.constant
         if self.is_number:
-            return found[self.name].item()
-        tensor = tensor_of(found[self.name])
+            return outputs[self.name].item()
+        tensor = tensor_of(outputs[self.name])
         if self.order is None:
             return tensor
         back = [self.order.index(axis) for axis in range(tensor.dim())]
         return tensor.permute(self.order).contiguous().permute(back)
 
 
-def _form(known: Any) -> tuple[bool, tuple[int, ...] | None]:
+def _form(example: Any) -> tuple[bool, tuple[int, ...] | None]:
     """Whether a result is a number, and the order of its axes in memory where it is not the usual one."""
-    if not isinstance(known, torch.Tensor):
+    if not isinstance(example, torch.Tensor):
         return True, None
-    sizes, strides = ([_hint(n) for n in numbers] for numbers in (known.shape, known.stride()))
+    sizes, strides = ([_hint(n) for n in numbers] for numbers in (example.shape, example.stride()))
     if any(n is None for n in (*sizes, *strides)) or 0 in sizes:
         return False, None
     wide = [k for k, n in enumerate(sizes) if n != 1]

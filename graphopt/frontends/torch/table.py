@@ -47,11 +47,11 @@ class Table(Mapping[Any, Emitter]):
     def find(self, target: Any) -> Emitter | None:
         """The emitter for a target of a call; for a module, that of its class or of the first that it derives from."""
         try:
-            found = self._entries.get(target)
+            entry = self._entries.get(target)
         except TypeError:  # no target that can be a key
             return None
-        if found is None and hasattr(target, "overloadpacket"):
+        if entry is None and hasattr(target, "overloadpacket"):
             return self._entries.get(target.overloadpacket)
-        if found is None and hasattr(target, "named_parameters"):
+        if entry is None and hasattr(target, "named_parameters"):
             return next((self._entries[c] for c in type(target).__mro__ if c in self._entries), None)
-        return found
+        return entry

@@ -33,10 +33,10 @@ def array_of(tensor: torch.Tensor) -> Array:
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     name = dtype_name(plain.dtype)
     if name in _FOREIGN:
-        found: Array = plain.view(_FOREIGN[name]).numpy().view(numpy_dtype(name))
+        array: Array = plain.view(_FOREIGN[name]).numpy().view(numpy_dtype(name))
     else:
-        found = plain.numpy()
-    return found
+        array = plain.numpy()
+    return array
 
 
 def tensor_of(array: Array) -> torch.Tensor:

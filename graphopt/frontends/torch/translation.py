@@ -27,17 +27,17 @@ class Translation:
     def run(self, module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
         """What the module gives for these arguments, values in place of tensors."""
         rest = iter(arguments)
-        found: dict[fx.Node, Any] = {}
+        results: dict[fx.Node, Any] = {}
         for node in module.graph.nodes:
             match node.op:
                 case "placeholder":
-                    found[node] = next(rest)
+                    results[node] = next(rest)
                 case "get_attr":
-                    found[node] = self._attribute(module, node)
+                    results[node] = self._attribute(module, node)
                 case "output":
-                    return fx.map_arg(node.args[0], lambda n: found[n])
+                    return fx.map_arg(node.args[0], lambda n: results[n])
                 case _:
-                    found[node] = self._call(node, found)
+                    results[node] = self._call(node, results)
         raise AssertionError("torch's graph has no output")
 
     def _attribute(self, module: fx.GraphModule, node: fx.Node) -> Any:
@@ -46,7 +46,7 @@ class Translation:
             target = getattr(target, part)
         return self.writer.constant(target, str(node.target)) if isinstance(target, torch.Tensor) else target
 
-    def _call(self, node: fx.Node, found: Mapping[fx.Node, Any]) -> Any:
+    def _call(self, node: fx.Node, results: Mapping[fx.Node, Any]) -> Any:
         emitter = self.table.find(node.target)
         if emitter is None:
             target = spelled(node.target)
@@ -56,9 +56,9 @@ class Translation:
             )
         writer = self.writer
         writer.node, writer.label = node, label_of(node)
-        arguments, named = fx.map_arg((node.args, node.kwargs), lambda n: found[n])
+        arguments, named = fx.map_arg((node.args, node.kwargs), lambda n: results[n])
         try:
-            made = emitter(writer, *arguments, **named)
+            result = emitter(writer, *arguments, **named)
         except TranslationError as error:
             if error.node is not node or str(error).startswith(spelled(node.target)):
                 raise
@@ -70,13 +70,13 @@ class Translation:
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             why = f"its entry does not take this form of the call ({type(error).__name__}: {error})"
             raise TranslationError(f"{spelled(node.target)}{place_of(node)}: {why}", node) from error
-        _check_made(node, made)
-        return writer.number(made) if isinstance(node.meta.get("val"), torch.SymInt) else made
+        _check_made(node, result)
+        return writer.number(result) if isinstance(node.meta.get("val"), torch.SymInt) else result
 
 
-def _check_made(node: fx.Node, made: Any) -> None:
+def _check_made(node: fx.Node, result: Any) -> None:
     """Refuse a call of which somebody reads what its entry does not make."""
-    if made is None and isinstance(node.meta.get("val"), torch.Tensor) and node.users:
+    if result is None and isinstance(node.meta.get("val"), torch.Tensor) and node.users:
         is_one_of_several = node.target is operator.getitem
         maker = node.args[0] if is_one_of_several else node
         which = f"result {node.args[1]}" if is_one_of_several else "result"
@@ -96,11 +96,11 @@ def place_of(node: fx.Node) -> str:
     path = module_of(node)
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
     where = [line for line in lines if line.startswith("File ")]
-    said = [f"in module {path!r}"] if path else []
+    parts = [f"in module {path!r}"] if path else []
     if where:
         file, line, *_ = where[-1].removeprefix("File ").split(", ")
-        said.append(f"at {file.strip(chr(34))}:{line.removeprefix('line ')}")
-    return f" ({' '.join(said)})" if said else ""
+        parts.append(f"at {file.strip(chr(34))}:{line.removeprefix('line ')}")
+    return f" ({' '.join(parts)})" if parts else ""
 
 
 def module_of(node: fx.Node) -> str:

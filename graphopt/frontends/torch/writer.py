@@ -39,15 +39,15 @@ class Writer:
 
     def op(self, name: str, *inputs: Operand, **attrs: Any) -> Value:
         """The output of an ONNX op in its newest form."""
-        made: Value = self.builder.emit(name, inputs, attrs, name=self.label)
-        return made
+        value: Value = self.builder.emit(name, inputs, attrs, name=self.label)
+        return value
 
     def several(self, name: str, outputs: int, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         """So many outputs of an ONNX op in its newest form."""
         if outputs == 1:
             return (self.op(name, *inputs, **attrs),)
-        made: tuple[Value, ...] = self.builder.emit(name, inputs, attrs, n_outputs=outputs, name=self.label)
-        return made
+        values: tuple[Value, ...] = self.builder.emit(name, inputs, attrs, n_outputs=outputs, name=self.label)
+        return values
 
     def constant(self, array: Any, name: str = "") -> Value:
         """A constant. A tensor's is in the tensor's own memory, and made once."""
@@ -116,8 +116,8 @@ class Writer:
 
     def result(self, index: int | None = None) -> Any:
         """What torch knows of the call's result: a tensor without elements, a number, or a sequence of these."""
-        found = None if self.node is None else self.node.meta.get("val")
-        return found if index is None or found is None else found[index]
+        example = None if self.node is None else self.node.meta.get("val")
+        return example if index is None or example is None else example[index]
 
     def is_used(self, index: int) -> bool:
         """Whether anything reads this one of the call's results."""
@@ -131,9 +131,9 @@ class Writer:
     def common_dtype(self, *operands: int) -> str:
         """The dtype to which torch brings the call's operands at these places (the first two) before it computes."""
         assert self.node is not None
-        known = [_known(self.node.args[k]) for k in operands or (0, 1)]
-        found = known[0].dtype if len(known) == 1 else torch.result_type(*known)
-        return self.name_of(found)
+        examples = [_known(self.node.args[k]) for k in operands or (0, 1)]
+        dtype = examples[0].dtype if len(examples) == 1 else torch.result_type(*examples)
+        return self.name_of(dtype)
 
     def name_of(self, dtype: torch.dtype) -> str:
         """The name of a dtype; TranslationError where graphs have none."""
@@ -150,9 +150,9 @@ class Writer:
 
     def size(self, x: Value, axis: int) -> Number:
         """The size of an axis."""
-        known = self.shape(x)[axis]
-        if isinstance(known, int):
-            return known
+        fixed = self.shape(x)[axis]
+        if isinstance(fixed, int):
+            return fixed
         axis = self.axis(x, axis)
         return self.scalar(self.op("Shape", x, start=axis, end=axis + 1))
 
@@ -190,12 +190,12 @@ class Writer:
 
     def integers(self, numbers: Sequence[Number]) -> Value | Array:
         """A vector of integers."""
-        found = [self.number(n) for n in numbers]
-        if not any(isinstance(n, Value) for n in found):
-            return np.array([int(n) for n in found], np.int64)  # type: ignore[arg-type]
+        sizes = [self.number(n) for n in numbers]
+        if not any(isinstance(n, Value) for n in sizes):
+            return np.array([int(n) for n in sizes], np.int64)  # type: ignore[arg-type]
         parts: list[Value | Array] = []
         run: list[int] = []
-        for n in [*found, None]:
+        for n in [*sizes, None]:
             if isinstance(n, Value) or n is None:
                 if run:
                     parts.append(np.array(run, np.int64))
@@ -217,9 +217,9 @@ class Writer:
 
     def _joined(self, op: str, function: Callable[..., int], nothing: int, numbers: Sequence[Number]) -> Number:
         """What is known of the numbers joined by the function, and that with the others by the op."""
-        found = [self.number(n) for n in numbers]
-        total: Number = function(n for n in found if not isinstance(n, Value))
-        for n in found:
+        parts = [self.number(n) for n in numbers]
+        total: Number = function(n for n in parts if not isinstance(n, Value))
+        for n in parts:
             if isinstance(n, Value):
                 total = n if total == nothing else self.op(op, self.cast(total, "int64"), self.cast(n, "int64"))
         return total
@@ -279,6 +279,6 @@ class Writer:
 
 def _known(argument: Any) -> Any:
     """What torch knows of an argument: of a number that it does not know, one of the same kind."""
-    found = argument.meta.get("val") if isinstance(argument, fx.Node) else argument
+    example = argument.meta.get("val") if isinstance(argument, fx.Node) else argument
     kinds: Mapping[Any, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
-    return kinds.get(type(found), found)
+    return kinds.get(type(example), example)

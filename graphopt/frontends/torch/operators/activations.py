@@ -47,8 +47,8 @@ def _leaky_relu(g: Writer, x: Value, slope: float = 0.01) -> Value:
 def _elu(g: Writer, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
     inner = x if input_scale == 1 else g.op("Mul", x, input_scale)
     grown = g.op("Mul", expm1(g, inner), alpha)
-    found = g.op("Where", g.op("Greater", x, 0), x, grown)
-    return found if scale == 1 else g.op("Mul", found, scale)
+    result = g.op("Where", g.op("Greater", x, 0), x, grown)
+    return result if scale == 1 else g.op("Mul", result, scale)
 
 
 @TABLE.entry(aten.softplus)

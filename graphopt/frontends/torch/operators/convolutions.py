@@ -142,9 +142,9 @@ def _max_pool(rank: int, with_places: bool) -> Emitter:
             return _with_batch(g, x, rank, "MaxPool", **attrs)[0]
         if not g.is_used(1):
             return _with_batch(g, x, rank, "MaxPool", **attrs)[0], None
-        found, places = _with_batch(g, x, rank, "MaxPool", n=2, **attrs)
+        largest, places = _with_batch(g, x, rank, "MaxPool", n=2, **attrs)
         image = g.product(g.sizes(x)[-rank:])
-        return found, g.op("Mod", places, g.cast(image, "int64"))
+        return largest, g.op("Mod", places, g.cast(image, "int64"))
 
     return emit
 
@@ -188,11 +188,11 @@ def _adaptive_mean(rank: int) -> Emitter:
 
 def _means(size: int, count: int) -> np.ndarray[Any, Any]:
     """A matrix whose column k takes the mean of window k of ``count`` windows over ``size`` elements."""
-    found = np.zeros((size, count))
+    weights = np.zeros((size, count))
     for k in range(count):
         first, last = k * size // count, -(-(k + 1) * size // count)
-        found[first:last, k] = 1 / (last - first)
-    return found
+        weights[first:last, k] = 1 / (last - first)
+    return weights
 
 
 for _rank in (1, 2, 3):
@@ -214,11 +214,11 @@ def _resized(
 
     ONNX's are of float32: rounded up, they make the same sizes.
     """
-    lead, own = g.sizes(x)[:2], g.sizes(x)[2:]
+    lead, spatial = g.sizes(x)[:2], g.sizes(x)[2:]
     given = [float(s) for part in scales for s in (part if isinstance(part, Sequence) else [part]) if s is not None]
-    if size is None and not is_by_scale and not any(isinstance(n, Value) for n in own):
-        size = [int(n * s) for n, s in zip(own, given, strict=True)]  # type: ignore[operator]
-    if size is not None and not (is_by_scale and len(given) == len(own)):
+    if size is None and not is_by_scale and not any(isinstance(n, Value) for n in spatial):
+        size = [int(n * s) for n, s in zip(spatial, given, strict=True)]  # type: ignore[operator]
+    if size is not None and not (is_by_scale and len(given) == len(spatial)):
         return g.op("Resize", x, None, None, g.integers([*lead, *size]), **attrs)
     exact = np.array([1, 1, *given])
     near = exact.astype(np.float32)

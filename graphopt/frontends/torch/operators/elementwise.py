@@ -122,8 +122,8 @@ def _divide(g: Writer, a: Operand, b: Operand, rounding_mode: str | None = None)
     above, below = g.cast(a, dtype), g.cast(b, dtype)
     if rounding_mode == "floor":
         return floor_quotient(g, above, below, dtype)
-    found = g.op("Div", above, below)
-    return _truncated(g, found) if rounding_mode == "trunc" and "float" in dtype else found
+    quotient = g.op("Div", above, below)
+    return _truncated(g, quotient) if rounding_mode == "trunc" and "float" in dtype else quotient
 
 
 @TABLE.entry(aten.floor_divide)
@@ -228,9 +228,9 @@ def _atan2(g: Writer, y: Value, x: Value) -> Value:
     plain = g.op("Atan", g.op("Div", y, x))
     zero = g.cast(0, dtype)
     turned = g.op("Where", g.op("Less", y, zero), g.op("Sub", plain, pi), g.op("Add", plain, pi))
-    found = g.op("Where", g.op("Less", x, zero), turned, plain)
+    angle = g.op("Where", g.op("Less", x, zero), turned, plain)
     nowhere = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
-    return g.op("Where", nowhere, zero, found)
+    return g.op("Where", nowhere, zero, angle)
 
 
 def _kind_of_float(op: str) -> Emitter:
@@ -254,8 +254,8 @@ def _comparison(op: str, negated: bool = False) -> Emitter:
         dtype = g.common_dtype()
         if dtype == "bool" and op != "Equal":
             dtype = "int32"
-        found = g.op(op, g.cast(a, dtype), g.cast(b, dtype))
-        return g.op("Not", found) if negated else found
+        result = g.op(op, g.cast(a, dtype), g.cast(b, dtype))
+        return g.op("Not", result) if negated else result
 
     return emit
 
@@ -319,12 +319,12 @@ def _masked_fill(g: Writer, x: Value, mask: Value, value: Operand) -> Value:
 def clamped(g: Writer, x: Value, least: Operand = None, most: Operand = None) -> Value:
     """The value between bounds, of which either may be missing."""
     dtype = g.result_dtype()
-    found = g.cast(x, dtype)
+    result = g.cast(x, dtype)
     if all(v is None or not isinstance(v, Value) for v in (least, most)):
         bounds = [None if v is None else g.cast(v, dtype) for v in (least, most)]
-        return g.op("Clip", found, *(bounds if most is not None else bounds[:1]))
-    found = found if least is None else g.op("Max", found, g.cast(least, dtype))
-    return found if most is None else g.op("Min", found, g.cast(most, dtype))
+        return g.op("Clip", result, *(bounds if most is not None else bounds[:1]))
+    result = result if least is None else g.op("Max", result, g.cast(least, dtype))
+    return result if most is None else g.op("Min", result, g.cast(most, dtype))
 
 
 @TABLE.entry(aten.clamp_min)
@@ -345,7 +345,7 @@ def _nan_to_num(
     if "float" not in dtype:
         return x
     limits = torch.finfo(getattr(torch, dtype))
-    found = g.op("Where", g.op("IsNaN", x), g.cast(nan or 0.0, dtype), x)
+    result = g.op("Where", g.op("IsNaN", x), g.cast(nan or 0.0, dtype), x)
     most, least = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
-    found = g.op("Where", g.op("Equal", found, inf), g.cast(most, dtype), found)
-    return g.op("Where", g.op("Equal", found, -inf), g.cast(least, dtype), found)
+    result = g.op("Where", g.op("Equal", result, inf), g.cast(most, dtype), result)
+    return g.op("Where", g.op("Equal", result, -inf), g.cast(least, dtype), result)

@@ -39,9 +39,9 @@ def _index(g: Writer, x: Value, indices: Sequence[Value | None]) -> Value:
     if len(axes) == 1:
         return g.op("Gather", x, given[0], axis=axes[0])
     at = _together(g, given)
-    found = g.op("GatherND", g.transpose(x, _first(g, x, axes)), at)
+    gathered = g.op("GatherND", g.transpose(x, _first(g, x, axes)), at)
     rank, lead = g.rank(at) - 1, _lead(axes)
-    return g.transpose(found, [*range(rank, rank + lead), *range(rank), *range(rank + lead, g.rank(found))])
+    return g.transpose(gathered, [*range(rank, rank + lead), *range(rank), *range(rank + lead, g.rank(gathered))])
 
 
 @TABLE.entry(aten.index_put, aten._unsafe_index_put)
@@ -63,7 +63,7 @@ def _index_put(g: Writer, x: Value, indices: Sequence[Value | None], values: Val
 def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
     """The axes that are indexed, and the indices of each; a mask becomes the indices of its true elements."""
     axes: list[int] = []
-    found: list[Value] = []
+    grids: list[Value] = []
     axis = 0
     for given in indices:
         if given is None:
@@ -75,9 +75,9 @@ def _places(g: Writer, x: Value, indices: Sequence[Value | None]) -> tuple[list[
         else:
             each = [g.cast(given, "int64")]
         axes += range(axis, axis + len(each))
-        found += each
+        grids += each
         axis += len(each)
-    return axes, found
+    return axes, grids
 
 
 def _first(g: Writer, x: Value, axes: Sequence[int]) -> list[int]:
@@ -92,8 +92,8 @@ def _lead(axes: Sequence[int]) -> int:
 
 def _put(g: Writer, x: Value, order: Sequence[int], at: Value, source: Value, reduction: str = "none") -> Value:
     """The value with elements written at places of its axes in this order."""
-    found = g.op("ScatterND", g.transpose(x, order), at, g.cast(source, g.dtype(x)), reduction=reduction)
-    return g.transpose(found, [order.index(axis) for axis in range(len(order))])
+    scattered = g.op("ScatterND", g.transpose(x, order), at, g.cast(source, g.dtype(x)), reduction=reduction)
+    return g.transpose(scattered, [order.index(axis) for axis in range(len(order))])
 
 
 def _together(g: Writer, indices: Sequence[Value]) -> Value:
@@ -188,8 +188,8 @@ def _masked_scatter(g: Writer, x: Value, mask: Value, source: Value) -> Value:
     wide = g.op("Expand", mask, g.op("Shape", x))
     order = g.op("Sub", g.op("CumSum", g.cast(g.reshape(wide, [-1]), "int64"), np.asarray(0, np.int64)), 1)
     least = g.op("Max", order, np.asarray(0, np.int64))
-    taken = g.op("Gather", g.reshape(source, [-1]), least, axis=0)
-    return g.op("Where", wide, g.op("Reshape", taken, g.op("Shape", x)), x)
+    gathered = g.op("Gather", g.reshape(source, [-1]), least, axis=0)
+    return g.op("Where", wide, g.op("Reshape", gathered, g.op("Shape", x)), x)
 
 
 @TABLE.entry(aten.one_hot)
@@ -235,5 +235,5 @@ def _bucketize(g: Writer, x: Value, bounds: Value, out_int32: bool = False, righ
     dtype = g.name_of(torch.promote_types(getattr(torch, g.dtype(x)), getattr(torch, g.dtype(bounds))))
     left = g.unsqueeze(g.cast(x, dtype), g.rank(x))
     below = g.op("LessOrEqual" if right else "Less", g.cast(bounds, dtype), left)
-    found = g.op("ReduceSum", g.cast(below, "int64"), np.array([-1], np.int64), keepdims=0)
-    return g.cast(found, g.result_dtype())
+    counts = g.op("ReduceSum", g.cast(below, "int64"), np.array([-1], np.int64), keepdims=0)
+    return g.cast(counts, g.result_dtype())

@@ -53,10 +53,10 @@ def _rms_norm(
     wide = g.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype)
     axes = np.arange(g.rank(x) - len(shape), g.rank(x), dtype=np.int64)
     mean = g.op("ReduceMean", g.op("Mul", wide, wide), axes, keepdims=1)
-    found = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, eps)))
+    result = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, eps)))
     if weight is not None:
-        found = g.op("Mul", found, g.cast(weight, g.dtype(found)))
-    return g.cast(found, dtype)
+        result = g.op("Mul", result, g.cast(weight, g.dtype(result)))
+    return g.cast(result, dtype)
 
 
 @TABLE.entry(aten._fused_rms_norm)

@@ -24,17 +24,17 @@ def _product(g: Writer, a: Value, b: Value) -> Value:
 
 @TABLE.entry(aten.linear)
 def _linear(g: Writer, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    found = g.op("MatMul", x, g.transpose(weight, range(g.rank(weight))[::-1]))
-    return found if bias is None else g.op("Add", found, bias)
+    product = g.op("MatMul", x, g.transpose(weight, range(g.rank(weight))[::-1]))
+    return product if bias is None else g.op("Add", product, bias)
 
 
 @TABLE.entry(aten.addmm, aten.baddbmm, aten.addmv, aten.addbmm)
 def _product_and_sum(g: Writer, c: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    found = g.op("MatMul", a, b)
-    found = found if alpha == 1 else g.op("Mul", found, alpha)
+    product = g.op("MatMul", a, b)
+    product = product if alpha == 1 else g.op("Mul", product, alpha)
     if beta == 0:
-        return found
-    return g.op("Add", found, c if beta == 1 else g.op("Mul", c, beta))
+        return product
+    return g.op("Add", product, c if beta == 1 else g.op("Mul", c, beta))
 
 
 @TABLE.entry(aten.outer)
@@ -77,11 +77,11 @@ def _attention(
     elif mask is not None:
         scores = g.op("Add", scores, g.cast(mask, dtype))
         attended = g.op("Greater", mask, -inf)
-    found = g.op("MatMul", g.op("Softmax", scores, axis=g.rank(scores) - 1), v)
+    weighted = g.op("MatMul", g.op("Softmax", scores, axis=g.rank(scores) - 1), v)
     if attended is None:
-        return found
+        return weighted
     some = reduced(g, "ReduceMax", g.cast(attended, "int32"), -1, True)
-    return g.op("Where", g.op("Greater", some, 0), found, g.cast(0, dtype))
+    return g.op("Where", g.op("Greater", some, 0), weighted, g.cast(0, dtype))
 
 
 def _repeated(g: Writer, x: Value, like: Value) -> Value:

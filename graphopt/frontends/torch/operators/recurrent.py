@@ -46,13 +46,13 @@ def _recurrent(op: str, gates: Sequence[int], activation: str = "", **attrs: Att
         more = {"activations": (activation,) * ways} if activation else {}
         last: list[Sequence[Value]] = []
         for k in range(num_layers):
-            own = weights[k * ways * per_way : (k + 1) * ways * per_way]
-            each = [own[way * per_way : (way + 1) * per_way] for way in range(ways)]
+            layer_weights = weights[k * ways * per_way : (k + 1) * ways * per_way]
+            each = [layer_weights[way * per_way : (way + 1) * per_way] for way in range(ways)]
             begin = [s if num_layers == 1 else g.slice(s, 0, k * ways, (k + 1) * ways) for s in starts]
             x, *states = _Layer(op, gates, {**attrs, **more}).emit(g, x, begin, each)
             last.append(states)
-        found = g.swapped(x, 0, 1) if batch_first else x
-        return found, *(_concatenated(g, states) for states in zip(*last, strict=True))
+        sequence = g.swapped(x, 0, 1) if batch_first else x
+        return sequence, *(_concatenated(g, states) for states in zip(*last, strict=True))
 
     return emit
 

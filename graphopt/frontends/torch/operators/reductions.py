@@ -21,8 +21,8 @@ Axes: TypeAlias = "int | Sequence[int] | None"
 
 def reduced(g: Writer, op: str, x: Value, axes: Axes, keep: bool) -> Value:
     """The value reduced along axes; of rank 0 there is nothing to reduce."""
-    found = g.axes(x, axes)
-    return g.op(op, x, np.array(found, np.int64), keepdims=int(keep)) if found else x
+    reduced_axes = g.axes(x, axes)
+    return g.op(op, x, np.array(reduced_axes, np.int64), keepdims=int(keep)) if reduced_axes else x
 
 
 def _reduction(op: str) -> Emitter:
@@ -164,9 +164,9 @@ def _softmax(g: Writer, x: Value, axis: int, *_: Any, **__: Any) -> Value:
 @TABLE.entry(aten._safe_softmax)
 def _safe_softmax(g: Writer, x: Value, axis: int, dtype: Any = None) -> Value:
     """0 where all that the softmax is of is -inf."""
-    found = _softmax(g, x, axis)
+    result = _softmax(g, x, axis)
     most = reduced(g, "ReduceMax", x, axis, True)
-    return g.op("Where", g.op("Equal", most, -inf), g.cast(0, g.dtype(found)), found)
+    return g.op("Where", g.op("Equal", most, -inf), g.cast(0, g.dtype(result)), result)
 
 
 @TABLE.entry(aten.log_softmax.int, aten._log_softmax)

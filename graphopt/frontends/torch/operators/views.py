@@ -91,10 +91,10 @@ def _turned(g: Writer, x: Value) -> Value:
 
 @TABLE.entry(aten.expand)
 def _expand(g: Writer, x: Value, size: Sequence[Number], implicit: bool = False) -> Value:
-    own = g.sizes(x)
+    current = g.sizes(x)
     size = [g.number(n) for n in size]
-    added = len(size) - len(own)
-    return g.expand(x, [own[k - added] if n == -1 else n for k, n in enumerate(size)])
+    added = len(size) - len(current)
+    return g.expand(x, [current[k - added] if n == -1 else n for k, n in enumerate(size)])
 
 
 @TABLE.entry(aten.expand_as, aten.broadcast_to)
@@ -186,11 +186,11 @@ def _stack(g: Writer, parts: Sequence[Value], axis: int = 0) -> Value:
 
 @TABLE.entry(aten.flip)
 def _flip(g: Writer, x: Value, axes: Sequence[int]) -> Value:
-    found = g.axes(x, axes) if axes else []
-    if not found:
+    flipped_axes = g.axes(x, axes) if axes else []
+    if not flipped_axes:
         return x
-    starts, ends = np.full(len(found), -1, np.int64), np.full(len(found), -TO_THE_END, np.int64)
-    return g.op("Slice", x, starts, ends, np.array(found, np.int64), np.full(len(found), -1, np.int64))
+    starts, ends = np.full(len(flipped_axes), -1, np.int64), np.full(len(flipped_axes), -TO_THE_END, np.int64)
+    return g.op("Slice", x, starts, ends, np.array(flipped_axes, np.int64), np.full(len(flipped_axes), -1, np.int64))
 
 
 @TABLE.entry(aten.roll)
@@ -232,8 +232,8 @@ def _unfold(g: Writer, x: Value, axis: int, size: int, step: int) -> Value:
     """Windows along an axis, each of them along a new last axis."""
     axis, whole = g.axis(x, axis), g.known(g.size(x, axis), "the size of an axis that is unfolded")
     starts = np.arange(0, whole - size + 1, step)
-    found = g.op("Gather", x, (starts[:, None] + np.arange(size)).astype(np.int64), axis=axis)
-    return g.transpose(found, [k for k in range(g.rank(found)) if k != axis + 1] + [axis + 1])
+    windows = g.op("Gather", x, (starts[:, None] + np.arange(size)).astype(np.int64), axis=axis)
+    return g.transpose(windows, [k for k in range(g.rank(windows)) if k != axis + 1] + [axis + 1])
 
 
 @TABLE.entry(aten.tril)
@@ -249,8 +249,8 @@ def _upper_triangle(g: Writer, x: Value, diagonal: int = 0) -> Value:
 def _triangle(g: Writer, x: Value, diagonal: int, upper: int) -> Value:
     dtype = g.dtype(x)
     plain = g.cast(x, "int32") if dtype == "bool" else x
-    found = g.op("Trilu", plain, g.cast(diagonal, "int64"), upper=upper)
-    return g.cast(found, dtype)
+    triangle = g.op("Trilu", plain, g.cast(diagonal, "int64"), upper=upper)
+    return g.cast(triangle, dtype)
 
 
 @TABLE.entry(aten.diagonal)
