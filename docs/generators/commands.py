@@ -14,8 +14,8 @@ from graphopt.cli.commands import app
 HEAD = """\
 # The command line
 
-Every command with its arguments and options, as `graphopt COMMAND --help` prints them. Results go to stdout, talk to
-stderr. This page is made from the commands: `python -m docs.generators` makes it anew.
+Every command with its arguments and options, as `graphopt COMMAND --help` prints them. Results go to stdout, messages
+to stderr. This page is generated: `python -m docs.generators` writes it.
 
 ## Exit codes
 

@@ -26,14 +26,14 @@ EXIT_CODES = {
     5: "over a limit of size, depth or memory",
     6: "verification failed, or `diff` found different outputs",
     7: "a rule or rule file is wrong, or no rule has that name",
-    8: "something that is needed is not installed",
+    8: "a required package is not installed",
     9: "a result is slower than --fail-if-slower allows",
     10: "a kernel does not compile, or a node has none though --strict or saving needs one",
-    11: "a compiled program stopped at a step that could not do its work",
+    11: "a compiled program failed at a step",
     12: "a step of a schedule is not allowed",
-    13: "a GPU is not there, cannot run what it is given, or has no memory left",
-    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; nothing was written but what tune had measured",
-    UNREAD: "who read the output, a pager or `head`, went away",
+    13: "a GPU is missing, cannot run the program, or is out of memory",
+    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; only what tune had measured was written",
+    UNREAD: "the reader of the output, a pager or `head`, closed it",
 }
 """What the exit codes mean."""
 

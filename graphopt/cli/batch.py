@@ -1,4 +1,4 @@
-"""``graphopt optimize`` for several models: one summary, one exit code. Apart, for its imports take time."""
+"""``graphopt optimize`` for several models: one summary, one exit code. Imported only when it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on models: inspected, compared, reduced, cut, converted; and what graphopt says of itself.
+"""Commands on models (inspect, diff, reduce, convert, extract, learn-rule), and completion and doctor.
 
 Each reads its options, calls the one function that does the work, and prints what came back. Commands that have a file
 of their own are registered at the end.
@@ -130,7 +130,7 @@ def convert(
     output: Annotated[Path | None, written("OUT.onnx", "MODEL.DTYPE.onnx beside it")] = None,
     keep: Annotated[
         Repeated | None,
-        typer.Option(metavar="OP|NODE", help="What stays as it is: an op or a node; repeatable.", show_default=False),
+        typer.Option(metavar="OP|NODE", help="An op or node to leave as it is; repeatable.", show_default=False),
     ] = None,
     io: Annotated[
         bool, typer.Option("--io/--keep-io", help="Change the types of inputs and outputs too, or keep them.")
@@ -188,7 +188,8 @@ def _show_conversion(model: Path, path: Path, done: Conversion) -> None:
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of findings.")] = False,
 ) -> None:
-    """Tell what there is on this machine, what to do about what is missing or slow, and whether a kernel runs.
+    """Report versions, processor, libraries and folders, what to do where one is missing or slow, and whether a kernel
+    runs.
 
     Paste what it prints into a bug report. The exit code is 6 where the self-test fails.
     """
@@ -283,13 +284,13 @@ def learn_rule(
         str,
         typer.Option(
             metavar="A..B",
-            help="The region: from node A along the data's way to node B, or one node. Nodes are called by name, by "
+            help="The region: from node A along the data flow to node B, or one node. Nodes are called by name, by "
             "the name of a value that they make, or by number (%7; graphopt inspect --nodes); several with commas.",
             show_default=False,
             autocompletion=names.nodes,
         ),
     ],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What the rule is called.")] = "learned",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the rule.")] = "learned",
     output: Annotated[Path | None, written("FILE.rules", "stdout")] = None,
 ) -> None:
     """Write a rule whose left side is a region of a model, with its guards; the right side is yours to write."""

@@ -1,4 +1,4 @@
-"""``graphopt db``: what was tuned, listed, looked into, exchanged with other machines, and cleared up."""
+"""``graphopt db``: the database of tuned schedules, listed, shown, exchanged with other machines and pruned."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show_workload(
     database: Database,
     json: Json,
 ) -> None:
-    """Print a workload's loops, its best schedule as Python, what it takes, and why others failed."""
+    """Print a workload's loops, its best schedule as Python, its time, and why others failed."""
     from graphopt.cli import files
     from graphopt.tuning.database import Records
 
@@ -91,7 +91,7 @@ def merge(
     database: Database,
     quiet: Quiet,
 ) -> None:
-    """Take what another database holds and this one does not; it is verified before it is used."""
+    """Add the records of another database; they are verified before they are used."""
     from graphopt.tuning.database import Records
 
     if not other.is_file():
@@ -127,7 +127,7 @@ def import_lines(
     database: Database,
     quiet: Quiet,
 ) -> None:
-    """Take records that db export wrote, all or none; they are verified before they are used."""
+    """Add records that db export wrote, all or none; they are verified before they are used."""
     from graphopt.tuning.database import Records
 
     if not lines.is_file():
@@ -141,25 +141,25 @@ def import_lines(
 @register(commands, "prune")
 def prune(
     *,
-    stale: Annotated[bool, typer.Option("--stale", help="Those of versions that are not installed.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Records of versions that are not installed.")] = False,
     best: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="All but the N best of each workload.", show_default=False),
+        typer.Option(metavar="N", min=0, help="All but the N best records of each workload.", show_default=False),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Records of schedules that failed.")] = False,
     database: Database,
     quiet: Quiet,
 ) -> None:
-    """Forget records."""
+    """Delete records."""
     from graphopt.calibration.schedule_tables import runtime
     from graphopt.tuning.database import Records
 
     if not (stale or failed or best is not None):
-        raise UsageError("nothing says which records to forget: give --stale, --best N or --failed")
+        raise UsageError("nothing says which records to delete: give --stale, --best N or --failed")
     with Records(place(database)) as records:
         count = records.prune(runtime=runtime() if stale else None, best=best, failed=failed)
         if not quiet:
-            print(f"{records.path}: {count} records forgotten")
+            print(f"{records.path}: {count} records deleted")
 
 
 def _write(path: Path, held: object) -> None:

@@ -1,4 +1,4 @@
-"""The command lines of onnxsim and onnxslim: ``graphopt IN.onnx OUT.onnx`` with their options.
+"""Command lines of onnxsim and onnxslim: ``graphopt IN.onnx OUT.onnx`` with their options. Imported when used.
 
 Not in ``--help``; ``docs/coming-from/`` lists what each option does here. An option that asks for what is
 not done here is refused with one line.

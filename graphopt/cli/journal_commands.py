@@ -1,4 +1,4 @@
-"""``explain``, ``bisect`` and ``revert``: what the journal of a run is for."""
+"""``graphopt explain``, ``bisect`` and ``revert``: commands that read the journal of a run."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ def explain(
         str | None,
         typer.Argument(
             metavar="[NODE]",
-            help="A node, by its name or that of a value it makes.",
+            help="A node, by its name or that of one of its outputs.",
             show_default=False,
             autocompletion=names.nodes,
         ),
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where this rule acts, and what it lacks elsewhere.")
+        str | None, typer.Option(metavar="NAME", help="Where this rule fires, and why not elsewhere.")
     ] = None,
     choices: Annotated[
-        bool, typer.Option("--choices", help="Layouts, libraries and fusions chosen for a program, and what else.")
+        bool,
+        typer.Option("--choices", help="Layouts, libraries and fusions chosen for a program, and the alternatives."),
     ] = False,
     target: Annotated[
         str | None,
         typer.Option(
             metavar="portable|ort|cpu|NAME|FILE.toml",
-            help="Who will run it; default: portable, cpu for --choices.",
+            help="What will run the model; default: portable, cpu for --choices.",
             show_default=False,
         ),
     ] = None,
@@ -61,8 +62,8 @@ def explain(
     rules: RuleFiles,
     journal: Journal,
 ) -> None:
-    """Tell from which rewrites a node of an optimized model comes, or where a rule acts and where it almost does, or
-    what was chosen for a program among what the search found to be equal."""
+    """Explain from which rewrites a node of an optimized model comes, where a rule fires and why not elsewhere, or what
+    was chosen for a program among equal alternatives."""
     from graphopt.target import target as named
 
     if [node is not None, rule is not None, choices].count(True) != 1:

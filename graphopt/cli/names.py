@@ -1,4 +1,4 @@
-"""Names that a shell completes in the place of an argument: those that begin as what is typed."""
+"""Shell completion: the rules, nodes and targets whose names begin as what is typed."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ class Options:
     freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False
     sizes: Sizes
     budget: Annotated[
-        str | None, typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of exploration.", show_default=False)
+        str | None,
+        typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of equality saturation.", show_default=False),
     ] = None
     verify: Verify
     input: Fed
@@ -67,15 +68,15 @@ class Options:
         str,
         typer.Option(
             metavar="auto|analytic|measured|FILE",
-            help="Prices to choose by: the target's, those of graphopt calibrate, or measured ones if there are some.",
+            help="Prices of the cost model: measured where available, the target's, or those of graphopt calibrate.",
         ),
     ] = "auto"
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run results beside the original, and keep what is not slower.")
+        bool, typer.Option("--measure", help="Time the result against the original, and take back what is slower.")
     ] = False
     measure_seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 30
     margin: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, help="What a result may seem slower when measured: noise.")
+        float, typer.Option(metavar="PERCENT", min=0, help="Slowdown that counts as measurement noise.")
     ] = 2
     in_place: Annotated[bool, typer.Option("--in-place", help="Allow writing over MODEL itself.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False
@@ -83,13 +84,13 @@ class Options:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to write what was done, for explain and revert; default: OUT.journal.json beside it.",
+            help="Where to write the journal, for explain and revert; default: OUT.journal.json.",
             show_default=False,
         ),
     ] = None
-    no_journal: Annotated[bool, typer.Option("--no-journal", help="Do not write it.")] = False
+    no_journal: Annotated[bool, typer.Option("--no-journal", help="Write no journal.")] = False
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Leave out of nodes' metadata which rewrite made them.")
+        bool, typer.Option("--unsigned", help="Do not record in the metadata of nodes which rewrite made them.")
     ] = False
     json: Annotated[
         Path | None,

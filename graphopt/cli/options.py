@@ -45,11 +45,13 @@ Journal = Annotated[
     Default(),
 ]
 Json = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write it as JSON (- is stdout).", show_default=False), Default()
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the result as JSON (- is stdout).", show_default=False),
+    Default(),
 ]
 PageFile = Annotated[
     Path | None,
-    typer.Option(metavar="OUT.html", help="Write a page that shows it, for a browser.", show_default=False),
+    typer.Option(metavar="OUT.html", help="Write an HTML report.", show_default=False),
     Default(),
 ]
 
@@ -66,7 +68,7 @@ Runtime = Annotated[
     str,
     typer.Option(
         metavar="portable|ort|NAME|FILE.toml",
-        help="Who will run it: any runtime, ONNX Runtime on CPU, or another of graphopt target list, or a file.",
+        help="What will run the model: any runtime, ONNX Runtime on CPU, or another target (graphopt target list).",
         autocompletion=names.targets,
     ),
     Default("portable"),
@@ -75,7 +77,7 @@ Policy = Annotated[
     str,
     typer.Option(
         metavar="exact|finite|reals|approx",
-        help="How equal to the model: bit by bit; if inputs are finite; over the reals; nearly.",
+        help="How equal the result is: bitwise; for finite inputs; over the reals; approximately.",
     ),
     Default("reals"),
 ]
@@ -83,7 +85,7 @@ Verify = Annotated[
     str,
     typer.Option(
         metavar="N|off|require",
-        help="Compare on N random inputs, for 2 minutes at most; require: all but verified is an error.",
+        help="Compare on N random inputs, for at most 2 minutes; require: fail unless verified.",
     ),
     Default("1"),
 ]
@@ -91,7 +93,7 @@ Check = Annotated[
     str,
     typer.Option(
         metavar="CMD",
-        help="A shell command that fails; {} in it is the model's file, else the file comes last.",
+        help="A shell command that fails on the model; {} stands for its file, which else is the last argument.",
         show_default=False,
     ),
 ]
@@ -101,13 +103,19 @@ Check = Annotated[
 Fed = Annotated[
     Repeated | None,
     typer.Option(
-        metavar="NAME=FILE.npy|NAME=LOW..HIGH", help="What is fed to an input; repeatable.", show_default=False
+        metavar="NAME=FILE.npy|NAME=LOW..HIGH",
+        help="Values of an input: a file, or a range to sample; repeatable.",
+        show_default=False,
     ),
     Default(),
 ]
 Inputs = Annotated[
     Repeated | None,
-    typer.Option(metavar="NAME=FILE.npy|random|LOW..HIGH", help="What an input holds; repeatable.", show_default=False),
+    typer.Option(
+        metavar="NAME=FILE.npy|random|LOW..HIGH",
+        help="Values of an input: a file, random, or a range to sample; repeatable.",
+        show_default=False,
+    ),
     Default(),
 ]
 
@@ -142,15 +150,15 @@ On = Annotated[
     typer.Option(
         "--target",
         metavar="cpu|cuda|simulated|FILE.toml",
-        help="This processor, its GPU, a simulated GPU, or what a file says.",
+        help="The CPU, an NVIDIA GPU, a simulated GPU, or the target of a file.",
         autocompletion=names.targets,
     ),
     Default("cpu"),
 ]
-Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Threads that run it."), Default(1)]
+Threads = Annotated[int, typer.Option(metavar="N", min=1, help="Number of threads."), Default(1)]
 Database = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where tuned schedules are; default: the user's.", show_default=False),
+    typer.Option(metavar="FILE", help="Database of tuned schedules; default: the user's.", show_default=False),
     Default(),
 ]
 
@@ -160,7 +168,10 @@ class Schedules:
     """Which tuned schedules a program is compiled by."""
 
     tuned: Annotated[
-        str, typer.Option(metavar="auto|require|off", help="Schedules that graphopt tune found; auto: if any.")
+        str,
+        typer.Option(
+            metavar="auto|require|off", help="Use schedules found by graphopt tune; auto: where there are some."
+        ),
     ] = "auto"
     database: Database
 
@@ -174,10 +185,13 @@ class Compilation:
         str, typer.Option(metavar="M.N", help="The compute capability that kernels for a GPU are compiled for.")
     ] = "9.0"
     dispatch: Annotated[
-        str, typer.Option(metavar="auto|library|own", help="Who computes products on a GPU; auto: whoever is faster.")
+        str,
+        typer.Option(
+            metavar="auto|library|own", help="What computes matrix products on a GPU; auto: the faster of the two."
+        ),
     ] = "auto"
     threads: Threads
-    strict: Annotated[bool, typer.Option("--strict", help="A node that no kernel computes is an error.")] = False
+    strict: Annotated[bool, typer.Option("--strict", help="Fail where a node has no kernel.")] = False
     policy: Policy
     schedules: Schedules
 
@@ -226,4 +240,4 @@ class Printing:
 # -- messages
 
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only."), Default(False)]
-NoProgress = Annotated[bool, typer.Option("-q", "--quiet", help="No progress."), Default(False)]
+NoProgress = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress."), Default(False)]

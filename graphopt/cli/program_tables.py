@@ -1,4 +1,4 @@
-"""Prints what programs are and do: outputs, profiles, timings beside other engines, and calls."""
+"""Tables of compiled programs: outputs, profiles, timings beside other engines, calls. Apart, as it imports numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphopt run``, ``bench``, ``compile`` and ``show``: models compiled, run, timed, and looked into."""
+"""``graphopt run``, ``bench``, ``compile`` and ``show``: models compiled, run, timed and printed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_model(
     output: Annotated[Path | None, written("OUT.npz")] = None,
     compilation: Annotated[Compilation, Without("capability")],
     sizes: Sizes,
-    profile: Annotated[bool, typer.Option("--profile", help="Print what each step of a run took.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the time of each step.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
     ] = None,
@@ -81,7 +81,9 @@ def bench_model(
     against: Annotated[
         str, typer.Option(metavar="ort,openvino,untuned", help="Engines to compare with.", show_default=False)
     ] = "",
-    threads: Annotated[str, typer.Option(metavar="N[,M...]", help="Threads that run it; several: in turn.")] = "1",
+    threads: Annotated[
+        str, typer.Option(metavar="N[,M...]", help="Number of threads; several: one after the other.")
+    ] = "1",
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
     schedules: Schedules,
     input: Inputs,

@@ -1,4 +1,4 @@
-"""Shows what a run is doing: one changing line on a terminal, or, if asked for, a line for each step."""
+"""Progress of a run: one changing line on a terminal or, with --verbose, a line for each step."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ def _coverage_lines(covered: Coverage) -> list[str]:
 def check_rules(
     *,
     what: Rules,
-    deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and draws.")] = False,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Take and keep what earlier checks found.")] = True,
+    deep: Annotated[bool, typer.Option("--deep", help="Many more graphs and random inputs.")] = False,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse and keep results of checks.")] = True,
 ) -> None:
     """Check that every rule reads, that it fires, and that both its sides agree on random tensors.
 
@@ -179,18 +179,20 @@ def format_files(
 
 @register(commands, "pair")
 def pair(
-    left: Annotated[Path, typer.Argument(metavar="LEFT.onnx", help="What is looked for.", show_default=False)],
-    right: Annotated[Path, typer.Argument(metavar="RIGHT.onnx", help="What takes its place.", show_default=False)],
+    left: Annotated[Path, typer.Argument(metavar="LEFT.onnx", help="The pattern.", show_default=False)],
+    right: Annotated[Path, typer.Argument(metavar="RIGHT.onnx", help="The replacement.", show_default=False)],
     soundness: Annotated[
         str,
         typer.Option(
-            metavar="exact|finite|reals|approx", help="How the two are equal; rules check tries it.", show_default=False
+            metavar="exact|finite|reals|approx",
+            help="In which sense the two are equal; rules check tests it.",
+            show_default=False,
         ),
     ],
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the rule is called; default: LEFT.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Name of the rule; default: LEFT.", show_default=False)
     ] = None,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it pays.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the rewrite pays off.", show_default=False)] = "",
     family: Annotated[
         str, typer.Option(metavar="H8", help="Its family (graphopt rules list).", show_default=False)
     ] = "",
@@ -224,12 +226,12 @@ def prove_rules(
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Keep the evidence with the standard rules; what changed is proved, and what is named."
+            "--update", help="Store evidence with the standard rules; those that changed or are named are proved again."
         ),
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds for each question to the solver.")] = 4.0,
     cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Take what earlier checks found, and evidence that is there.")
+        bool, typer.Option("--cache/--no-cache", help="Reuse results of earlier checks and proofs.")
     ] = True,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is wrong, and the figures.")] = False,
 ) -> None:
@@ -285,7 +287,7 @@ def try_rule(
         str,
         typer.Argument(
             metavar="NODE",
-            help="A node by its name, or that of a value it makes.",
+            help="A node, by its name or that of one of its outputs.",
             show_default=False,
             autocompletion=names.nodes,
         ),

@@ -1,4 +1,4 @@
-"""``graphopt serve``: a folder of models in the browser."""
+"""``graphopt serve``: a folder of models in the browser. The one module that imports uvicorn."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS", help="The address to listen at; at others than this, other machines can reach it."
+            metavar="ADDRESS", help="Address to listen on; any other than this can be reached from other machines."
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 is any that is free.")] = 8722,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 is any that is free.")] = 8722,
     name: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="A further name that it answers to; repeatable.", show_default=False),
+        typer.Option(metavar="HOST", help="Another host name to accept; repeatable.", show_default=False),
     ] = None,
-    upload: Annotated[int, typer.Option(metavar="MB", min=1, help="How large an upload may be.")] = 256,
-    seconds: Annotated[int, typer.Option(metavar="S", min=1, help="How long a run may take.")] = 120,
+    upload: Annotated[int, typer.Option(metavar="MB", min=1, help="Size limit of uploads.")] = 256,
+    seconds: Annotated[int, typer.Option(metavar="S", min=1, help="Time limit of a run.")] = 120,
 ) -> None:
     """Show a folder of models in the browser: edit rules, run them, and see what fires. Ends with Ctrl-C."""
     try:

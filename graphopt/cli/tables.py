@@ -1,4 +1,4 @@
-"""Prints what the commands found: tables for people, on stdout."""
+"""Tables that commands print on stdout. Imported by a command when it prints, as rich takes time to import."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def show_warnings(lines: Iterable[str]) -> None:
     """Warnings, on stderr."""
-    talk = console(stderr=True)
+    messages = console(stderr=True)
     for line in lines:
-        talk.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
+        messages.print(f"[yellow]warning:[/] {escape(printable(line))}", soft_wrap=True)
 
 
 def show_report(
@@ -53,7 +53,7 @@ def show_report(
     out.print(f"seconds     {report.seconds:.2f}" + (f"  ({steps})" if steps else ""))
     if (exploration := report.exploration) is not None:
         clock = "" if exploration.reproducible else "; another run may differ, because the clock stopped this one"
-        ends = {"saturated": "saturated", "put off": "saturated but for what was put off"}
+        ends = {"saturated": "saturated", "put off": "saturated, except for matches put off"}
         end = ends.get(exploration.stop, f"stopped by the limit on {escape(exploration.stop)}")
         rounds = "one round" if exploration.iterations == 1 else f"{exploration.iterations} rounds"
         out.print(f"explored    {end} after {rounds}, {exploration.nodes:,} e-nodes{clock}", soft_wrap=True)
@@ -161,13 +161,13 @@ def _verified(verification: Verification) -> str:
         return "not verified (off)"
     if verification.status == "unverified":
         return f"[yellow]unverified[/]: {escape(verification.reason)}"
-    draws = "one draw" if verification.draws == 1 else f"{verification.draws} draws"
+    count = "one random input" if verification.draws == 1 else f"{verification.draws} random inputs"
     sizes = "; ".join(", ".join(f"{k}={n}" for k, n in drawn.items()) for drawn in verification.sizes)
     at = f" ({escape(sizes)})" if sizes else ""
-    large = " and one of large numbers" if verification.enlarged else ""
+    large = " and one of large values" if verification.enlarged else ""
     values = "one value" if verification.inside == 1 else f"{verification.inside} values"
-    inside = f", and by {values} inside," if verification.inside else ""
-    how = f"on {draws}{at}{large}{inside} in {escape(verification.engine)}"
+    inside = f", and by {values} inside the model," if verification.inside else ""
+    how = f"on {count}{at}{large}{inside} in {escape(verification.engine)}"
     size = f", {verification.difference}" if verification.difference else ""
     colour = "green" if verification.is_verified else "yellow"
     doubt = f": {escape(verification.reason)}" if verification.reason else ""

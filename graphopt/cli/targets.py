@@ -33,7 +33,7 @@ def list_targets() -> None:
 def show_target(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", show_default=False, autocompletion=names.targets)],
 ) -> None:
-    """Print what a target takes and what its work costs, each price with where it comes from."""
+    """Print the ops of a target and its prices, each with its source."""
     from graphopt.target import target
     from graphopt.tools.targets import lines
 
@@ -62,19 +62,20 @@ def check_target(
 def calibrate(
     *,
     models: Models,
-    target: Annotated[str, typer.Option(metavar="ort|cpu", help="Whose prices to measure.")] = "ort",
-    threads: Annotated[int, typer.Option(metavar="N", min=1, help="How many threads an op may use.")] = 1,
+    target: Annotated[str, typer.Option(metavar="ort|cpu", help="Target whose prices are measured.")] = "ort",
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of one op.")] = 1,
     seconds: Annotated[
         float | None, typer.Option(metavar="S", help="When to stop measuring; default: when done.", show_default=False)
     ] = None,
     database: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the times are; default: the user's.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Database of measured times; default: the user's.", show_default=False),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show what is there, and measure nothing.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Forget all times.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show measured times, and measure nothing.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all measured times.")] = False,
     quiet: Quiet,
 ) -> None:
-    """Measure what ops of models (default: a corpus) take here, for ``optimize`` and ``compile`` to go by."""
+    """Measure how long ops of models (default: a corpus) take here, for the cost models of optimize and compile."""
     from graphopt.benchmark.calibrate import calibrate as run
     from graphopt.benchmark.calibrate import clear as forget
     from graphopt.benchmark.calibrate import summary
@@ -88,7 +89,7 @@ def calibrate(
     if show and clear:
         raise UsageError("--show and --clear exclude each other")
     if clear:
-        print(f"{forget(path)} times forgotten: {path}")
+        print(f"{forget(path)} times deleted: {path}")
         return
     if show:
         _show(summary(path))
@@ -106,8 +107,8 @@ def _report(done: Calibration, path: Path) -> None:
     print(f"machine    {done.setting.machine}")
     print(f"runtime    {done.setting.runtime}, {done.setting.threads} thread(s)")
     print(
-        f"workloads  {done.measured} measured, {done.known} known before, {done.refused} not measurable"
-        + (f", {done.left} left for want of time" if done.left else "")
+        f"workloads  {done.measured} measured, {done.known} measured before, {done.refused} not measurable"
+        + (f", {done.left} not measured in time" if done.left else "")
     )
     for label, quality in (("prices as they come", done.before), ("prices fitted", done.after)):
         print(f"{label}: {_words(quality)}")

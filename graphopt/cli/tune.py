@@ -1,4 +1,4 @@
-"""``graphopt tune``: look for schedules that are faster than the default ones, and keep them."""
+"""``graphopt tune``: a search for schedules that are faster than the default ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def tune_model(
         typer.Option(metavar="S", help="When to stop; default: when nothing is gained.", show_default=False),
     ] = None,
     search: Annotated[
-        str, typer.Option(metavar="evolution|random", help="Guided by a model that learns, or not at all.")
+        str,
+        typer.Option(metavar="evolution|random", help="Evolution guided by a learned cost model, or random sampling."),
     ] = "evolution",
     node: Annotated[
         Repeated | None,
@@ -44,15 +45,15 @@ def tune_model(
         ),
     ] = None,
     choices: Annotated[
-        bool, typer.Option("--choices", help="Measure only what would change which ops and layouts there are.")
+        bool, typer.Option("--choices", help="Measure only what could change the choice of ops and layouts.")
     ] = False,
     executor: Annotated[
-        str | None, typer.Option(metavar="dask://HOST:PORT", help="A cluster that measures.", show_default=False)
+        str | None, typer.Option(metavar="dask://HOST:PORT", help="A Dask cluster to measure on.", show_default=False)
     ] = None,
     database: Database,
     target: On,
     threads: Threads,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another one draws other schedules.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the search.")] = 0,
     input: Inputs,
     sizes: Sizes,
     quiet: Quiet,
@@ -209,8 +210,8 @@ def _show_answers(answers: Answers, path: Path) -> None:
 
 
 ENDINGS = {
-    "done": "nothing is gained any more",
-    "trials": "the measurements are done",
+    "done": "no further gain",
+    "trials": "all trials are done",
     "seconds": "the time is up",
     "interrupted": "interrupted",
 }

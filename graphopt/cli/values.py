@@ -1,4 +1,4 @@
-"""Reads option values such as ``x=1,3,640,640`` and ``nodes=20000,seconds=10``."""
+"""Option values such as ``x=1,3,640,640`` and ``nodes=20000,seconds=10``, parsed and checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def draws(option: str) -> int | str:
         return option
     if option.isdecimal():
         return int(option) or "off"
-    raise UsageError(f"--verify {option}: expected a number of draws, off, or require")
+    raise UsageError(f"--verify {option}: expected a number of random inputs, off, or require")
 
 
 def number(option: str, value: float | None, smallest: float | None = None) -> None:

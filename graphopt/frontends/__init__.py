@@ -1,1 +1,1 @@
-"""Ways into graphopt from frameworks other than ONNX: each makes a graph of a model, and needs its framework for it."""
+"""Frontends for frameworks other than ONNX: each makes a graph of a model, and needs its framework for it."""

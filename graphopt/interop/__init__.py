@@ -1,1 +1,1 @@
-"""Models and rules of other tools as rules of ours: regions of models, pairs of models, onnxscript's rules, passes."""
+"""Interoperability: models and rules of other tools as rules, drop-in calls, passes of onnx_ir, ONNX's Backend."""

@@ -1,4 +1,4 @@
-"""ONNX's Backend interface over ``graphopt.compile``, so that ONNX's own test suite runs us.
+"""Backend interface of ONNX over ``graphopt.compile``, on which ONNX's own test suite runs. Users name this module.
 
 In a file of tests::
 

@@ -1,4 +1,5 @@
-"""How onnxsim and onnxslim spell shapes, values, opsets and what to skip, in our words."""
+"""Options of onnxsim and onnxslim (shapes, values, opsets, what to skip) in graphopt's terms. Apart from ``drop_in`` by
+size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of onnxsim and onnxslim, so that scripts change one import: ``graphopt.simplify`` and ``graphopt.slim``.
+"""Drop-in functions for onnxsim and onnxslim: ``graphopt.simplify`` and ``graphopt.slim``.
 
 An argument is honoured, or has no effect here for a stated reason, or is refused with one line; none is dropped
 in silence. ``docs/coming-from/`` says which is which.

@@ -1,4 +1,4 @@
-"""A rule learnt from a model: its left side is a region of the model, its right side is left to the user."""
+"""Learned rules: the left side is a region of a model, the right side is left to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The left side of one of onnxscript's rules: its pattern graph as terms, and stand-ins for what that binds."""
+"""Pattern graphs and conditions of onnxscript's rules as terms and guards. Apart from the rules by size."""
 
 from __future__ import annotations
 

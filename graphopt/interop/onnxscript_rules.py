@@ -1,4 +1,4 @@
-"""onnxscript's rewrite rules as rules of ours, where they are plain patterns.
+"""Rewrite rules of onnxscript as rules of graphopt, where they are plain patterns.
 
 The pattern graph that onnxscript made of a pattern function is written as terms; condition and replacement
 functions run on stand-ins (``symbolic``). What cannot be said in a rule is refused with the reason: a

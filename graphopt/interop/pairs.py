@@ -1,4 +1,4 @@
-"""A pair of small ONNX models, or of ONNX functions, as a rule: what the left one computes becomes the right one."""
+"""Pairs of small ONNX models, or of ONNX functions, as rules: what the left one computes becomes the right one."""
 
 from __future__ import annotations
 

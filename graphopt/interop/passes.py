@@ -1,4 +1,4 @@
-"""Rules as a pass of onnx_ir, to stand among its own passes."""
+"""Passes of onnx_ir made of rules. The one module here that imports onnx_ir."""
 
 from __future__ import annotations
 

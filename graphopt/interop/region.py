@@ -1,4 +1,4 @@
-"""A region of a graph as terms of a rule: what it computes, in terms of values that it does not make.
+"""Regions of a graph as terms of a rule: what one computes, in terms of the values that enter it.
 
 A value from outside is a variable, the same one wherever it is read. A constant of few elements is a
 literal; what becomes of others is for the caller to say. A value of the region that is read more than

@@ -1,4 +1,4 @@
-"""Activations as modules, named as torch names them."""
+"""Activation functions as modules, named as in torch."""
 
 from __future__ import annotations
 

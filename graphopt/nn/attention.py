@@ -1,4 +1,4 @@
-"""Attention as modules: projections of queries, keys and values, heads, and what brings them together again."""
+"""Attention modules: projections of queries, keys and values, heads, and the output projection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the graph of a module of ``graphopt.nn``: its forward runs once, on tensors that are values of the graph."""
+"""Export of a module of ``graphopt.nn``: its forward runs once, on tensors that are values of the graph."""
 
 from __future__ import annotations
 

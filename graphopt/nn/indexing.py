@@ -1,4 +1,4 @@
-"""Parts and other shapes of a tensor, as numpy writes them, in ONNX's ops."""
+"""Indexing and reshaping of tensors, as numpy writes them, in ONNX's ops."""
 
 from __future__ import annotations
 

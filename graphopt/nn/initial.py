@@ -1,4 +1,4 @@
-"""What the elements of a parameter are drawn from where no file brings them."""
+"""Initial values of parameters: the distributions that they are sampled from where no file has them."""
 
 from __future__ import annotations
 

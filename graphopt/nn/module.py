@@ -1,4 +1,4 @@
-"""Modules: what has parameters, and writes into a graph what it does with them, named as the user's classes are."""
+"""Modules: they hold parameters, and write what they do with them into a graph, named as the user's classes are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that bring means and variances to known values."""
+"""Normalization layers."""
 
 from __future__ import annotations
 

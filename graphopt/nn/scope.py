@@ -1,4 +1,4 @@
-"""The graph that is being written while modules run: where their calls become nodes and their parameters values."""
+"""Scope of tracing: the graph in which the calls of running modules become nodes, and their parameters values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays by name in files: numpy's ``.npz``, and safetensors."""
+"""State in files: arrays by name, in numpy's ``.npz`` or safetensors, which only this module imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strongest evidence that there is for each rule, kept as data beside the rules by the content of the rule.
+"""Evidence for each rule, the strongest that there is, stored beside the rules by the rule's content.
 
 ``ieee``: proved for all IEEE floats (and machine integers and truth values), bit by bit. ``reals``: proved over the
 real numbers. ``index``: proved for all tensors of small shapes, whatever their elements are. ``checked``: both sides

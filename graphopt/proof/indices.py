@@ -411,7 +411,9 @@ def _shapes(rank: int) -> Iterator[tuple[int, ...]]:
 
 
 def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any]:
-    """What an attribute can be."""
+    """The values that an attribute is tried with."""
+    # Bounded exhaustive enumeration, as in Alloy (Jackson: Software Abstractions, "small scope hypothesis"): a case for
+    # each attribute, with all values that differ for a tensor of this shape, or the few by which an op's cases differ.
     rank = len(shape)
     match name:
         case "perm":
@@ -452,7 +454,9 @@ def _options(op: str, name: str, shape: tuple[int, ...], step: Step) -> list[Any
 def _places_of(
     step: Step, shape: tuple[int, ...], wanted: list[int], values: dict[int, Any], attrs: Attrs, most: int
 ) -> Iterator[dict[int, Any]]:
-    """What the open operands can be that say where elements go."""
+    """The values that open operands which say where elements go are tried with."""
+    # Bounded exhaustive enumeration, as for attributes: a case for each kind of op. Only values that ONNX allows for
+    # the shape are made, and results whose rank is beyond ``most`` are left out.
     if not wanted:
         yield {}
         return

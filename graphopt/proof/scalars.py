@@ -292,6 +292,9 @@ class _Guard:
 
     def truth(self, guard: Expr) -> Any:
         """A guard as an assumption, or whether it holds in any case."""
+        # Structural recursion over the guard with partial evaluation: what Python decides becomes True or False, the
+        # rest a term of the solver (SMT-LIB's core theory). A conjunct without translation is dropped, which only
+        # weakens the assumptions; anywhere else it ends the proof (Unspoken).
         match guard:
             case Apply("and", parts):
                 conditions = []

@@ -1,4 +1,5 @@
-"""What ops do to one number, written for the z3 solver: IEEE floats or reals, machine integers, truth values.
+"""Semantics of ops on one number in the z3 solver: IEEE floats or reals, machine integers, truth values. The one module
+that imports z3.
 
 Floats are either bits (z3's theory of IEEE 754, one NaN, zeros with signs, rounding to nearest) or real numbers, where
 functions such as exp are unknown functions with the laws that are stated here. Where ONNX leaves something open, it is

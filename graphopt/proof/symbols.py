@@ -1,5 +1,4 @@
-"""Computes graphs on tensors whose elements are symbols: two graphs that give the same symbols are equal whatever the
-elements are.
+"""Symbolic evaluation of graphs on tensors of symbols: two graphs that give the same symbols are equal for all elements.
 
 An element is a number that stands for a term, and equal terms have equal numbers. Ops that move elements are computed
 by ONNX's reference implementation on those numbers. Ops that compute make new terms: in the free algebra a sum is just

@@ -1,4 +1,4 @@
-"""Which dtypes the terms of a rule can have: the schemas of its ops relate them, and its guards."""
+"""Dtype inference for the terms of a rule, by the schemas of its ops and its guards. Apart from ``scalars`` by size."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A folder of models in the browser: choose one, edit rules, run them, and see what fires."""
+"""Server that shows a folder of models in the browser: rules are edited and run there."""

@@ -1,4 +1,4 @@
-"""The runs that are under way, each in a process of its own: a few at once, some waiting, none for ever."""
+"""Runs under way, each in a process of its own: a few at once, some waiting, each with a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run in a process of its own: a model and rules in, a page's data out.
+"""Worker process of one run: a model and rules in, a page's data out. Started with ``-m``.
 
 Models and rules come from strangers. What they cost is bounded here, and whatever they break is this process.
 """

@@ -1,1 +1,1 @@
-"""What a command does with models beside optimizing and compiling them: inspect, diff, reduce, convert, extract."""
+"""Tools on models beside optimizing and compiling them, as functions; ``graphopt.cli`` has a command for each."""

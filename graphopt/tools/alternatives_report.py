@@ -1,4 +1,4 @@
-"""What was chosen for a program, and what else there was: layouts, libraries and ops by the e-graph, then fusions.
+"""Alternatives of a program's choices: layouts, libraries and ops in the e-graph, then fusions.
 
 Of each value that an op of weight makes, the e-graph held several ways to compute it: the plain op,
 one on blocks of channels, a product, another op. Each is told with what it costs by itself on the

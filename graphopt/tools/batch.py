@@ -1,4 +1,5 @@
-"""Many models at once: each is optimized, one that fails stops no other, and one summary says what came of all.
+"""Batches of models: each is optimized, a failure stops no other, and one summary covers all. A tool, free of the
+terminal.
 
 A summary is also what a later run is compared with: in continuous integration it is kept, and the next
 run fails where a model got slower than it was then.

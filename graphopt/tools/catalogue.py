@@ -1,4 +1,4 @@
-"""The families of rewrites that are known in this field, read from the file beside the standard rules."""
+"""Catalogue of the families of rewrites known in the field, read from the file beside the standard rules."""
 
 from __future__ import annotations
 

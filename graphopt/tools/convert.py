@@ -1,4 +1,4 @@
-"""Another floating-point dtype for a whole model, but for what would lose too much by it.
+"""Conversion of a model to another floating-point dtype, except for ops that would lose too much precision.
 
 Every op runs in the new dtype unless there is a reason against it: the op's definition does not take it,
 it adds up long axes or works on indices, its numbers leave the dtype's range on sample inputs, or the user

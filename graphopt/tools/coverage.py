@@ -1,4 +1,4 @@
-"""Counts which families of rewrites act on real models: which rule of them, on which model, where."""
+"""Coverage of families of rewrites on real models: which rule of a family fires, on which model, where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of a model for a GPU as files, which can be made where there is no GPU: source, PTX and machine code."""
+"""Device code of a model's kernels, which needs no GPU to be made: source, PTX and machine code as files."""
 
 from __future__ import annotations
 

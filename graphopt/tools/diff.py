@@ -1,4 +1,4 @@
-"""How the structures of two models differ."""
+"""Structural difference of two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a bug report needs to know of a machine: versions, processor, libraries, folders, and whether a kernel runs.
+"""Diagnosis of a machine for bug reports: versions, processor, libraries, folders, and whether a kernel runs. A tool,
+free of the terminal.
 
 Each topic is looked into by a function of its own, in ``TOPICS``. What cannot be told is told as that: a machine on
 which much is missing is what this is for.

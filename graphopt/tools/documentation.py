@@ -1,4 +1,5 @@
-"""The documentation of the standard rules, made from the rules themselves: one page for each rule file.
+"""Documentation of the standard rules, generated from them: one page for each rule file. ``docs.generators`` calls it,
+too.
 
 A page says of each rule what it matches, what becomes of it, why that pays, where it is true and how strongly, and who
 else has it. ``graphopt rules docs`` writes the pages.

@@ -1,4 +1,4 @@
-"""Why a result is what it is: where its nodes come from, which rewrite breaks it, and the result without some."""
+"""Explanations from a journal: where nodes come from, which rewrite breaks a model, and a result without some rewrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model holds, without changing it: ops, sizes, types, open dimensions, opsets."""
+"""Inspection of a model, which is not changed: ops, sizes, types, open dimensions, opsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's shell command as the judge of models: whether it succeeds on one."""
+"""Shell command of the user as the judge of models: whether it succeeds on one."""
 
 from __future__ import annotations
 

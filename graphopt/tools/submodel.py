@@ -1,4 +1,4 @@
-"""A part of a model as a model: what lies between given values, with the names, types and weights that it has."""
+"""Subgraph of a model as a model: the nodes between given values, with their names, types and weights."""
 
 from __future__ import annotations
 

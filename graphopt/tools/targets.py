@@ -1,4 +1,5 @@
-"""What a target says, in lines, with where each number comes from; and what is wrong in the file of one."""
+"""Targets in lines of text, each number with its source; and the mistakes in a target's file. A tool, free of the
+terminal."""
 
 from __future__ import annotations
 

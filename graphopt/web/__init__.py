@@ -1,1 +1,1 @@
-"""What a run did, as a page that a browser shows without a network, and as what a notebook displays."""
+"""Pages and notebook cards that show a run: self-contained HTML."""

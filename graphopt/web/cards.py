@@ -1,4 +1,5 @@
-"""What notebooks display: a small card of HTML for a graph, a rule, a nest, a program or a report.
+"""Cards that notebooks display: HTML for a graph, a rule, a nest, a program or a report. Imported by name
+(``display``).
 
 A card has no script and no style but its own. It is built as a tree of elements, so that a model's names are text
 whatever they hold. A graph of up to ``DRAWN`` ops is drawn, where fast-sugiyama is installed.

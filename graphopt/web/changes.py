@@ -1,4 +1,5 @@
-"""Which nodes each rewrite took and made, on both sides: of the graph that the rules saw first, and of the result.
+"""Changes by rewrites: which nodes each one consumed and produced, in the graph before the rules and in the result. Apart
+from ``rewriting`` by size.
 
 What a rewrite matched may have been made by others, and what it made may have been matched by others in turn;
 then it is followed back to nodes of the one graph, and on to nodes of the other.

@@ -1,4 +1,4 @@
-"""A graph as a picture: its nodes in layers, with what is known of each, as plain values that become JSON."""
+"""Drawing of a graph: its nodes in layers, with their inferred types, as plain values that become JSON."""
 
 from __future__ import annotations
 

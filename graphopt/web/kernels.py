@@ -1,5 +1,4 @@
-"""What a model was compiled to, as a section of a page: each call with its loops and its kernel, where time goes beside
-what the machine does at most, and which part of the arena each value has, when."""
+"""Kernels section of a page: each call with its loops and source, the roofline of its time, and the arena over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places the nodes of a graph in layers, so that what is computed flows downwards.
+"""Layered layout of a graph (Sugiyama), in which data flows downwards.
 
 The layout is Sugiyama's (Sugiyama, Tagawa, Toda, 1981), by fast-sugiyama: 2 000 nodes in half a second.
 """

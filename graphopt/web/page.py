@@ -1,4 +1,4 @@
-"""A page: one value that holds what is to be told of a run, and the one file that tells it.
+"""Page of a run: one value that holds the sections, and the HTML file that shows them.
 
 Everything is inside the file, and nothing is fetched: a content security policy forbids it, and allows no
 script but that of this package. What comes from a model is data, which is packed, and which the

@@ -1,5 +1,4 @@
-"""What the optimizer did to a model, as a section of a page: the counts, both graphs, each rewrite with its nodes, the
-rules, the search and the check."""
+"""Rewriting section of a page: op counts, both graphs, each rewrite with its nodes, rules, search and verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a run left behind to its page: of the optimizer's report, and of a compiled model."""
+"""Pages made from an optimizer's report and from a compiled model."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ def test_the_result_goes_beside_the_model(calls: Calls, model: Path, capsys: pyt
     assert re.search(r"all others +2 +2", out)
     assert re.search(r"file +1 kB +900 B +-10.0 %", out)
     assert re.search(r"modelled cost +2 ms +1 ms +2.00x", out)
-    assert "explored    saturated but for what was put off after 4 rounds, 12,345 e-nodes" in out
+    assert "explored    saturated, except for matches put off after 4 rounds, 12,345 e-nodes" in out
     assert "put off     matches of regroup 7, wide (too wide)" in out
-    assert "verified on one draw in ONNX Runtime, largest difference 0.01 of the tolerance" in out
+    assert "verified on one random input in ONNX Runtime, largest difference 0.01 of the tolerance" in out
     assert err == "warning: look [here]\n"
 
 

@@ -83,9 +83,9 @@ def test_prune(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Records(database) as records:
         records.keep(record(4, 2.0, setting=Setting("a machine", runtime())))
     assert run(["db", "prune", "--failed", "--database", str(database)]) == 0
-    assert "2 records forgotten" in capsys.readouterr().out
+    assert "2 records deleted" in capsys.readouterr().out
     assert run(["db", "prune", "--stale", "--best", "1", "--database", str(database)]) == 0
-    assert "2 records forgotten" in capsys.readouterr().out
+    assert "2 records deleted" in capsys.readouterr().out
     with Records(database) as records:
         assert [s.runtime for s in records.settings()] == [runtime()]
 

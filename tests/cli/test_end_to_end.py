@@ -58,7 +58,7 @@ def test_a_model_becomes_smaller_and_is_checked(model: Path, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert ops(model.with_name("in.opt.onnx")) == ["Relu"]
     assert re.search(r"ops +3 +1", out)
-    assert re.search(r"verified on 2 draws \(.*n=.*; .*\) in ONNX Runtime, no difference", out)
+    assert re.search(r"verified on 2 random inputs \(.*n=.*; .*\) in ONNX Runtime, no difference", out)
     assert err == ""
     assert model.read_bytes() == GOOD.SerializeToString()
 
@@ -138,7 +138,7 @@ def test_a_bad_model_is_one_line_and_writes_nothing(
         (["--shape", "q=3,4"], 2, "q"),
         (["--shape", "x=3,5"], 2, "x"),
         (["--input", "z=0..1"], 2, "there is no input 'z'; there is x"),
-        (["--verify", "some"], 2, "expected a number of draws, off, or require"),
+        (["--verify", "some"], 2, "expected a number of random inputs, off, or require"),
         (["--rules", "missing.rules"], 3, "missing.rules"),
     ],
 )

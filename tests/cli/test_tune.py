@@ -31,7 +31,7 @@ def test_tune(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(["tune", model, "--trials", "1", "--search", "random", "--database", database]) == 0
     printed = capsys.readouterr().out
     assert "1 measured in" in printed
-    assert "the measurements are done" in printed
+    assert "all trials are done" in printed
     assert "x as fast as with default schedules" in printed
     assert database in printed.replace("\n", "")
     assert run(["db", "list", "--database", database, "--json", str(tmp_path / "list.json")]) == 0

@@ -39,7 +39,7 @@ def test_equal_outputs_of_another_structure(tmp_path: Path, capsys: pytest.Captu
     assert run(["diff", str(a), str(b)]) == 0
     out = capsys.readouterr().out
     assert "structure   differs: " in out
-    assert "verified on one draw in ONNX Runtime, no difference" in out
+    assert "verified on one random input in ONNX Runtime, no difference" in out
 
 
 def test_outputs_that_differ_exit_with_6(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The way in from torch: a module, an exported program or an fx graph becomes a graph."""
+"""Frontend for torch: a module, an exported program or an fx graph becomes a graph."""
 
 from __future__ import annotations
 

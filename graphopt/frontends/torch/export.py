@@ -1,4 +1,4 @@
-"""Modules exported by torch.export, as graphs with the names that their authors gave."""
+"""Export by torch.export: modules become graphs with the names that their authors gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Modules and functions that have an entry of their own, which torch.export is not to look into.
+"""Leaves of torch.export: modules and functions with a table entry of their own are not traced into. Apart from
+``export`` by size.
 
 While a module is exported, each stands in the graph as one call of an opaque operator.
 """

@@ -1,4 +1,5 @@
-"""A graph of ATen calls that runs compiled; the calls in it that nothing here can run stay with torch."""
+"""Region of ATen calls that runs compiled; calls in it without a translation stay with torch. Apart from ``backend`` by
+size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that say how what torch calls becomes ONNX ops: one function for each target."""
+"""Tables of torch's operators: for each target one function that emits ONNX ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From torch's graph of ATen calls to ours: each call is looked up in a table, and written."""
+"""Translation of a graph of ATen calls: each call is looked up in a table, and its ops are emitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes ONNX ops for torch's calls: what emitters of a table are given to work with."""
+"""Emission of ONNX ops for torch's calls: the object that functions of a table work with."""
 
 from __future__ import annotations
 

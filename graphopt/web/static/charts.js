@@ -72,7 +72,7 @@ function saturationSection(explorations) {
     const most = Math.max(...rounds.flat());
     const x = { low: 0, high: rounds.length - 1, whole: true, show: String, name: "round" };
     const y = { low: 0, high: most * 1.05, show: (v) => (v >= 1000 ? `${short(v / 1000)}k` : short(v)), name: "count" };
-    const ends = { saturated: "nothing new was left to find", "put off": "nothing new was left but what was put off" };
+    const ends = { saturated: "saturated", "put off": "saturated, except for matches put off" };
     const end = ends[stop] ?? `stopped by the limit on ${stop}`;
     const label = `E-graph by round: ${kinds.map(([name, i]) => `${name} from ${rounds[0][i]} to ${rounds.at(-1)[i]}`).join(", ")}; ${end}.`;
     place.replaceChildren(
@@ -132,7 +132,7 @@ function checkSection(found) {
   const head =
     found.status === "unverified"
       ? `Unverified: ${found.reason}`
-      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one draw" : `${found.draws} draws`} of random inputs${found.enlarged ? " and one of large numbers" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
+      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one random input" : `${found.draws} random inputs`}${found.enlarged ? " and one of large values" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),

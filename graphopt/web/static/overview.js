@@ -87,7 +87,7 @@ function enginesTable(kernels) {
     [
       "engine",
       ["median", "number"],
-      ["90 % within", "number"],
+      ["p90", "number"],
       ["time beside ours", "number"],
       ["error, in tolerances", "number"],
     ],
@@ -126,8 +126,8 @@ function opsTable(ops) {
       ? h(
           "details",
           {},
-          h("summary", {}, `${same.length} op${same.length > 1 ? "s" : ""} as often as before`),
-          table("Ops as often as before", heads, same.map(row)),
+          h("summary", {}, `${same.length} op${same.length > 1 ? "s" : ""} unchanged`),
+          table("Unchanged ops", heads, same.map(row)),
         )
       : null,
   );

@@ -1,4 +1,4 @@
-"""Activations of networks."""
+"""Activation functions."""
 
 from __future__ import annotations
 

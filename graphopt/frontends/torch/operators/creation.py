@@ -1,4 +1,4 @@
-"""Tensors that are made of numbers and sizes."""
+"""Creation of tensors from numbers and sizes."""
 
 from __future__ import annotations
 

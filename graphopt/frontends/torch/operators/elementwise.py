@@ -1,4 +1,4 @@
-"""Functions of elements."""
+"""Element-wise functions."""
 
 from __future__ import annotations
 

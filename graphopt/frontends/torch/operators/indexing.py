@@ -1,4 +1,4 @@
-"""Elements by index, sorting and searching."""
+"""Indexing, sorting and searching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, means, extremes and norms along axes."""
+"""Reductions along axes: sums, means, extremes and norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same elements in another shape, order or place."""
+"""Views: the same elements in another shape, order or place."""
 
 from __future__ import annotations
 
