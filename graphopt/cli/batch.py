@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.cli.optimize import Options
+    from graphopt.cli.optimize import OptimizeOptions
     from graphopt.progress import Event
     from graphopt.run.report import Report
     from graphopt.tools.batch import Change, Job, Summary
 
 
-def is_asked(models: Sequence[Path], options: Options) -> bool:
+def is_asked(models: Sequence[Path], options: OptimizeOptions) -> bool:
     """Whether the arguments ask for a summary rather than for one model."""
     from graphopt.tools.batch import is_several
 
@@ -37,7 +37,7 @@ def find_jobs(models: Sequence[Path], output: Path | None, in_place: bool) -> li
     return [batch.Job(model.name, model, output or model.with_name(f"{model.stem}.opt.onnx"))]
 
 
-def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: Options) -> int:
+def optimize_several(models: Sequence[Path], keywords: Mapping[str, Any], options: OptimizeOptions) -> int:
     """Optimize all, print the summary, and give the exit code of the worst."""
     from graphopt.cli import files, progress
     from graphopt.optimize import optimize

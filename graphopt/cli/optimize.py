@@ -13,6 +13,7 @@ from graphopt.cli import names, values
 from graphopt.cli.app import app, register
 from graphopt.cli.options import (
     Fed,
+    FixedSizes,
     PageFile,
     Policy,
     Printing,
@@ -20,7 +21,6 @@ from graphopt.cli.options import (
     Repeated,
     RuleFiles,
     Runtime,
-    Sizes,
     Verify,
     written,
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class OptimizeOptions:
     """The options of the command."""
 
     output: Annotated[
@@ -57,7 +57,7 @@ class Options:
     ] = None
     policy: Policy
     freeze: Annotated[bool, typer.Option("--freeze", help="Fold initializers that callers could override.")] = False
-    sizes: Sizes
+    sizes: FixedSizes
     budget: Annotated[
         str | None,
         typer.Option(metavar="nodes=N,iters=N,seconds=S", help="Limits of equality saturation.", show_default=False),
@@ -155,7 +155,7 @@ def optimize(
             show_default=False,
         ),
     ],
-    options: Options,
+    options: OptimizeOptions,
 ) -> int:
     """Write an equivalent model that runs faster, and a table of what changed."""
     from graphopt.cli import batch
@@ -173,7 +173,7 @@ def optimize(
     return optimize_one(models[0], keywords, options)
 
 
-def optimize_one(model: Path, keywords: dict[str, Any], options: Options) -> int:
+def optimize_one(model: Path, keywords: dict[str, Any], options: OptimizeOptions) -> int:
     """Optimize a model, write it and what the options say of the run, and print what changed; 0 comes back."""
     from graphopt.cli import files, progress
     from graphopt.optimize import optimize
@@ -201,7 +201,7 @@ def optimize_one(model: Path, keywords: dict[str, Any], options: Options) -> int
     return 0
 
 
-def _show(report: Report, output: Path, options: Options) -> None:
+def _show(report: Report, output: Path, options: OptimizeOptions) -> None:
     """Write and print what was done."""
     from graphopt.cli import files, tables
     from graphopt.web.page import write_page

@@ -121,8 +121,8 @@ Inputs = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Sizes that open dimensions of inputs are fixed to."""
+class FixedSizes:
+    """FixedSizes that open dimensions of inputs are fixed to."""
 
     shape: Annotated[
         Repeated | None,
@@ -139,7 +139,7 @@ class Sizes:
 
     @property
     def dims(self) -> dict[str, int]:
-        """Sizes by the name of the dimension."""
+        """FixedSizes by the name of the dimension."""
         return values.dims(self.dim or ())
 
 
@@ -201,7 +201,7 @@ class Compilation:
         keywords = {**vars(self), **vars(self.schedules)}
         return {name: value for name, value in keywords.items() if name not in ("capability", "schedules")}
 
-    def settings(self, sizes: Sizes, steps: Mapping[str, OwnStep]) -> Settings:
+    def settings(self, sizes: FixedSizes, steps: Mapping[str, OwnStep]) -> Settings:
         """These options as settings. UsageError for what there is not."""
         from graphopt.run.settings import Settings, dispatch_of, tuned_of
         from graphopt.target import target

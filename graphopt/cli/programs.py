@@ -12,7 +12,7 @@ import typer
 
 from graphopt.cli import names, values
 from graphopt.cli.app import Without, app, register
-from graphopt.cli.options import Compilation, Inputs, Model, PageFile, Printing, Quiet, Schedules, Sizes, written
+from graphopt.cli.options import Compilation, FixedSizes, Inputs, Model, PageFile, Printing, Quiet, Schedules, written
 from graphopt.errors import CompilationError, ReadError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def run_model(
     input: Inputs,
     output: Annotated[Path | None, written("OUT.npz")] = None,
     compilation: Annotated[Compilation, Without("capability")],
-    sizes: Sizes,
+    sizes: FixedSizes,
     profile: Annotated[bool, typer.Option("--profile", help="Print the time of each step.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of a run.", show_default=False)
@@ -87,7 +87,7 @@ def bench_model(
     seconds: Annotated[float, typer.Option(metavar="S", min=0, help="How long to measure.")] = 5,
     schedules: Schedules,
     input: Inputs,
-    sizes: Sizes,
+    sizes: FixedSizes,
     roofline: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg|FILE.png", help="Draw kernels beside the machine's limits.", show_default=False),
@@ -143,7 +143,7 @@ def compile_model(
     *,
     output: Annotated[Path, written("DIR")],
     compilation: Annotated[Compilation, Without("threads")],
-    sizes: Sizes,
+    sizes: FixedSizes,
     report: PageFile,
     printing: Printing,
     quiet: Quiet,
@@ -207,7 +207,7 @@ def show_model(
         ),
     ] = None,
     compilation: Annotated[Compilation, Without("capability", "threads", "strict")],
-    sizes: Sizes,
+    sizes: FixedSizes,
     printing: Printing,
 ) -> None:
     """Print the calls that a model becomes, or how one of its nodes is computed."""
@@ -283,7 +283,7 @@ def write_kernels(model: Path, folder: Path, settings: Settings, capability: str
     )
 
 
-def candidates_of(model: Path, given: Mapping[str, Any], sizes: Sizes) -> Iterator[dict[str, Any]]:
+def candidates_of(model: Path, given: Mapping[str, Any], sizes: FixedSizes) -> Iterator[dict[str, Any]]:
     """What a model may be run on, for what is given of its inputs. UsageError where something has to be given."""
     from graphopt.benchmark.bench import random_feeds
     from graphopt.ir import onnx_io

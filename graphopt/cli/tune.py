@@ -11,7 +11,7 @@ import typer
 
 from graphopt.cli import names, values
 from graphopt.cli.app import app, register
-from graphopt.cli.options import Database, Inputs, Model, On, Quiet, Repeated, Sizes, Threads
+from graphopt.cli.options import Database, FixedSizes, Inputs, Model, On, Quiet, Repeated, Threads
 from graphopt.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def tune_model(
     threads: Threads,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the search.")] = 0,
     input: Inputs,
-    sizes: Sizes,
+    sizes: FixedSizes,
     quiet: Quiet,
 ) -> None:
     """Look for faster schedules of a model's loops by measuring, keep them, and time the model before and after.
@@ -116,7 +116,7 @@ def _ask(
     executor: str | None,
     database: Path | None,
     threads: int,
-    sizes: Sizes,
+    sizes: FixedSizes,
     quiet: bool,
 ) -> None:
     """What ``--choices`` does."""
