@@ -1,14 +1,13 @@
-"""Documentation of the standard rules, generated from them: one page for each rule file. ``docs.generators`` calls it,
-too.
+"""Pages of the standard rules, made from the rules themselves: one for each rule file.
 
-A page says of each rule what it matches, what becomes of it, why that pays, where it is true and how strongly, and who
-else has it. ``graphopt rules docs`` writes the pages.
+A page has each rule's reason, its two sides, family, stage, class, evidence and guards; the head of the page says which
+other optimizers have its families, and ``README.md`` what holds for all pages. ``graphopt rules docs`` writes them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -38,14 +37,35 @@ KINDS = {
     "rising": "any op on each element that grows strictly with it",
 }  # fmt: skip
 DTYPES = {
-    "float": "floats", "int": "signed integers", "uint": "unsigned integers", "number": "numbers",
-    "bool": "truth values",
+    "float": "floats", "int": "signed integers", "uint": "unsigned integers", "number": "numeric",
+    "bool": "booleans",
 }  # fmt: skip
-OPERATORS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least", "==": "", "!=": "not"}
+OPERATORS = {"<": "below ", "<=": "at most ", ">": "above ", ">=": "at least ", "==": "", "!=": "not "}
+PLAIN = {"in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"}
+"""Functions of guards that need no explanation."""
+
+
+HEAD = """\
+# The standard rules
+
+A page for each file of rules, made from the rules: `graphopt rules docs` makes them anew. Patterns are in the
+[notation of rules](../../rules/README.md). Above a rule is why it pays; below it stand
+
+* its **families** of rewrites (`H6`), named at the head of each page together with the other optimizers that have them;
+* its **stage**: *always* rules are applied wherever they match, *explored* rules go into the e-graph, where
+  extraction chooses by cost; and the targets, for rules of some targets only;
+* how **equal** both sides are, the class that `--policy` selects by, and the [evidence](../proof.md) for it, as
+  `graphopt rules prove` writes it;
+* its **guards**, as conditions on what the pattern's variables stand for: *constant*, a *number* (one element), the
+  dtype or rank, *read once* (nothing else reads it), or an expression.
+
+| class | both sides are equal |
+|---|---|
+"""
 
 
 def pages() -> dict[str, str]:
-    """The pages by file name: one for each rule file, and ``README.md`` that lists them."""
+    """The pages by file name: one for each rule file, and ``README.md`` with what holds for all of them."""
     page_of: dict[str, str] = {}
     rows = ["| page | rules | proved |", "|---|---|---|"]
     for source, group in groupby(standard().rules, lambda rule: rule.source.partition(":")[0]):
@@ -54,11 +74,8 @@ def pages() -> dict[str, str]:
         page_of[f"{name}.md"] = _page(source, rules)
         proved = sum(1 for rule in rules if (evidence := evidence_of(rule)) is not None and evidence.is_proof)
         rows.append(f"| [{name}]({name}.md) | {len(rules)} | {proved} |")
-    head = (
-        "# The standard rules\n\nMade from the rules by `graphopt rules docs`; not to be edited. The notation is "
-        "explained in [rules/README.md](../../rules/README.md), the evidence in [proof.md](../proof.md).\n\n"
-    )
-    page_of["README.md"] = head + "\n".join(rows) + "\n"
+    classes = [f"| `{kind.value}` | {meaning} |" for kind, meaning in CLASSES.items()]
+    page_of["README.md"] = HEAD + "\n".join([*classes, "", *rows, "", *_functions(), ""])
     return page_of
 
 
@@ -75,99 +92,125 @@ def write(folder: Path) -> list[Path]:
 
 
 def _page(source: str, rules: list[Rule]) -> str:
-    head = f"# {Path(source).stem}\n\nThe rules of [{source}](../../{source}).\n"
-    return "\n".join([head, *(_section(rule) for rule in rules)])
+    families = sorted(
+        {id for rule in rules for id in ids(rule.family) if id in catalogue()}, key=list(catalogue()).index
+    )
+    rows = [f"| {id} | {catalogue()[id].name} | {', '.join(_who(id))} |" for id in families]
+    head = [
+        f"# {Path(source).stem}",
+        "",
+        f"The rules of [{source}](../../{source}); [how to read them](README.md).",
+        "",
+        *(["| family | rewrites | also in |", "|---|---|---|", *rows, ""] if rows else []),
+    ]
+    return "\n".join([*head, *(_section(rule) for rule in rules)])
 
 
 def _section(rule: Rule) -> str:
     """All that is said of one rule."""
-    stage = "always applied" if rule.stage is Stage.ALWAYS else "explored, and chosen by cost"
-    target = f", for {' and '.join(sorted(rule.targets))} only" if rule.targets else ""
-    families = "; ".join(f"{id} {catalogue()[id].name}" if id in catalogue() else id for id in ids(rule.family))
+    stage = "always" if rule.stage is Stage.ALWAYS else "explored"
+    target = f" for {', '.join(sorted(rule.targets))}" if rule.targets else ""
+    terms = [[show_term(t) for t in side] for side in (rule.lhs, rule.rhs)]
     lines = [
         f"## {rule.name}",
         "",
         f"{rule.reason[:1].upper()}{rule.reason[1:]}.",
         "",
         "```",
-        *(show_term(t) for t in rule.lhs),
+        *terms[0],
         "  =>",
-        *(show_term(t) for t in rule.rhs),
+        *terms[1],
         "```",
         "",
-        f"* Kind: {families or 'none'}; {stage}{target}",
-        f"* Equal {CLASSES[rule.soundness]} (`{rule.soundness.value}`); evidence: {evidence_of(rule) or 'none yet'}",
+        f"{', '.join(ids(rule.family)) or 'No family'}; {stage}{target}; `{rule.soundness.value}`, "
+        f"{evidence_of(rule) or 'no evidence yet'}.",
     ]
-    guards = [words for guard in rule.where for words in _conjuncts(guard)]
-    if guards:
-        lines.append("* Where " + "; ".join(guards))
-    who = list(dict.fromkeys(_who(rule)))
-    if who:
-        lines.append(f"* Also known to {', '.join(who)}")
-    return "\n".join([*lines, ""])
+    conditions = "; ".join(_conditions(part for guard in rule.where for part in _conjuncts(guard)))
+    return "\n".join([*lines, *([f"Where {conditions}."] if conditions else []), ""])
 
 
-def _who(rule: Rule) -> Iterator[str]:
-    for id in ids(rule.family):
-        if id not in catalogue():
-            continue
-        who = catalogue()[id].who
-        if who == "all":
-            yield "all optimizers of the field"
-        for code in re.findall(r"[A-Z]{2}", who):
-            if code in TOOLS:
-                yield TOOLS[code]
+def _who(id: str) -> Iterator[str]:
+    """The other optimizers that have a family of rewrites."""
+    who = catalogue()[id].who
+    if who == "all":
+        yield "all"
+    yield from (TOOLS[code] for code in re.findall(r"[A-Z]{2}", who) if code in TOOLS)
 
 
 # -- guards in words
 
 
-def _conjuncts(guard: Expr) -> Iterator[str]:
+def _conjuncts(guard: Expr) -> Iterator[Expr]:
     match guard:
         case Apply("and", parts):
             for part in parts:
                 yield from _conjuncts(part)
         case _:
-            yield _words(guard)
+            yield guard
+
+
+def _conditions(guards: Iterable[Expr]) -> Iterator[str]:
+    """Guards, those on single variables by variable; variables of equal conditions together."""
+    single, others = dict[str, list[str]](), list[str]()
+    for guard in guards:
+        match _of_one(guard):
+            case (name, condition):
+                single.setdefault(name, []).append(condition)
+            case None:
+                others.append(_words(guard))
+    together = dict[str, list[str]]()
+    for name, conditions in single.items():
+        together.setdefault(", ".join(conditions), []).append(f"`{name}`")
+    for conditions, names in together.items():
+        yield f"{', '.join(names)}: {conditions}"
+    yield from others
 
 
 def _words(guard: Expr) -> str:
-    """A guard in words, as far as there are some, else as it is written with what its functions mean."""
+    match guard, _of_one(guard):
+        case Apply("or", parts), _:
+            return ", or ".join(map(_words, parts))
+        case _, (name, condition):
+            return f"`{name}`: {condition}"
+    return f"`{show_expr(guard)}`"
+
+
+def _of_one(guard: Expr) -> tuple[str, str] | None:
+    """The variable that a guard is about and the condition on it, where there are words for that."""
     match guard:
         case Field(Ref(name), "is_const"):
-            return f"`{name}` is a constant"
+            return name, "constant"
         case Apply("not", (Field(Ref(name), "is_const"),)):
-            return f"`{name}` is no constant"
+            return name, "not constant"
         case Apply("in", (Field(Ref(name), "dtype"), Ref(kind))) if kind in DTYPES:
-            return f"`{name}` holds {DTYPES[kind]}"
+            return name, DTYPES[kind]
         case Apply("in", (Ref(name), Ref(kind))) if kind in KINDS:
-            return f"`{name}` is {KINDS[kind]}"
+            return name, KINDS[kind]
         case Apply("in", (Ref(name), Series(items))) if all(isinstance(i, Lit) for i in items):
-            options = [str(i.value) for i in items if isinstance(i, Lit)]
-            return f"`{name}` is {' or '.join(options)}"
+            return name, " or ".join(str(i.value) for i in items if isinstance(i, Lit))
         case Apply("==", (Field(Ref(name), "dtype"), Lit(value))):
-            return f"`{name}` is {value}"
+            return name, str(value)
         case Apply("==", (Field(Ref(name), "size"), Lit(1))):
-            return f"`{name}` is one number"
+            return name, "number"
         case Apply("==", (Field(Ref(name), "uses"), Lit(1))):
-            return f"nothing else reads `{name}`"
+            return name, "read once"
         case Apply(operator, (Field(Ref(name), "rank"), Lit(rank))) if operator in OPERATORS:
-            return f"`{name}` has rank {OPERATORS[operator]} {rank}".replace("  ", " ")
+            return name, f"rank {OPERATORS[operator]}{rank}"
         case Apply(operator, (Ref("opset"), Lit(opset))) if operator in OPERATORS:
-            return f"the opset is {OPERATORS[operator]} {opset}".replace("  ", " ")
-        case Apply("or", parts):
-            return ", or ".join(map(_words, parts))
-    return f"`{show_expr(guard)}`{_meanings(guard)}"
+            return "opset", f"{OPERATORS[operator]}{opset}"
+    return None
 
 
-def _meanings(guard: Expr) -> str:
-    """What the functions mean that a guard calls."""
-    called = dict.fromkeys(
-        p.function for p in subexpressions(guard) if isinstance(p, Apply) and p.function.isidentifier()
-    )
-    meanings = []
-    for name in called:
-        if name in FUNCTIONS and name not in ("in", "and", "or", "not", "neg", "len", "min", "max", "all", "any"):
-            doc = (FUNCTIONS[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
-            meanings.append(f"`{name}`: {doc[:1].lower()}{doc[1:]}")
-    return f" ({'; '.join(meanings)})" if meanings else ""
+def _functions() -> Iterator[str]:
+    """The functions that guards of the standard rules call, and what each gives."""
+    called = {
+        p.function
+        for rule in standard().rules
+        for guard in rule.where
+        for p in subexpressions(guard)
+        if isinstance(p, Apply) and p.function.isidentifier()
+    }
+    yield from ("| function of guards | gives |", "|---|---|")
+    for name in sorted((called & set(FUNCTIONS)) - PLAIN):
+        doc = (FUNCTIONS[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
+        yield f"| `{name}` | {doc.replace('``', '`').replace('|', chr(92) + '|')} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,18 @@ def test_a_section_says_all_there_is_to_say() -> None:
     section = page[page.index("## div-constant") :]
     section = section[: section.index("\n## ")]
     assert "Div(x, c)\n  =>\nMul(x, Reciprocal(c))" in section
-    assert "`x` holds floats" in section
-    assert "`c` is a constant" in section
-    assert "`x` is no constant" in section
-    assert "(`reals`); evidence: " in section
-    assert "onnx" in section.lower()
+    assert "`x`: floats, not constant" in section
+    assert "`c`: constant" in section
+    assert re.search(r"^H\d+; explored.*; `reals`, (proved|checked)", section, re.MULTILINE)
+    assert "onnx" in page[: page.index("\n## ")]
+
+
+def test_what_guards_call_is_explained_once() -> None:
+    made = pages()
+    assert made["README.md"].count("\n| `has_step` | Whether ") == 1
+    assert "`has_step(s.value)`" in made["quantization.md"]
+    assert "Whether quantizing by this scale" not in made["quantization.md"]
+
+
+def test_conditions_on_one_variable_stand_together() -> None:
+    assert "\nWhere `y`: read once; `w`, `b`, `s`, `o`, `m`, `v`: constant; `" in pages()["convolutions.md"]
