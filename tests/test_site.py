@@ -41,7 +41,8 @@ def test_the_references_are_complete(made: dict[str, str]) -> None:
         assert f"\n## graphopt.{name}\n" in made["api.md"]
     for name, command in typer.main.get_command(app).commands.items():
         assert command.hidden or f"\n## graphopt {name}" in made["cli.md"]
-    assert "| `--opset N` | Convert to this opset first. |" in made["cli.md"]
+    assert "\n* `--opset N`: Convert to this opset first.\n" in made["cli.md"]
+    assert made["cli.md"].count("`--dim NAME=N`") == 1, "what several commands take is explained once"
     assert "`emit(op: str" in made["api.md"]
 
 

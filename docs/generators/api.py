@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 import textwrap
@@ -17,10 +18,10 @@ from graphopt.lowering.schedule.primitives import markdown
 HEAD = """\
 # The Python API
 
-What `import graphopt` offers, and the modules that are public beside it. A name is imported when it is first used:
-`import graphopt` itself takes no time. This page is made from signatures and docstrings: `python -m docs.generators`
-makes it anew. The primitives of a `Schedule` have [a page of their own](schedules.md), and so has the
-[command line](cli.md).
+What `import graphopt` offers, and the public modules beside it, made from signatures and docstrings (`python -m
+docs.generators`). Methods, and what modules define, have the first sentence of their docstring here; `help(...)`
+prints the rest, such as the errors that they raise. Names are imported when they are first used. The primitives of a
+`Schedule` have [a page of their own](schedules.md), and so has the [command line](cli.md).
 """
 
 MODULES = (
@@ -46,31 +47,58 @@ def page() -> str:
         parts += _entry(f"graphopt.{name}", getattr(graphopt, name), 2)
     for name in MODULES:
         module = import_module(name)
-        parts.append(f"## {name}\n\n{markdown(inspect.getdoc(module) or '')}\n")
-        for public, thing in _public(module):
-            parts += _entry(f"{name}.{public}", thing, 3)
+        parts += _section(name, module, 2)
     return "\n".join(parts)
 
 
 def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """What a module lists in ``__all__``, or else what it defines, of functions and classes."""
+    """What a module lists in ``__all__``, or else the classes that it defines, or functions where it has none."""
     names = getattr(module, "__all__", None)
-    for name, thing in vars(module).items() if names is None else ((n, getattr(module, n)) for n in names):
-        is_own = names is not None or getattr(thing, "__module__", "") == module.__name__
-        if is_own and not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing)):
-            yield name, thing
+    if names is not None:
+        yield from ((n, getattr(module, n)) for n in names if _is_documented(getattr(module, n)))
+        return
+    own = {n: t for n, t in vars(module).items() if n[0] != "_" and getattr(t, "__module__", "") == module.__name__}
+    classes = {n: t for n, t in own.items() if inspect.isclass(t)}
+    yield from (
+        classes if module.__name__ == "graphopt.errors" else {n: t for n, t in own.items() if _is_documented(t)}
+    ).items()
+
+
+def _is_documented(thing: Any) -> bool:
+    return inspect.isclass(thing) or inspect.isfunction(thing)
+
+
+def _section(name: str, module: ModuleType, level: int) -> Iterator[str]:
+    """A module: a list of what takes one line, then a section for each class with members."""
+    yield f"{'#' * level} {name}\n\n{markdown(inspect.getdoc(module) or '')}\n"
+    lines, sections = list[str](), list[str]()
+    for public, thing in _public(module):
+        if inspect.isclass(thing) and (members := list(_members(thing))):
+            sections += [f"{'#' * (level + 1)} {name}.{public}\n", *_head(thing, public), *members]
+        else:
+            call = _call(thing, public) or public
+            lines.append(f"* `{call}`: {_first_sentence(_doc(thing))}")
+    if lines:
+        yield "\n".join([*lines, ""])
+    yield from sections
 
 
 def _entry(name: str, thing: Any, level: int) -> Iterator[str]:
     """The section of a function, a class with its methods, or a module."""
     if isinstance(thing, ModuleType):
-        yield f"{'#' * level} {name}\n\n{markdown(inspect.getdoc(thing) or '')}\n"
-        for public, inner in _public(thing):
-            yield from _entry(f"{name}.{public}", inner, level + 1)
+        yield from _section(name, thing, level)
         return
-    yield f"{'#' * level} {name}\n\n{_signature(thing, name.rpartition('.')[2])}\n{markdown(_doc(thing))}\n"
+    yield f"{'#' * level} {name}\n"
+    yield from _head(thing, name.rpartition(".")[2])
     if inspect.isclass(thing):
         yield from _members(thing)
+
+
+def _head(thing: Any, name: str) -> Iterator[str]:
+    """How it is called, and its docstring."""
+    if signature := _signature(thing, name):
+        yield signature
+    yield f"{markdown(_doc(thing))}\n"
 
 
 def _doc(thing: Any) -> str:
@@ -82,25 +110,31 @@ def _doc(thing: Any) -> str:
 def _members(kind: type) -> Iterator[str]:
     """The public fields and methods that a class defines itself, as far as something is said of them."""
     definition = _definition(kind)
-    lines = list[str]()
+    lines, fields = list[str](), list[str]()
     body = definition.body if definition is not None else []
     for statement, after in zip(body, [*body[1:], None], strict=True):
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if not name.startswith("_"):
                 said = _string(after)
-                lines.append(f"* `{name}: {ast.unparse(annotation)}`" + (f": {_inline(said)}" if said else ""))
+                field = f"`{name}: {ast.unparse(annotation)}`"
+                (lines.append(f"* {field}: {_first_sentence(said)}") if said else fields.append(field))
+            case ast.FunctionDef(name="forward", args=ast.arguments(args=[_, _])):
+                continue  # a layer of one input: its class says what it computes
             case ast.FunctionDef(name=name) if not name.startswith("_") and (doc := ast.get_docstring(statement)):
                 is_property = any(ast.unparse(d).endswith("property") for d in statement.decorator_list)
                 spelled = name if is_property else f"{name}({_parameters(statement, is_method=True)})"
                 returns = f" -> {ast.unparse(statement.returns)}" if statement.returns is not None else ""
-                lines.append(f"* `{spelled}{returns}`: {_inline(doc)}")
+                lines.append(f"* `{spelled}{returns}`: {_first_sentence(doc)}")
+    if fields:
+        lines.insert(0, f"* {', '.join(fields)}")
     if lines:
         yield "\n".join([*lines, ""])
 
 
-def _inline(doc: str) -> str:
-    """A docstring within a list: its paragraphs, and programs in fences, are indented as the item is."""
-    return textwrap.indent(markdown(inspect.cleandoc(doc)), "  ").lstrip()
+def _first_sentence(doc: str) -> str:
+    """The first sentence of a docstring, on one line."""
+    paragraph = " ".join(markdown(inspect.cleandoc(doc)).split("\n\n")[0].split())
+    return re.split(r"(?<=[^.]\.) (?=[A-Z`])", paragraph)[0]
 
 
 def _string(statement: ast.stmt | None) -> str:
@@ -110,30 +144,41 @@ def _string(statement: ast.stmt | None) -> str:
     return ""
 
 
-def _signature(thing: Callable[..., Any], name: str) -> str:
-    """How a function is called, or a class made, as it is written, in a fence."""
+def _call(thing: Callable[..., Any], name: str) -> str:
+    """How a function is called, or a class made, on one line; nothing for a class without its own initializer."""
     definition = _definition(thing)
     if isinstance(definition, ast.ClassDef):
-        made = (
-            _definition(thing.__init__) if getattr(thing.__init__, "__module__", "").startswith("graphopt.") else None
-        )
-        if not isinstance(made, ast.FunctionDef):
-            return ""
-        call, returns = _parameters(made, is_method=True), ""
-    elif isinstance(definition, ast.FunctionDef):
-        call = _parameters(definition, is_method=False)
+        is_own = getattr(thing.__init__, "__module__", "").startswith("graphopt.")
+        made = _definition(thing.__init__) if is_own else None
+        return f"{name}({_parameters(made, is_method=True)})" if isinstance(made, ast.FunctionDef) else ""
+    if isinstance(definition, ast.FunctionDef):
         returns = f" -> {ast.unparse(definition.returns)}" if definition.returns is not None else ""
-    else:
-        return ""
-    line = f"{name}({call}){returns}"
+        return f"{name}({_parameters(definition, is_method=False)}){returns}"
+    return ""
+
+
+def _signature(thing: Callable[..., Any], name: str) -> str:
+    """How it is called, as it is written, in a fence; a line for each parameter where one line is too long."""
+    line = _call(thing, name)
     if len(line) > WIDTH:
+        call, _, returns = line.removeprefix(f"{name}(").rpartition(")")
         line = f"{name}(\n" + "".join(f"    {p},\n" for p in _split(call)) + f"){returns}"
-    return f"```python\n{line}\n```\n"
+    return f"```python\n{line}\n```\n" if line else ""
 
 
 def _parameters(definition: ast.FunctionDef, is_method: bool) -> str:
+    """The parameters as they are written, without types that defaults or names tell (``n: int = 1``, ``node: Node``)."""
+    arguments = copy.deepcopy(definition.args)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
+    each = zip([*positional, *arguments.kwonlyargs], [*defaults, *arguments.kw_defaults], strict=True)
+    for argument, default in each:
+        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+        is_told = isinstance(default, ast.Constant) and annotation == type(default.value).__name__
+        if is_told or annotation.lower() == argument.arg:
+            argument.annotation = None
     is_static = any(ast.unparse(d) == "staticmethod" for d in definition.decorator_list)
-    parts = _split(ast.unparse(definition.args))
+    parts = _split(ast.unparse(arguments))
     return ", ".join(parts[1:] if is_method and not is_static else parts)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import typer.main
@@ -14,8 +16,8 @@ from graphopt.cli.commands import app
 HEAD = """\
 # The command line
 
-Every command with its arguments and options, as `graphopt COMMAND --help` prints them. Results go to stdout, messages
-to stderr. This page is generated: `python -m docs.generators` writes it.
+Every command with its arguments and options, made from what `graphopt COMMAND --help` prints (`python -m
+docs.generators`). Results go to stdout; progress, warnings and errors go to stderr.
 
 ## Exit codes
 
@@ -23,45 +25,113 @@ to stderr. This page is generated: `python -m docs.generators` writes it.
 |---|---|
 """
 
+SHARED = """\
+## Arguments and options of several commands
+
+A command's section names the ones that it takes, with defaults in brackets.
+
+"""
 
 TYPE = r" <[^<>]*>$"
 """What stands behind an argument that has a word of its own for what it is."""
+NOTES = r"\s*\[(?:required|default: (?P<default>[^];]*)(?:; [^]]*)?|[^]]*<=[^]]*|[^]]*>=[^]]*)\]$"
+"""What typer writes behind a help text: whether a value is required, its default, its range."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument or option as a command declares it."""
+
+    declared: str
+    told: str
+    is_option: bool
+
+    @property
+    def meaning(self) -> str:
+        """What it means in every command that has it."""
+        return re.sub(NOTES, "", self.told)
+
+    @property
+    def option(self) -> str:
+        """The long name."""
+        return self.declared.split(", ")[-1].split(" ")[0]
+
+    @property
+    def default(self) -> str:
+        """What a command's section says behind the name of one that several have."""
+        found = re.search(NOTES, self.told)
+        default = found["default"] if found else None
+        return f" ({default})" if default else " (required)" if "[required]" in self.told else ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its help text, its line of usage and its parameters."""
+
+    name: str
+    help: str
+    usage: str
+    parameters: tuple[Parameter, ...]
 
 
 def page() -> str:
     """The page in Markdown."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
-    return "\n".join([HEAD + codes, *_sections(typer.main.get_command(app), "graphopt")])
+    commands = list(_commands(typer.main.get_command(app), "graphopt"))
+    shared = _shared(p for command in commands for p in command.parameters)
+    sections = (_section(command, shared) for command in commands)
+    return "\n".join([HEAD + codes, SHARED + _list(shared.items()), *sections])
 
 
-def _sections(command: Any, name: str) -> Iterator[str]:
-    """A section for a command, and for each command below it that is not hidden."""
+def _shared(parameters: Iterable[Parameter]) -> dict[str, str]:
+    """What several commands declare alike, with the meaning that it has in most of them."""
+    found = list(parameters)
+    uses = Counter((p.declared, p.meaning) for p in found)
+    return {
+        p.declared: meaning for p in found for meaning in [_most(p.declared, uses)] if uses[p.declared, meaning] > 1
+    }
+
+
+def _most(declared: str, uses: Counter[tuple[str, str]]) -> str:
+    return max((key for key in uses if key[0] == declared), key=lambda key: uses[key])[1]
+
+
+def _commands(command: Any, name: str) -> Iterator[Command]:
+    """A command, or each command below it that is not hidden."""
     if getattr(command, "hidden", False):
         return
     below = getattr(command, "commands", {})
     context = command.make_context(name, [], resilient_parsing=True)
     context.info_name = name
     if not below:
+        parameters = [
+            Parameter(re.sub(TYPE, "", record[0]), record[1], parameter.param_type_name == "option")
+            for parameter in command.get_params(context)
+            if (record := parameter.get_help_record(context)) and "--help" not in parameter.opts
+        ]
         usage = " ".join([name, *command.collect_usage_pieces(context)])
-        yield f"## {name}\n\n{_prose(command.help or '')}\n\n```text\n{usage}\n```\n"
-        yield _table(
-            [
-                (re.sub(TYPE, "", record[0]), record[1])
-                for parameter in command.get_params(context)
-                if (record := parameter.get_help_record(context)) and "--help" not in parameter.opts
-            ]
-        )
+        yield Command(name, command.help or "", usage, tuple(parameters))
     for inner in below.values():
-        yield from _sections(inner, f"{name} {inner.name}")
+        yield from _commands(inner, f"{name} {inner.name}")
 
 
-def _table(records: list[tuple[str, str]]) -> str:
-    rows = [f"| {_cell(f'`{declared}`')} | {_cell(_prose(told))} |" for declared, told in records]
-    return "\n".join(["| | |", "|---|---|", *rows, ""])
+def _section(command: Command, shared: Mapping[str, str]) -> str:
+    own, also = list[tuple[str, str]](), list[str]()
+    options = Counter(declared.split(", ")[-1].split(" ")[0] for declared in shared)
+    for p in command.parameters:
+        if shared.get(p.declared) != p.meaning:
+            own.append((p.declared, p.told if p.is_option else p.meaning))
+        elif p.is_option:
+            also.append(f"`{p.option if options[p.option] == 1 else p.declared}`{p.default}")
+    parts = [f"## {command.name}", _prose(command.help), f"```text\n{command.usage}\n```"]
+    told = [(declared, meaning) for declared, meaning in own if meaning]
+    parts += [_list(told).rstrip()] if told else []
+    parts += [f"[Also](#arguments-and-options-of-several-commands) {', '.join(also)}."] if also else []
+    return "\n\n".join(parts) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _list(records: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"* `{declared}`: {_prose(told)}\n" for declared, told in records)
 
 
 def _prose(text: str) -> str:

@@ -161,8 +161,8 @@ def _conditions(guards: Iterable[Expr]) -> Iterator[str]:
     together = dict[str, list[str]]()
     for name, conditions in single.items():
         together.setdefault(", ".join(conditions), []).append(f"`{name}`")
-    for conditions, names in together.items():
-        yield f"{', '.join(names)}: {conditions}"
+    for condition, names in together.items():
+        yield f"{', '.join(names)}: {condition}"
     yield from others
 
 
