@@ -167,7 +167,7 @@ def _signature(thing: Callable[..., Any], name: str) -> str:
 
 
 def _parameters(definition: ast.FunctionDef, is_method: bool) -> str:
-    """The parameters as they are written, without types that defaults or names tell (``n: int = 1``, ``node: Node``)."""
+    """The parameters as written, without types that defaults or names tell (``n: int = 1``, ``node: Node``)."""
     arguments = copy.deepcopy(definition.args)
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
