@@ -1,4 +1,4 @@
-"""Where the loops and blocks of a nest stand, and what stands around them.
+"""Blocks and loops of a nest, by name and by their neighbours.
 
 Primitives name a loop by its variable and a block by its name: both are unique in a nest and survive
 rewrites of other parts, so a ``LoopRef`` or ``BlockRef`` is no more than that name.
@@ -219,18 +219,18 @@ def get_loop(nest: Nest, name: str) -> LoopRef:
 
 
 def get_loops(nest: Nest, block: AnyBlock) -> tuple[LoopRef, ...]:
-    """The loops around a block, up to the next block around it, from the outermost in."""
+    """The loops around a block, outermost first, up to the next enclosing block."""
     return tuple(LoopRef(loop.var.name) for loop in find_block(nest, block).loops)
 
 
 def get_child_blocks(nest: Nest, within: BlockRef | LoopRef) -> tuple[BlockRef, ...]:
-    """The blocks directly within a loop or block, in the order of the text."""
+    """The blocks directly within a loop or block, in order."""
     body = find_loop(nest, within).stmt.body if isinstance(within, LoopRef) else find_block(nest, within).stmt.body
     return tuple(BlockRef(b.name) for b in outer_blocks(body))
 
 
 def get_parent_block(nest: Nest, within: BlockRef | LoopRef) -> BlockRef | None:
-    """The block that a loop or block stands in; None at the top."""
+    """The enclosing block of a loop or block; None at the top."""
     site = find_loop(nest, within) if isinstance(within, LoopRef) else find_block(nest, within)
     return next((BlockRef(s.name) for s in reversed(site.above) if isinstance(s, Block)), None)
 
@@ -252,14 +252,14 @@ def _siblings(nest: Nest, site: BlockSite) -> list[Block]:
 
 
 def get_producers(nest: Nest, block: AnyBlock) -> tuple[BlockRef, ...]:
-    """The blocks beside this one that write what it reads, in the order of the text."""
+    """The sibling blocks that write what this one reads, in order."""
     site = find_block(nest, block)
     read = buffers_read(site.stmt)
     return tuple(BlockRef(b.name) for b in _siblings(nest, site) if b is not site.stmt and read & buffers_written(b))
 
 
 def get_consumers(nest: Nest, block: AnyBlock) -> tuple[BlockRef, ...]:
-    """The blocks beside this one that read what it writes, in the order of the text."""
+    """The sibling blocks that read what this one writes, in order."""
     site = find_block(nest, block)
     written = buffers_written(site.stmt)
     return tuple(BlockRef(b.name) for b in _siblings(nest, site) if b is not site.stmt and written & buffers_read(b))

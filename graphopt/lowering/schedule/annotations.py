@@ -1,4 +1,4 @@
-"""Primitives that say what a loop's iterations run on, and that keep notes on loops and blocks."""
+"""Parallel, vectorized, unrolled and bound loops, and notes on loops and blocks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from graphopt.lowering.loops.nest import THREADS, For, Nest, Note, statements
 
 @primitive
 def parallel(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
-    """The loop's iterations are shared out to threads.
+    """Run the iterations of a loop on threads.
 
-    Each has to reach spatial points of its own, and may use what others write only where a buffer is local.
+    Each has to reach its own spatial points, and may use what others write only where a buffer is local.
     Before::
 
         for i0, i1 in grid(4, 8):
@@ -54,7 +54,7 @@ def parallel(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
 
 @primitive
 def vectorize(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
-    """The loop's iterations are the lanes of vectors; it holds no other loop, and may be of any extent.
+    """Run the iterations of a loop as lanes of vectors; it is innermost, of any extent.
 
     Before::
 
@@ -83,7 +83,7 @@ def vectorize(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
 
 @primitive
 def unroll(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
-    """The loop's body is written out once for each iteration; its extent is a number.
+    """Unroll a loop whose extent is a number.
 
     Before::
 
@@ -108,10 +108,10 @@ def unroll(nest: Nest, loop: AnyLoop) -> tuple[Nest, None]:
 
 @primitive
 def bind(nest: Nest, loop: AnyLoop, thread: str) -> tuple[Nest, None]:
-    """The loop's iterations are CUDA blocks or threads: ``blockIdx.x`` to ``threadIdx.z``.
+    """Bind a loop to CUDA blocks or threads: ``blockIdx.x`` to ``threadIdx.z``.
 
-    Threads of a block may reduce together, so that a ``threadIdx`` may also take a loop of a reduce axis. Buffers that
-    are shared exist once for each block of threads, local ones once for each thread.
+    Threads of a block may reduce together, so that a ``threadIdx`` may take a loop of a reduce axis. Shared buffers
+    exist once for each block of threads, local ones once for each thread.
     Before::
 
         for i0, i1 in grid(4, 8):
@@ -146,7 +146,7 @@ def bind(nest: Nest, loop: AnyLoop, thread: str) -> tuple[Nest, None]:
 
 @primitive
 def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note) -> tuple[Nest, None]:
-    """A note on a block or loop, for what reads the program later; it replaces one of the same key.
+    """Put a note on a block or loop, in place of one with the same key.
 
     Before::
 
@@ -170,7 +170,7 @@ def annotate(nest: Nest, within: BlockRef | LoopRef | str, key: str, value: Note
 
 @primitive
 def unannotate(nest: Nest, within: BlockRef | LoopRef | str, key: str) -> tuple[Nest, None]:
-    """The block or loop without the note.
+    """Remove a note from a block or loop.
 
     Before::
 

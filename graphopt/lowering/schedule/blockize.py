@@ -1,4 +1,4 @@
-"""A primitive that makes a block of tiles of a block."""
+"""Blockization: a block of the tiles of a block."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from graphopt.lowering.loops.nest import (
 
 @primitive
 def blockize(nest: Nest, loop: AnyLoop) -> tuple[Nest, BlockRef]:
-    """A loop and all within it as one block, whose points are tiles of those of the block within; gives the new block.
+    """Make a loop and its body one block over tiles; returns the new block.
 
-    Each axis of the block is a sum of a multiple of its tile's size, by the loops outside, and a place in the tile, by
-    those inside. Before::
+    Each axis is a multiple of its tile size, by the loops outside, plus a position in the tile, by those inside.
+    Before::
 
         for i0_0, i1_0, i2_0, i0_1, i1_1 in grid(2, 2, 8, 4, 4):
             with block("C"):

@@ -1,4 +1,4 @@
-"""The primitive that schedules a whole nest by rule, some things of it chosen otherwise."""
+"""Default schedules, with some choices set."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def chosen_for(target: str, nest: Nest, choices: Choices) -> tuple[Nest, Mapping
 
 @primitive
 def by_rule(nest: Nest, choices: Sequence[tuple[str, int]] = (), *, target: str = CPU.name) -> tuple[Nest, None]:
-    """The nest as it is scheduled by rule, but for what is chosen here, by name: the function that computes a product,
-    the rows and columns of its pieces, the depth and height of the blocks of our own one, the tiles of a convolution.
-    Where ``target`` is a GPU's, the loops are those of blocks and threads.
+    """Schedule an unscheduled nest by default, with some choices set by name.
 
-    The nest is one that nothing was done to. Before::
+    Choices are the function for a product, rows and columns of its pieces, depth and height of the blocks of our own
+    function, tiles of a convolution. For the ``target`` of a GPU, loops are bound to blocks and threads.
+    Before::
 
         for i0 in serial(65536):
             with block("B"):

@@ -1,4 +1,4 @@
-"""Primitives on where blocks read and write: copies nearer by, and how buffers lie in memory."""
+"""Buffers: cached copies, scopes, alignment, double buffering."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ from graphopt.lowering.loops.nest import (
 
 @primitive
 def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int | str = 0) -> tuple[Nest, BlockRef]:
-    """The block writes a buffer of its own in the scope, which a new block copies out behind it; gives the new block.
+    """Let a block write a buffer in a scope, which a new block copies out behind it; returns that block.
 
-    ``buffer`` is one that the block writes, by its name or place among them. Before::
+    ``buffer`` is one that the block writes, by name or position.
+    Before::
 
         for i0, i1, i2 in grid(4, 8, 16):
             with block("C"):
@@ -100,10 +101,10 @@ def cache_write(nest: Nest, block: AnyBlock, space: Scope = "local", buffer: int
 
 @primitive
 def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope = "local") -> tuple[Nest, BlockRef]:
-    """The block reads a copy in the scope, which a new block makes before it; gives the new block.
+    """Let a block read a copy in a scope, made by a new block before it, which is returned.
 
-    ``buffer`` is one that the block reads and does not write, by its name or place among them. Others go on reading
-    the buffer itself. Before::
+    ``buffer`` is one that the block only reads, by name or position. Other blocks go on reading the original.
+    Before::
 
         for i0, i1 in grid(4, 8):
             with block("B"):
@@ -138,7 +139,9 @@ def cache_read(nest: Nest, block: AnyBlock, buffer: int | str = 0, space: Scope 
 
 @primitive
 def set_scope(nest: Nest, block: AnyBlock, space: Scope, buffer: int | str = 0) -> tuple[Nest, None]:
-    """What the block writes lives in another scope; it lives only while the nest runs. Before::
+    """Set the scope of a buffer that the block writes and that lives only while the nest runs.
+
+    Before::
 
         B = alloc((8,), "float32")
         for i0 in serial(8):
@@ -171,9 +174,10 @@ def set_scope(nest: Nest, block: AnyBlock, space: Scope, buffer: int | str = 0) 
 def storage_align(
     nest: Nest, block: AnyBlock, axis: int, factor: int, offset: int = 0, buffer: int | str = 0
 ) -> tuple[Nest, None]:
-    """One step along an axis of what the block writes is a multiple of ``factor`` elements, plus ``offset``.
+    """Align an axis of what the block writes: its stride is a multiple of ``factor`` elements, plus ``offset``.
 
-    The buffer lives only while the nest runs. Before::
+    The buffer lives only while the nest runs.
+    Before::
 
         B = alloc((8, 12), "float32")
         for i0, i1 in grid(8, 12):
@@ -215,10 +219,10 @@ def storage_align(
 
 @primitive
 def double_buffer(nest: Nest, block: AnyBlock, loop: AnyLoop, buffer: int | str = 0) -> tuple[Nest, None]:
-    """What the block writes has two slots, and the steps of the loop take turns with them.
+    """Give what the block writes two slots, which the steps of the loop alternate between.
 
-    So one step's reads do not stand in the way of the next one's writes. The buffer lives only within a step of the
-    loop. Before::
+    Reads of one step then do not delay writes of the next. The buffer lives only within a step of the loop.
+    Before::
 
         B = alloc((8,), "float32")
         for i0 in serial(4):

@@ -1,4 +1,4 @@
-"""Primitives that move a block under a loop of the blocks that read it, or of those that it reads."""
+"""Compute locations: a producer moves under a loop of its consumers, or a consumer under one of its producers."""
 
 from __future__ import annotations
 
@@ -58,11 +58,12 @@ from graphopt.lowering.schedule.compute_inline import compute_inline
 
 @primitive
 def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: bool = False) -> tuple[Nest, None]:
-    """The block runs within a loop of the blocks that read it, and makes there what one step of the loop reads.
+    """Move a producer under a loop of its consumers, where it computes what one step of the loop reads.
 
-    All that read it stand within the loop, and what it writes lives only while the nest runs. What several steps read
-    is made again in each. The block gets a loop for each axis that is longer than 1 there, or for each at all with
-    ``preserve_unit_loops``. In place of a loop, ``ROOT`` leaves it where it is and ``INLINE`` inlines it. Before::
+    All consumers are within the loop, and the result lives only while the nest runs. Elements that several steps read
+    are computed again in each. The block gets a loop for each axis longer than 1 there, with ``preserve_unit_loops``
+    for all. The loop may be ``ROOT`` (stay) or ``INLINE`` (``compute_inline``).
+    Before::
 
         B = alloc((8, 16), "float32")
         for i0, i1 in grid(8, 16):
@@ -136,10 +137,11 @@ def compute_at(nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: 
 def reverse_compute_at(
     nest: Nest, block: AnyBlock, loop: AnyLoop, preserve_unit_loops: bool = False
 ) -> tuple[Nest, None]:
-    """The block runs within a loop of the blocks that it reads, on what they made in that step of the loop.
+    """Move a consumer under a loop of its producers, where it uses the results of one step of the loop.
 
-    What it reads of them is complete by then: no loop around is one that they reduce over. The block gets a loop for
-    each axis that is longer than 1 there, or for each at all with ``preserve_unit_loops``. Before::
+    These are complete by then: no loop around is one that the producers reduce over. The block gets a loop for each
+    axis longer than 1 there, with ``preserve_unit_loops`` for all.
+    Before::
 
         C = alloc((8, 16), "float32")
         for i0, i1, i2 in grid(8, 16, 4):

@@ -1,4 +1,4 @@
-"""Primitives that write one block into others: a producer into its consumers, a consumer into its producer."""
+"""Inlining: a producer into its consumers, a consumer into its producer."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from graphopt.lowering.loops.nest import (
 
 @primitive
 def compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
-    """The block is computed where it is read: its formula stands in place of every load of what it wrote.
+    """Inline a producer: its formula replaces each load of its result.
 
-    The block computes each element by itself, from indices that are its own axes, and what it writes lives only
-    while the nest runs. Before::
+    The block has no reduction and plain indices, and its result lives only while the nest runs.
+    Before::
 
         B = alloc((8,), "float32")
         for i0 in serial(8):
@@ -92,10 +92,10 @@ def compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
 
 @primitive
 def reverse_compute_inline(nest: Nest, block: AnyBlock) -> tuple[Nest, None]:
-    """The block is computed where what it reads is made: its only producer writes the block's result instead.
+    """Inline a consumer into its only producer, which writes the result instead.
 
-    The block reads each element of the producer's result once, at indices that are its own axes, and nothing else
-    reads that. Before::
+    The consumer reads each element of the producer once, at plain indices, and nothing else reads it.
+    Before::
 
         B = alloc((8, 4), "float32")
         for i0, i1 in grid(8, 4):

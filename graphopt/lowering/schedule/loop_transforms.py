@@ -1,4 +1,4 @@
-"""Primitives that change loops: split, fuse, reorder, and what a loop's iterations run on."""
+"""Loop transformations: split, fuse, reorder."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from graphopt.lowering.loops.nest import (
 
 @primitive
 def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nest, tuple[LoopRef, ...]]:
-    """The loop as several nested ones of the extents given, of which one may be None: as many as it takes.
+    """Split a loop into nested ones of the given extents; one extent may be None: as large as needed.
 
-    Where the extents make more iterations than there were, blocks below run for those that there were.
+    Where extents do not divide, a predicate (``where``) guards the blocks.
     Before::
 
         for i0 in serial(10):
@@ -94,7 +94,7 @@ def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nes
 
 @primitive
 def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
-    """One loop in place of several that stand directly within each other, given from the outermost in.
+    """Fuse perfectly nested loops, given from the outermost in, into one.
 
     Before::
 
@@ -147,7 +147,7 @@ def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
 
 @primitive
 def reorder(nest: Nest, *loops: AnyLoop) -> tuple[Nest, None]:
-    """The loops in the order given, from the outermost in; those between them that are not named keep their places.
+    """Reorder nested loops as given, from the outermost in; others between them keep their places.
 
     Before::
 
@@ -200,7 +200,7 @@ def _chain(outermost: For, wanted: set[Var]) -> tuple[For, ...]:
 
 @primitive
 def add_unit_loop(nest: Nest, within: BlockRef | LoopRef | str) -> tuple[Nest, LoopRef]:
-    """A loop of one iteration around a block or loop, for primitives that want one.
+    """Add a loop of one iteration around a block or loop.
 
     Before::
 

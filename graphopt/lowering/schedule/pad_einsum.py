@@ -1,4 +1,4 @@
-"""A primitive that pads sums of products to even sizes."""
+"""Padding of sums of products to multiples of given sizes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from graphopt.lowering.schedule.reduction import Update, update_of
 
 @primitive
 def pad_einsum(nest: Nest, block: AnyBlock, padding: Sequence[int]) -> tuple[Nest, tuple[BlockRef, ...]]:
-    """A sum of products over axes that are multiples of the numbers given, one for each axis of the block.
+    """Pad the axes of a sum of products to multiples of the given numbers, one for each axis of the block.
 
-    What is read is padded with zeros, and what is written is cut to size behind it, each by a block of its own; gives
-    those blocks. The block's axes are its loops, and it reads and writes at plain axes. Before::
+    New blocks pad the operands with zeros and cut the result to size; returns them. Axes are the loops of the block,
+    and indices are plain.
+    Before::
 
         for i0, i1 in grid(6, 10):
             with block("C"):

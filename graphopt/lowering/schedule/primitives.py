@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from graphopt.lowering.schedule.schedule import Schedule
@@ -12,14 +13,14 @@ from graphopt.lowering.schedule.schedule import Schedule
 HEAD = """\
 # Primitives of schedules
 
-A `Schedule` holds a nest and rewrites it step by step. Each step is checked: one that would change what the program
-computes, or that names what is not there, raises a `ScheduleError` that says why, and leaves the nest as it was.
-[tensor-programs.md](tensor-programs.md) shows them at work. This page is made from the primitives' docstrings, which
-are tests too; `python -m graphopt.lowering.schedule.primitives > docs/schedules.md` makes it anew.
-
-`s` is the schedule: `s = graphopt.Schedule(nest)`. Blocks and loops are named by what `s.get_block("name")` and
-`s.get_loops(block)` give. `s.nest` is the nest as it is by now, `s.show()` its script, and `s.trace` what was done.
+A `Schedule` rewrites a loop nest step by step: `s = graphopt.Schedule(nest)`. A step that would change what the program
+computes, or names what is not there, raises a `ScheduleError` and leaves the nest as it was. Blocks and loops are what
+`s.get_block("name")` and `s.get_loops(block)` give; `s.nest` is the nest, `s.show()` its script, `s.trace` the steps.
+[Tensor programs](tensor-programs.md) use them. The page is made from docstrings, whose examples are tests (`python -m
+graphopt.lowering.schedule.primitives > docs/schedules.md`).
 """
+
+BEFORE = re.compile(r"Before:\n\n(```python\n.*?```)", re.DOTALL)
 
 
 def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -32,13 +33,20 @@ def primitives() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def page() -> str:
     """The page in Markdown."""
-    parts, module = [HEAD], ""
+    parts, module, shown = [HEAD], "", dict[str, str]()
     for name, function in primitives():
         if function.__module__ != module:
             module = function.__module__
             parts.append(f"## {_title(inspect.getdoc(inspect.getmodule(function)) or '')}\n")
-        parts.append(f"### `s.{name}{_signature(function)}`\n\n{markdown(inspect.getdoc(function) or '')}\n")
+        text = BEFORE.sub(partial(_shown_once, name, shown), markdown(inspect.getdoc(function) or ""))
+        parts.append(f"### `s.{name}{_signature(function)}`\n\n{text}\n")
     return "\n".join(parts)
+
+
+def _shown_once(name: str, shown: dict[str, str], example: re.Match[str]) -> str:
+    """The program before a step, or the name of the first primitive that has the same one."""
+    first = shown.setdefault(example[1], name)
+    return example[0] if first == name else f"Before: as for `s.{first}`."
 
 
 def _title(doc: str) -> str:

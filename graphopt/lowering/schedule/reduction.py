@@ -1,4 +1,4 @@
-"""Primitives that take reductions apart: where they start, and partial results on the way."""
+"""Reductions: initialization apart, and partial results (rfactor)."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ from graphopt.lowering.loops.nest import (
 
 @primitive
 def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nest, BlockRef]:
-    """The start of a reduction as a block of its own, before a loop; gives that block.
+    """Make the initialization of a reduction a block of its own before a loop; returns that block.
 
-    No loop of the reduction stands outside of that loop. Before::
+    No reduction loop is outside that loop.
+    Before::
 
         for i0, i1, i2 in grid(4, 8, 16):
             with block("C"):
@@ -133,10 +134,11 @@ def decompose_reduction(nest: Nest, block: AnyBlock, loop: AnyLoop) -> tuple[Nes
 
 @primitive
 def rfactor(nest: Nest, loop: AnyLoop, position: int = 0) -> tuple[Nest, BlockRef]:
-    """Partial results, one for each step of a loop of a reduction, and a block that combines them; gives the block of
-    the partial results.
+    """Factor a reduction: a block of partial results, one for each step of a loop, which is returned, and one that
+    combines them.
 
-    They are kept in a new buffer, which has the loop's steps as one more axis at the position. Before::
+    A new buffer holds them, with the loop as an axis at the position.
+    Before::
 
         for i0, i1, i2 in grid(4, 8, 2):
             with block("B"):

@@ -1,4 +1,4 @@
-"""Draws among the ways to schedule a nest: tile sizes, choices, and where a block is computed.
+"""Sampling: tile sizes, choices and compute locations, drawn for search spaces.
 
 Each function takes a generator and gives what it decided, which a trace keeps, and what that means. A
 ``decision`` is taken instead of a draw, where it is possible on this nest.
@@ -37,7 +37,7 @@ def sample_perfect_tile(
     *,
     decision: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """``n`` factors whose product is the loop's extent, the last at most ``max_innermost``; all such are as likely.
+    """Draw ``n`` factors of the extent of a loop, the last at most ``max_innermost``, all with equal probability.
 
     Raises ScheduleError where the extent is not a number.
     """
@@ -76,7 +76,7 @@ def sample_categorical(
     *,
     decision: int | None = None,
 ) -> tuple[int, int]:
-    """One of the candidates, by their probabilities (any weights; equal where left out). Decided is its position."""
+    """Draw one of the candidates by their probabilities (any weights; equal by default), by its position."""
     weights = [1.0] * len(candidates) if probabilities is None else [float(p) for p in probabilities]
     if not candidates or len(weights) != len(candidates) or min(weights) < 0 or sum(weights) <= 0:
         raise ScheduleError(
@@ -93,8 +93,9 @@ def sample_categorical(
 def sample_compute_location(
     nest: Nest, random: Random, block: AnyBlock, *, decision: str | None = None
 ) -> tuple[str, LoopRef]:
-    """A place to compute a block at, for ``compute_at``: a loop around all that reads it, ``ROOT`` (where it is) or
-    ``INLINE`` (written out where it is read). Decided is the loop's name."""
+    """Draw a place for ``compute_at``: a loop around all consumers, ``ROOT`` (stay) or ``INLINE``. The decision is its
+    name.
+    """
     places = compute_locations(nest, block)
     if decision is None:
         decision = random.choice(places).name

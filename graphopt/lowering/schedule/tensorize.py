@@ -1,4 +1,4 @@
-"""The primitive that puts a tensor intrinsic in place of a block that does what its description says."""
+"""Tensorization: a tensor intrinsic in place of a block that matches its description."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "eq", "ne"})
 
 @primitive
 def tensorize(nest: Nest, where: LoopRef | BlockRef | str, intrinsic: str) -> tuple[Nest, None]:
-    """A tensor intrinsic does a tile: all within a loop, which is blockized, or all within a block of blocks.
+    """Replace a tile (a loop, which is blockized, or a block of blocks) by a tensor intrinsic.
 
-    What is there is what the intrinsic's description says, up to names, to where tiles begin, and to the order of its
-    loops; else ScheduleError tells the first difference. Before::
+    The tile matches the description of the intrinsic up to names, offsets and the order of loops; else ScheduleError
+    has the first difference.
+    Before::
 
         for i0_0, i1_0, i0_1, i1_1, i2 in grid(2, 2, 4, 4, 8):
             with block("C"):

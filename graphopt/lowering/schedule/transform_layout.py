@@ -1,4 +1,4 @@
-"""The primitive that changes in which order a buffer's elements lie."""
+"""Layout transformation: the order in which the elements of a buffer are stored."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ IndexMap: TypeAlias = Callable[..., "tuple[Expr | int, ...]"] | str
 def transform_layout(
     nest: Nest, block: AnyBlock, buffer: str, index_map: IndexMap, pad: bool = False
 ) -> tuple[Nest, None]:
-    """A buffer that the block uses has other axes: its element at some indices lies where the map of them says.
+    """Change the layout of a buffer: the map gives the new indices of the element at some indices.
 
-    The map takes indices apart (``c // 16``, ``c % 16``) and puts them together (``y * 8 + x``), so that no two
-    elements meet. With ``pad`` places may be left over, which nothing reads or writes. The buffer lives only while the
-    nest runs. Before::
+    The map splits indices (``c // 16``, ``c % 16``) and joins them (``y * 8 + x``), one to one. With ``pad`` some new
+    places may stay unused. The buffer lives only while the nest runs.
+    Before::
 
         B = alloc((4, 32), "float32")
         for i0, i1 in grid(4, 32):
