@@ -103,8 +103,8 @@ def compile(
         steps or {},
     )
     is_kept = cache is not False and pipeline is None and not schedules and not steps and target.device.is_host
-    place = program_cache.place_of(model, settings, of_graphs=cache is True) if is_kept else None
-    return CompiledModel(model, settings, prepared, compile_graph, place)
+    entry = program_cache.place_of(model, settings, of_graphs=cache is True) if is_kept else None
+    return CompiledModel(model, settings, prepared, compile_graph, entry)
 
 
 @names_its_model

@@ -131,8 +131,12 @@ SENSELESS = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError
 
 def words_of(error: Exception) -> str:
     """What an error of Python's says, with its kind where that alone says what is wrong."""
-    said = " ".join(str(error).split())
-    return said if type(error) is ValueError and said else f"{type(error).__name__} ({said or 'no more is known'})"
+    message = " ".join(str(error).split())
+    return (
+        message
+        if type(error) is ValueError and message
+        else f"{type(error).__name__} ({message or 'no more is known'})"
+    )
 
 
 @contextmanager
@@ -167,13 +171,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` with the names most like this one, or nothing."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, sorted(known), 3)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    matches = get_close_matches(name, sorted(known), 3)
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
-def nearest_or_some(name: str, known: Iterable[str]) -> str:
+def nearest_or_some(name: str, names: Iterable[str]) -> str:
     """``; did you mean ...?``, or ``; there are ...`` with the first of the names there are, and their number."""
-    there = list(known)
+    there = list(names)
     if hint := nearest(name, there):
         return hint
     some = ", ".join(there[:FEW]) or "none"

@@ -156,7 +156,7 @@ class _For:
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
         texts = [code.decode() for code in self.compiling.objects(list(map(self._targeted, kernels)))]
-        return [made.code for made in assemble(texts, self.capability, jobs=self.jobs)]
+        return [assembled.code for assembled in assemble(texts, self.capability, jobs=self.jobs)]
 
     def _targeted(self, kernel: Kernel) -> Kernel:
         return replace(kernel, target=architecture(self.capability))
@@ -212,8 +212,8 @@ def here(target: Target) -> Target:
     if not target.variants:
         return target
     can = platform_of(target.device).can()
-    found = [variant for variant in target.variants if variant.least <= can and variant.base == target.prices]
-    return replace(target, prices=found[-1].prices, sources=found[-1].sources) if found else target
+    fitting = [variant for variant in target.variants if variant.least <= can and variant.base == target.prices]
+    return replace(target, prices=fitting[-1].prices, sources=fitting[-1].sources) if fitting else target
 
 
 def equipped(target: Target, dispatch: Dispatch = "auto") -> Target:
@@ -239,10 +239,10 @@ def gpu() -> CudaDevice:
 def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program | DeviceProgram:
     """The program in a folder, on what it was saved for: a processor, or a GPU of the same compute capability. Raises
     ReadError where it does not run here, DeviceError where there is no GPU."""
-    found = saved.saved_for(folder)
-    if not found:
+    device = saved.saved_for(folder)
+    if not device:
         return saved.load(folder, threads, numpy_dtypes())
-    if found != "simulated":
+    if device != "simulated":
         return saved.load_on(gpu(), folder, numpy_dtypes())
     from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 

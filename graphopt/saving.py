@@ -135,9 +135,9 @@ def take_places(files: Mapping[Path, Path]) -> None:
     for file in files:
         with open(file, "rb") as opened:
             os.fsync(opened.fileno())
-    for file, place in files.items():
-        os.replace(file, place)
-        sync(place.parent)
+    for file, path in files.items():
+        os.replace(file, path)
+        sync(path.parent)
 
 
 def name_by_content(name: str, pieces: Iterable[bytes | memoryview], suffix: str) -> str:
@@ -164,17 +164,17 @@ def folder_beside(folder: Path) -> Iterator[Path]:
     for old in _found(folder, re.escape(_FOLDER)):
         _drop_if_left(old)
     while True:
-        made = folder / f"{_FOLDER}{secrets.token_hex(_RANDOM)}"
-        made.mkdir(mode=0o700)
-        handle = os.open(made, os.O_RDONLY)
+        new = folder / f"{_FOLDER}{secrets.token_hex(_RANDOM)}"
+        new.mkdir(mode=0o700)
+        handle = os.open(new, os.O_RDONLY)
         if _locked(handle):
             break
         os.close(handle)
     try:
-        yield made
+        yield new
     finally:
         os.close(handle)
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 @contextmanager
@@ -231,16 +231,16 @@ def _found(folder: Path, start: str) -> list[Path]:
     return []
 
 
-def _drop_if_left(place: Path) -> None:
+def _drop_if_left(path: Path) -> None:
     """Remove what a killed run has left: nobody holds a lock on it."""
     with suppress(OSError):
-        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
         try:
             flock(handle)
-            if place.is_dir():
-                shutil.rmtree(place, ignore_errors=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                place.unlink()
+                path.unlink()
         finally:
             os.close(handle)
 

@@ -298,87 +298,87 @@ class _Reading:
         self.file = file
         self.mistakes: list[str] = []
 
-    def wrong(self, key: str, expected: str, found: object = _ABSENT) -> None:
+    def wrong(self, key: str, expected: str, value: object = _ABSENT) -> None:
         """Note a mistake: the key, what was expected there, and what stands there."""
-        shown = f", not {_shown(found)}" if found is not _ABSENT else ""
+        shown = f", not {_shown(value)}" if value is not _ABSENT else ""
         self.mistakes.append(f"{self.file}: {key}: expected {expected}{shown}")
 
-    def table(self, of: Toml, key: str, known: Collection[str] | None = None, within: str = "") -> Toml:
+    def table(self, of: Toml, key: str, keys: Collection[str] | None = None, within: str = "") -> Toml:
         """The table of a key, with none but the known keys; empty where there is none."""
-        found, name = of.get(key, {}), f"{within}{key}"
-        if not isinstance(found, dict):
-            self.wrong(name, "a table", found)
+        table, name = of.get(key, {}), f"{within}{key}"
+        if not isinstance(table, dict):
+            self.wrong(name, "a table", table)
             return {}
-        if known is not None:
-            self.keys(found, known, f"{name}.")
-        return found
+        if keys is not None:
+            self.keys(table, keys, f"{name}.")
+        return table
 
-    def keys(self, table: Toml, known: Collection[str], within: str = "") -> None:
+    def keys(self, table: Toml, keys: Collection[str], within: str = "") -> None:
         """Note the keys of a table that mean nothing."""
         for key in table:
-            if key not in known:
-                hint = nearest(key, known).removeprefix("; ") or f"there are {', '.join(sorted(known))}"
+            if key not in keys:
+                hint = nearest(key, keys).removeprefix("; ") or f"there are {', '.join(sorted(keys))}"
                 self.mistakes.append(f"{self.file}: {within}{key}: expected a known key; {hint}")
 
     def text(self, of: Toml, key: str, within: str = "", default: str = "", most: int = 300) -> str:
         """A line of text."""
-        found = of.get(key, default)
-        if isinstance(found, str) and len(found) <= most and found.isprintable():
-            return found
-        self.wrong(within + key, f"a line of text of {most} characters at most", found)
+        value = of.get(key, default)
+        if isinstance(value, str) and len(value) <= most and value.isprintable():
+            return value
+        self.wrong(within + key, f"a line of text of {most} characters at most", value)
         return default
 
-    def number(self, found: object, key: str, least: float = 0.0, above: bool = False, infinite: bool = False) -> float:
+    def number(self, value: object, key: str, least: float = 0.0, above: bool = False, infinite: bool = False) -> float:
         """A number of at least so much, or above that."""
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            if infinite and found == inf:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if infinite and value == inf:
                 return inf
-            fits = found > least or (found == least and not above)
-            if fits and found <= _LARGEST:  # no number that is none fits
-                return float(found)
-        self.wrong(key, f"a number {'above' if above else 'of at least'} {least:g}", found)
+            fits = value > least or (value == least and not above)
+            if fits and value <= _LARGEST:  # no number that is none fits
+                return float(value)
+        self.wrong(key, f"a number {'above' if above else 'of at least'} {least:g}", value)
         return max(least, 1.0)
 
-    def count(self, found: object, key: str, least: int = 1, most: int = 1 << 20) -> int:
+    def count(self, value: object, key: str, least: int = 1, most: int = 1 << 20) -> int:
         """A whole number."""
-        if isinstance(found, int) and not isinstance(found, bool) and least <= found <= most:
-            return found
-        self.wrong(key, f"a whole number from {least} to {most}", found)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        self.wrong(key, f"a whole number from {least} to {most}", value)
         return least
 
-    def names(self, found: object, key: str, form: re.Pattern[str] = _OP, what: str = "ops") -> list[str]:
+    def names(self, value: object, key: str, form: re.Pattern[str] = _OP, what: str = "ops") -> list[str]:
         """Names with spaces between."""
-        if not isinstance(found, str):
-            self.wrong(key, f"names of {what} with spaces between, as one text", found)
+        if not isinstance(value, str):
+            self.wrong(key, f"names of {what} with spaces between, as one text", value)
             return []
-        listed = found.split()
+        listed = value.split()
         for name in listed:
             if not form.fullmatch(name):
                 self.wrong(key, f"names of {what}", name)
         return listed
 
-    def rows(self, found: object, key: str, value: str) -> Iterator[tuple[str, Toml, list[str]]]:
+    def rows(self, table: object, key: str, value: str) -> Iterator[tuple[str, Toml, list[str]]]:
         """Groups of ops: the key of each, the group, its ops."""
-        if not isinstance(found, list):
-            self.wrong(key, f"groups [[{key}]], each of {value} and ops", found)
+        if not isinstance(table, list):
+            self.wrong(key, f"groups [[{key}]], each of {value} and ops", table)
             return
-        for i, row in enumerate(found):
-            place = f"{key}[{i}]"
+        for i, row in enumerate(table):
+            at = f"{key}[{i}]"
             if not isinstance(row, dict):
-                self.wrong(place, f"a table of {value} and ops", row)
+                self.wrong(at, f"a table of {value} and ops", row)
                 continue
-            self.keys(row, (value, "ops", "source"), f"{place}.")
+            self.keys(row, (value, "ops", "source"), f"{at}.")
             for needed in (value, "ops"):
                 if needed not in row:
-                    self.wrong(f"{place}.{needed}", "to be stated")
-            yield place, row, self.names(row["ops"], f"{place}.ops") if "ops" in row else []
+                    self.wrong(f"{at}.{needed}", "to be stated")
+            yield at, row, self.names(row["ops"], f"{at}.ops") if "ops" in row else []
 
-    def by_op(self, found: object, key: str, value: str, unit: float) -> dict[str, float]:
+    def by_op(self, table: object, key: str, value: str, unit: float) -> dict[str, float]:
         """Numbers by op, from groups of them; later groups count."""
         result: dict[str, float] = {}
-        for place, row, listed in self.rows(found, key, value):
+        for at, row, listed in self.rows(table, key, value):
             if value in row:
-                result.update(dict.fromkeys(listed, self.number(row[value], f"{place}.{value}") * unit))
+                result.update(dict.fromkeys(listed, self.number(row[value], f"{at}.{value}") * unit))
         return result
 
     # -- prices
@@ -387,10 +387,10 @@ class _Reading:
         """Prices from their table, and where each comes from."""
         self.keys(raw, {f.name for f in fields(Prices)} | {"source", "sources", "like"}, within)
         stated: dict[str, Any] = {}
-        for key, found in raw.items():
+        for key, content in raw.items():
             if key in ("source", "sources", "like"):
                 continue
-            if (value := self.price(key, found, within + key)) is not None:
+            if (value := self.price(key, content, within + key)) is not None:
                 stated[key] = value
         for key in MUST:
             if key not in raw:
@@ -400,41 +400,41 @@ class _Reading:
             stated["products"] = self.products(raw, stated, within)
         return Prices(**stated), self.sources(raw, within)
 
-    def price(self, key: str, found: object, place: str) -> Any:
+    def price(self, key: str, value: object, at: str) -> Any:
         """One of ``Prices`` as its table states it; None for what is no price, or is read later."""
         if key == "bandwidth":
-            return self.pair(found, place)
+            return self.pair(value, at)
         if key in _COUNTS:
-            return self.count(found, place)
+            return self.count(value, at)
         if key in _BY_OP:
-            return self.by_op(found, place, *_BY_OP[key])
+            return self.by_op(value, at, *_BY_OP[key])
         if key == "free":
-            return frozenset(self.names(found, place))
+            return frozenset(self.names(value, at))
         if key in _TABLES:
-            return self.numbers(found, place, key)
+            return self.numbers(value, at, key)
         if key == "products" or key not in {f.name for f in fields(Prices)}:
             return None
-        return self.number(found, place, above=key in _RATES or key == "node", infinite=key == "weights")
+        return self.number(value, at, above=key in _RATES or key == "node", infinite=key == "weights")
 
-    def pair(self, found: object, place: str) -> tuple[float, float]:
+    def pair(self, value: object, at: str) -> tuple[float, float]:
         """One rate, or that within the caches and that beyond them."""
-        both = found if isinstance(found, list) else [found, found]
+        both = value if isinstance(value, list) else [value, value]
         if len(both) != 2:
-            self.wrong(place, "one number, or two: within the caches, and beyond them", found)
+            self.wrong(at, "one number, or two: within the caches, and beyond them", value)
             return 1.0, 1.0
-        near, far = (self.number(n, place, above=True) for n in both)
+        near, far = (self.number(n, at, above=True) for n in both)
         return near, far
 
-    def numbers(self, found: object, place: str, key: str) -> dict[Any, float]:
+    def numbers(self, table: object, at: str, key: str) -> dict[Any, float]:
         """A table of numbers, by name or by exponent."""
-        if not isinstance(found, dict):
-            self.wrong(place, "a table of numbers", found)
+        if not isinstance(table, dict):
+            self.wrong(at, "a table of numbers", table)
             return {}
         if key == "efficiency":
-            self.keys(found, KINDS_OF_PRODUCT, f"{place}.")
+            self.keys(table, KINDS_OF_PRODUCT, f"{at}.")
         result: dict[Any, float] = {}
-        for name, number in found.items():
-            where = f"{place}.{name}"
+        for name, number in table.items():
+            where = f"{at}.{name}"
             by: Any = name
             if key == "powers":
                 try:
@@ -448,16 +448,16 @@ class _Reading:
         """What functions for products take: as stated, or from the part of the roofline that they reach."""
         result: dict[str, ProductPrices] = {}
         for name, row in self.table(raw, "products", within=within).items():
-            place = f"{within}products.{name}"
+            at = f"{within}products.{name}"
             if not isinstance(row, dict) or set(row) not in ({"part"}, {"call", "step", "moved"}):
-                self.wrong(place, "a table of part, or of call, step and moved", row)
+                self.wrong(at, "a table of part, or of call, step and moved", row)
             elif "part" in row:
-                part = self.number(row["part"], f"{place}.part", above=True)
+                part = self.number(row["part"], f"{at}.part", above=True)
                 near, far = stated["bandwidth"]
                 result[name] = ProductPrices(stated["node"], 2 / (part * stated["flops"]), (4 / near, 4 / far))
             else:
-                call, step = (self.number(row[k], f"{place}.{k}") for k in ("call", "step"))
-                result[name] = ProductPrices(call, step, self.pair(row["moved"], f"{place}.moved"))
+                call, step = (self.number(row[k], f"{at}.{k}") for k in ("call", "step"))
+                result[name] = ProductPrices(call, step, self.pair(row["moved"], f"{at}.moved"))
         return result
 
     def sources(self, raw: Toml, within: str) -> dict[str, str]:
@@ -467,15 +467,15 @@ class _Reading:
         self.keys(given, {f.name for f in fields(Prices)}, f"{within}sources.")
         result: dict[str, str] = {}
         for key in (f.name for f in fields(Prices) if f.name in raw):
-            found = raw[key]
-            own = self.text(given, key, f"{within}sources.") or usual
-            rows = found if key in _BY_OP and isinstance(found, list) else ()
+            table = raw[key]
+            source = self.text(given, key, f"{within}sources.") or usual
+            rows = table if key in _BY_OP and isinstance(table, list) else ()
             for i, row in enumerate(rows):
                 if isinstance(row, dict) and isinstance(row.get("ops"), str) and "source" in row:
-                    said = self.text(row, "source", f"{within}{key}[{i}].")
-                    result.update({f"{key}.{op}": said for op in row["ops"].split()})
-            if own:
-                result[key] = own
+                    source_of_row = self.text(row, "source", f"{within}{key}[{i}].")
+                    result.update({f"{key}.{op}": source_of_row for op in row["ops"].split()})
+            if source:
+                result[key] = source
             elif not rows or not all(isinstance(row, dict) and row.get("source") for row in rows):
                 self.wrong(f"{within}source", f"where {key} comes from: measured (by what), a data sheet, or assumed")
         return result
@@ -484,9 +484,9 @@ class _Reading:
 
     def ops(self, raw: Toml) -> tuple[dict[str, frozenset[str] | None], str]:
         """What results may use, by domain; and where that is known from."""
-        found = self.table(raw, "ops")
+        table = self.table(raw, "ops")
         result: dict[str, frozenset[str] | None] = {}
-        for domain, listed in found.items():
+        for domain, listed in table.items():
             if domain in ("source", "like"):
                 continue
             if not _DOMAIN.fullmatch(domain):
@@ -495,81 +495,81 @@ class _Reading:
             named = "" if domain == ONNX else domain
             result[named] = None if listed == ALL else frozenset(self.names(listed, f"ops.{domain}", _DOMAIN))
         if not result:
-            if "ops" in raw and not found:
+            if "ops" in raw and not table:
                 return {"": None}, ""
             result[""] = None
-        said = self.text(found, "source", "ops.")
-        if any(listed is not None for listed in result.values()) and not said:
+        source = self.text(table, "source", "ops.")
+        if any(listed is not None for listed in result.values()) and not source:
             self.wrong("ops.source", "where the list of ops comes from")
-        return result, said
+        return result, source
 
     def layout(self, raw: Toml) -> Layout | None:
         """The blocked layout, where there is one."""
         if "layout" not in raw:
             return None
-        known = ("block", "multiple", "reorder", "keeps", "joins", "pools", "epilogues", "source")
-        found = self.table(raw, "layout", known)
-        for key in known[:6]:
-            if key not in found:
+        keys = ("block", "multiple", "reorder", "keeps", "joins", "pools", "epilogues", "source")
+        table = self.table(raw, "layout", keys)
+        for key in keys[:6]:
+            if key not in table:
                 self.wrong(f"layout.{key}", "to be stated")
-        keeps, joins, pools = (frozenset(self.names(found.get(k, ""), f"layout.{k}")) for k in known[3:6])
+        keeps, joins, pools = (frozenset(self.names(table.get(k, ""), f"layout.{k}")) for k in keys[3:6])
         return Layout(
-            self.count(found.get("block", 1), "layout.block"),
-            self.count(found.get("multiple", 1), "layout.multiple"),
-            self.number(found.get("reorder", 1.0), "layout.reorder"),
+            self.count(table.get("block", 1), "layout.block"),
+            self.count(table.get("multiple", 1), "layout.multiple"),
+            self.number(table.get("reorder", 1.0), "layout.reorder"),
             keeps,
             joins,
             pools,
-            self.by_op(found.get("epilogues", []), "layout.epilogues", *_BY_OP["elements"]),
+            self.by_op(table.get("epilogues", []), "layout.epilogues", *_BY_OP["elements"]),
         )
 
     def opsets(self, raw: Toml) -> tuple[int, int] | None:
         """The first and the last opset."""
-        found = raw.get("opsets")
-        if found is None:
+        value = raw.get("opsets")
+        if value is None:
             return None
-        if not isinstance(found, list) or len(found) != 2:
-            self.wrong("opsets", "the first and the last opset", found)
+        if not isinstance(value, list) or len(value) != 2:
+            self.wrong("opsets", "the first and the last opset", value)
             return None
-        first, last = (self.count(n, "opsets", most=1000) for n in found)
+        first, last = (self.count(n, "opsets", most=1000) for n in value)
         if last < first:
-            self.wrong("opsets", "the first opset, and a last one that is none before it", found)
+            self.wrong("opsets", "the first opset, and a last one that is none before it", value)
         return first, last
 
     def variants(self, raw: Toml, base: Prices) -> tuple[Variant, ...]:
         """Other prices, by what the device can do."""
-        found = raw.get("variants", [])
-        if not isinstance(found, list):
-            self.wrong("variants", "groups [[variants]], each of least and prices", found)
+        rows = raw.get("variants", [])
+        if not isinstance(rows, list):
+            self.wrong("variants", "groups [[variants]], each of least and prices", rows)
             return ()
         result: list[Variant] = []
-        for i, row in enumerate(found):
-            place = f"variants[{i}]"
+        for i, row in enumerate(rows):
+            at = f"variants[{i}]"
             if not isinstance(row, dict):
-                self.wrong(place, "a table of least and prices", row)
+                self.wrong(at, "a table of least and prices", row)
                 continue
-            self.keys(row, ("least", "prices"), f"{place}.")
+            self.keys(row, ("least", "prices"), f"{at}.")
             least = row.get("least")
             if not isinstance(least, list) or not least or len(least) > 4:
-                self.wrong(f"{place}.least", "what the device can do at least, as [8, 0] or [16]", least)
+                self.wrong(f"{at}.least", "what the device can do at least, as [8, 0] or [16]", least)
                 continue
-            numbers = tuple(self.count(n, f"{place}.least", 0, 4096) for n in least)
-            own = self.table(row, "prices", within=f"{place}.")
-            merged = _merged(_with_sources(self.table(raw, "prices")), _with_sources(own))
-            prices, sources = self.prices(merged, f"{place}.prices.")
+            numbers = tuple(self.count(n, f"{at}.least", 0, 4096) for n in least)
+            stated = self.table(row, "prices", within=f"{at}.")
+            merged = _merged(_with_sources(self.table(raw, "prices")), _with_sources(stated))
+            prices, sources = self.prices(merged, f"{at}.prices.")
             result.append(Variant(numbers, prices, base, sources))
         if [v.least for v in result] != sorted({v.least for v in result}):
             self.wrong("variants", "one for each least, in their order", [list(v.least) for v in result])
         return tuple(result)
 
-    def target(self, name: str, own: Toml) -> Target:
+    def target(self, name: str, content: Toml) -> Target:
         """The target of a file's content."""
-        known = {
+        keys = {
             "summary", "tags", "runtime", "device", "opsets", "ops", "within", "lacking_since", "fusions", "layout",
             "prices", "variants",
         }  # fmt: skip
-        self.keys(own, known)
-        raw = self.like(own)
+        self.keys(content, keys)
+        raw = self.like(content)
         prices, sources = self.prices(self.table(raw, "prices"))
         takes, source = self.ops(raw)
         device = DEVICES.get(raw["device"]) if isinstance(raw.get("device", ""), str) and "device" in raw else HOST
@@ -601,11 +601,11 @@ class _Reading:
             sources={**sources, **({"ops": source} if source else {})},
         )
 
-    def like(self, own: Toml) -> Toml:
+    def like(self, content: Toml) -> Toml:
         """The content of a file with what its tables take from other targets, by ``like``."""
-        raw = dict(own)
+        raw = dict(content)
         for key in ("prices", "ops", "within", "lacking_since", "fusions"):
-            table = own.get(key)
+            table = content.get(key)
             if not isinstance(table, dict):
                 continue
             table = _with_sources(table) if key == "prices" else table
@@ -627,8 +627,8 @@ class _Reading:
         return {}
 
 
-def _shown(found: object) -> str:
-    text = repr(found) if found is not None else "nothing"
+def _shown(value: object) -> str:
+    text = repr(value) if value is not None else "nothing"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -654,8 +654,8 @@ def _with_sources(prices: Toml) -> Toml:
     result = {key: value for key, value in prices.items() if key != "source"}
     for key in _BY_OP:
         if isinstance(prices.get(key), list):
-            said = given.get(key, usual)
-            result[key] = [{"source": said, **row} if isinstance(row, dict) else row for row in prices[key]]
+            source = given.get(key, usual)
+            result[key] = [{"source": source, **row} if isinstance(row, dict) else row for row in prices[key]]
     plain = {f.name: usual for f in fields(Prices) if f.name in result and f.name not in _BY_OP}
     return {**result, "sources": {**plain, **given}}
 
@@ -692,29 +692,29 @@ def _read(path: Path, content: Toml) -> tuple[Target, list[str]]:
     elif name in TARGETS and path.parent.resolve() != FOLDER.resolve():
         reading.mistakes.append(f"{path}: expected another file name: {name} is a target that comes with graphopt")
     try:
-        found = reading.target(name, content)
+        result = reading.target(name, content)
     except (ArithmeticError, RecursionError) as error:  # numbers that make no sense together
         reading.mistakes.append(f"{path}: prices: expected numbers of use together ({error})")
-        found = Target(name, name, Prices(1.0, 1.0, (1.0, 1.0), 1.0))
-    return found, list(dict.fromkeys(reading.mistakes))
+        result = Target(name, name, Prices(1.0, 1.0, (1.0, 1.0), 1.0))
+    return result, list(dict.fromkeys(reading.mistakes))
 
 
 def mistakes(path: str | os.PathLike[str]) -> list[str]:
     """What is wrong in a target's file, a line each: the file, the key, and what was expected. Raises ReadError where
     it cannot be read, or is no TOML."""
-    place = Path(path)
-    return _read(place, _content(place))[1][:MOST_MISTAKES]
+    file = Path(path)
+    return _read(file, _content(file))[1][:MOST_MISTAKES]
 
 
 def read(path: str | os.PathLike[str]) -> Target:
     """The target of a file, which is called as the file is. Raises ReadError with the file and the key of what is wrong
     in it."""
-    place = Path(path)
-    found, wrong = _read(place, _content(place))
+    file = Path(path)
+    result, wrong = _read(file, _content(file))
     if wrong:
-        more = f" (and {len(wrong) - 1} more: graphopt target check {place})" if len(wrong) > 1 else ""
+        more = f" (and {len(wrong) - 1} more: graphopt target check {file})" if len(wrong) > 1 else ""
         raise ReadError(wrong[0] + more)
-    return found
+    return result
 
 
 # -- finding one
@@ -769,10 +769,10 @@ T4: Target
 
 def __getattr__(name: str) -> Target:
     """A target that comes with graphopt, by its name in capitals: ``PORTABLE``."""
-    known = name.lower().replace("_", "-")
-    if not name.isupper() or known not in TARGETS:
+    spelled = name.lower().replace("_", "-")
+    if not name.isupper() or spelled not in TARGETS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return TARGETS[known]
+    return TARGETS[spelled]
 
 
 def is_file(name: str) -> bool:

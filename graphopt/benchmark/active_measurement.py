@@ -200,16 +200,16 @@ class _Asking:
         first: dict[int, Chosen] = {}  # by prices alone; what times then chose is the next
         for seen in watch.seen:
             first.setdefault(id(seen.saturated), seen)
-        found = [_Choice(seen) for seen in first.values()]
-        return (_calls(graph, found[0].seen.model.target) if found else {}), found
+        choices = [_Choice(seen) for seen in first.values()]
+        return (_calls(graph, choices[0].seen.model.target) if choices else {}), choices
 
     def settled(self, choices: Sequence[_Choice]) -> bool:
         """Whether something was asked, until nothing is left that would change these choices."""
-        asked = len(self.asked)
+        before = len(self.asked)
         for choice in choices:
             while wanted := self.wanted(choice):
                 self.measure(wanted)
-        return len(self.asked) > asked
+        return len(self.asked) > before
 
     def wanted(self, choice: _Choice) -> list[str]:
         """The calls that would change a choice, and can be measured and were not, the dearest first."""
@@ -223,14 +223,14 @@ class _Asking:
 
     def measure(self, wanted: Sequence[str]) -> None:
         """Measure the default schedules of what calls become, as far as the budget goes."""
-        known, new, is_last = self.records.times(self.here), dict[Workload, None](), False
+        times, new, is_last = self.records.times(self.here), dict[Workload, None](), False
         for text in wanted:
-            own = {w: None for w in nests(Call.parse(text)) if w not in known and w not in self.measured}
-            count = len(self.measured) + len(new | own)
+            of_call = {w: None for w in nests(Call.parse(text)) if w not in times and w not in self.measured}
+            count = len(self.measured) + len(new | of_call)
             if is_last := self.budget.trials is not None and count > self.budget.trials:
                 break
             self.asked[text] = None
-            new |= own
+            new |= of_call
         self.told(len(self.measured), len(new))
         end = None if self.budget.seconds is None else self.begun + self.budget.seconds
         for record in measured_by_default(list(new), self.records, self.executor, self.settings.threads, end):

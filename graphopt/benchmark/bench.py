@@ -114,15 +114,15 @@ def bench(
     return [
         Timing(
             name,
-            median(found),
-            sorted(found)[ceil(0.9 * len(found)) - 1],
-            len(found),
+            median(seconds_of_runs),
+            sorted(seconds_of_runs)[ceil(0.9 * len(seconds_of_runs)) - 1],
+            len(seconds_of_runs),
             ready[name],
-            median(t / own for t, own in zip(found, ours, strict=True)),
+            median(t / our_time for t, our_time in zip(seconds_of_runs, ours, strict=True)),
             None if name == OURS else _error(outputs[name], outputs[OURS]),
-            least / median(found) if name == OURS else None,
+            least / median(seconds_of_runs) if name == OURS else None,
         )
-        for name, found in times.items()
+        for name, seconds_of_runs in times.items()
     ]
 
 
@@ -163,10 +163,10 @@ def random_feeds(
         if name not in open_sizes:
             hint = nearest_or_some(name, sorted(open_sizes))
             raise UsageError(f"no dimension of an input is called {name!r}{hint}")
-    known = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
-    for found in sizes(graph, {**_bound(graph, known), **dims}):
+    arrays = {name: given(value) for name, value in inputs.items() if not (isinstance(value, str) and value == RANDOM)}
+    for chosen in sizes(graph, {**_bound(graph, arrays), **dims}):
         try:
-            yield draw(graph, found, ranges(graph), known, seed=0, kind=0)
+            yield draw(graph, chosen, ranges(graph), arrays, seed=0, kind=0)
         except ValueError as problem:
             raise UsageError(str(problem)) from None
 
@@ -190,16 +190,16 @@ def _named(shape: Iterable[Size]) -> Iterator[str]:
     return (name for size in shape for name in symbols(size) if not is_anonymous(symbol(name)))
 
 
-def _bound(graph: Graph, known: Mapping[str, Any]) -> dict[str, int]:
+def _bound(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
     """The sizes of named dimensions that arrays have."""
-    found: dict[str, int] = {}
+    bound: dict[str, int] = {}
     for value in graph.inputs:
-        array, type = known.get(graph.names[value]), graph.types.get(value)
+        array, type = arrays.get(graph.names[value]), graph.types.get(value)
         if isinstance(array, np.ndarray) and isinstance(type, TensorType) and isinstance(type.shape, tuple):
             for size, n in zip(type.shape, array.shape, strict=False):
                 if not isinstance(size, int) and str(size) in symbols(size):
-                    found.setdefault(str(size), n)
-    return found
+                    bound.setdefault(str(size), n)
+    return bound
 
 
 def _opened(name: str, model: str | Path, threads: int, feeds: Feeds) -> Callable[[], list[Any]]:
@@ -222,14 +222,14 @@ def turns(runs: Sequence[Callable[[], Any]], seconds: float) -> list[list[float]
     for run in runs:
         for _ in range(WARM):
             run()
-    found: list[list[float]] = [[] for _ in runs]
+    times_by_run: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + seconds
-    while len(found[-1]) < ROUNDS or time.perf_counter() < end:
-        for run, times in zip(runs, found, strict=True):
+    while len(times_by_run[-1]) < ROUNDS or time.perf_counter() < end:
+        for run, times in zip(runs, times_by_run, strict=True):
             start = time.perf_counter()
             run()
             times.append(time.perf_counter() - start)
-    return found
+    return times_by_run
 
 
 def _error(want: Sequence[Any], got: Sequence[Any]) -> float | None:

@@ -116,22 +116,22 @@ def clear(database: Path) -> int:
 
 def _rows(times: Mapping[str, Time]) -> tuple[Row, ...]:
     by_op: dict[str, list[Time]] = {}
-    for text, found in times.items():
+    for text, timed in times.items():
         call = Workload.parse(text)
-        by_op.setdefault(f"{call.op} blocked" if call.blocked else call.op, []).append(found)
+        by_op.setdefault(f"{call.op} blocked" if call.blocked else call.op, []).append(timed)
     rows: list[Row] = []
-    for op, own in sorted(by_op.items()):
-        taken = sorted(t.seconds for t in own if t.seconds is not None)
-        spreads = sorted(t.spread / t.seconds for t in own if t.seconds)
+    for op, of_op in sorted(by_op.items()):
+        seconds = sorted(t.seconds for t in of_op if t.seconds is not None)
+        spreads = sorted(t.spread / t.seconds for t in of_op if t.seconds)
         middle = spreads[len(spreads) // 2] if spreads else 0.0
-        range_ = (taken[0], taken[-1]) if taken else (0.0, 0.0)
-        rows.append(Row(op, len(taken), len(own) - len(taken), *range_, middle))
+        range_ = (seconds[0], seconds[-1]) if seconds else (0.0, 0.0)
+        rows.append(Row(op, len(seconds), len(of_op) - len(seconds), *range_, middle))
     return tuple(rows)
 
 
 def _fits(store: Store, setting: Setting) -> dict[str, Mapping[str, float]]:
-    found = {name: store.fit(setting, name) for name in TARGETS}
-    return {name: fit.quality for name, fit in found.items() if fit is not None}
+    fits = {name: store.fit(setting, name) for name in TARGETS}
+    return {name: fit.quality for name, fit in fits.items() if fit is not None}
 
 
 def asked(path: Path, target: Target) -> list[str]:
@@ -168,8 +168,8 @@ def calibrate(
         start = clock()
         count: Counter[str] = Counter()
         for name, wanted in _wanted(models, target):
-            known = store.times(setting)
-            missing = [text for text in wanted if text not in known]
+            measured = store.times(setting)
+            missing = [text for text in wanted if text not in measured]
             count["known"] += len(wanted) - len(missing)
             told(len(missing))
             for text in missing:
@@ -178,9 +178,9 @@ def calibrate(
                     continue
                 call = Workload.parse(text)
                 told(f"{name}: {call.op}")
-                found = stopwatch.measure(call)
-                store.put(setting, text, found)
-                count["refused" if found.seconds is None else "measured"] += 1
+                timed = stopwatch.measure(call)
+                store.put(setting, text, timed)
+                count["refused" if timed.seconds is None else "measured"] += 1
         before, after = _fit(store, setting, target)
         doubtful = _doubtful(store, setting, target)
         told(len(doubtful))
@@ -189,9 +189,9 @@ def calibrate(
                 break
             call = Workload.parse(text)
             told(f"again: {call.op}")
-            found = stopwatch.measure(call)
-            if found.seconds is not None and old.seconds is not None and found.seconds < old.seconds:
-                store.put(setting, text, found)
+            timed = stopwatch.measure(call)
+            if timed.seconds is not None and old.seconds is not None and timed.seconds < old.seconds:
+                store.put(setting, text, timed)
                 count["again"] += 1
         if count["again"]:
             before, after = _fit(store, setting, target)
@@ -213,10 +213,10 @@ def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]
     fitted = store.fit(setting, target.name)
     assert fitted is not None
     prices = apply(target.prices, {name: float(str(n)) for name, n in fitted.prices.items()})
-    found = rows({text: t.seconds for text, t in times.items() if t.seconds is not None and t.seconds > NEGLIGIBLE})
+    measured = rows({text: t.seconds for text, t in times.items() if t.seconds is not None and t.seconds > NEGLIGIBLE})
     slow = [
         row.call.text()
-        for row in found
+        for row in measured
         if row.seconds > DOUBTFUL * min(priced(target, p, row) for p in (prices, target.prices))
     ]
     return {text: times[text] for text in slow}
@@ -225,8 +225,8 @@ def _doubtful(store: Store, setting: Setting, target: Target) -> dict[str, Time]
 def _fit(store: Store, setting: Setting, target: Target) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Fit the prices to all times of a setting, keep them, and say how well they predict before and after."""
     times = store.times(setting)
-    found = rows({text: t.seconds for text, t in times.items() if t.seconds is not None})
-    numbers = fit(target, found)
-    before, after = (quality(target, p, found) for p in (target.prices, apply(target.prices, numbers)))
+    measured = rows({text: t.seconds for text, t in times.items() if t.seconds is not None})
+    numbers = fit(target, measured)
+    before, after = (quality(target, p, measured) for p in (target.prices, apply(target.prices, numbers)))
     store.put_fit(setting, target.name, Fit(numbers, {**{f"before: {k}": v for k, v in before.items()}, **after}))
     return before, after

@@ -46,9 +46,9 @@ def _profiled(
     """The kernels of each run after the first few."""
     for _ in range(warm):
         program(feeds)
-    found: list[list[Kernel]] = []
+    kernels_by_run: list[list[Kernel]] = []
     start = time.perf_counter()
-    while len(found) < runs[1] and (len(found) < runs[0] or time.perf_counter() - start < seconds):
+    while len(kernels_by_run) < runs[1] and (len(kernels_by_run) < runs[0] or time.perf_counter() - start < seconds):
         rows = program.profile(feeds)
-        found.append([Kernel(row.nodes[0] if row.nodes else "", row.label, row.seconds) for row in rows])
-    return found
+        kernels_by_run.append([Kernel(row.nodes[0] if row.nodes else "", row.label, row.seconds) for row in rows])
+    return kernels_by_run

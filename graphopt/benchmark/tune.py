@@ -110,13 +110,13 @@ def tune_model(
         else:
             tuned = compiled(database=database)
         before, after = turns([lambda: plain(feeds), lambda: tuned(feeds)], seconds)
-        found = Tuning(report, tuple(before), tuple(after))
-        assert found.speedup is not None
-        if found.speedup >= 1:
-            return found
-        whole = f"slow: its model takes {1 / found.speedup:.3f} times as long as with default schedules"
+        tuning = Tuning(report, tuple(before), tuple(after))
+        assert tuning.speedup is not None
+        if tuning.speedup >= 1:
+            return tuning
+        whole = f"slow: its model takes {1 / tuning.speedup:.3f} times as long as with default schedules"
         give_up(dict.fromkeys(_tuned_here(report.tasks), whole), report.tasks, records, is_last=True)
-        return replace(found, is_kept=False)
+        return replace(tuning, is_kept=False)
 
 
 def _measuring(executor: Executor | str | None) -> AbstractContextManager[Executor]:
@@ -129,20 +129,20 @@ def harmful(
 ) -> dict[int, str]:
     """Which of the tasks that were tuned for this machine take longer within the model than by default, and what is to
     be said of them."""
-    found: dict[int, list[float]] = {k: [] for k in _tuned_here(tasks)}
-    of = {name: k for k in found for name in tasks[k].task.nodes}
-    for turn in range(PROFILES if found else 0):
-        spent = [dict.fromkeys(found, 0.0) for _ in range(2)]
+    ratios_by_task: dict[int, list[float]] = {k: [] for k in _tuned_here(tasks)}
+    of = {name: k for k in ratios_by_task for name in tasks[k].task.nodes}
+    for turn in range(PROFILES if ratios_by_task else 0):
+        spent = [dict.fromkeys(ratios_by_task, 0.0) for _ in range(2)]
         pairs = list(zip((plain, tuned), spent, strict=True))
         for model, seconds in reversed(pairs) if turn % 2 else pairs:
             for row in model.profile(feeds):
                 for k in {of[name] for name in row.nodes if name in of}:
                     seconds[k] += row.seconds
-        for k in found:
-            found[k].append(spent[1][k] / spent[0][k] if spent[0][k] else 1.0)
+        for k in ratios_by_task:
+            ratios_by_task[k].append(spent[1][k] / spent[0][k] if spent[0][k] else 1.0)
     return {
         k: f"slow: within the model it takes {median(ratios):.2f} times as long as the default schedule"
-        for k, ratios in found.items()
+        for k, ratios in ratios_by_task.items()
         if median(ratios) > HARM and sorted(ratios)[len(ratios) // 4] > 1
     }
 
@@ -172,21 +172,21 @@ def give_up(harm: Mapping[int, str], tasks: Sequence[Progress], records: Records
 def tasks_of(compiled: CompiledModel, feeds: Mapping[str, Any], nodes: Sequence[str] = ()) -> list[Task]:
     """What a model spends its time in: each nest that is scheduled by rule, with its sizes for these inputs, once."""
     linked = compiled.compiled.linked
-    known = _sizes(linked, feeds)
+    symbols = _sizes(linked, feeds)
     there = {name for work in linked.work for name in work.nodes}
     for name in nodes:
         if name not in there:
             raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(there))}")
-    found: dict[Workload, list[Work]] = {}
+    works: dict[Workload, list[Work]] = {}
     for work in linked.work:
         if nodes and not set(nodes) & set(work.nodes):
             continue
         try:
-            sizes = {var.name: evaluate(size, known) for var, size in work.sizes.items()}
+            sizes = {var.name: evaluate(size, symbols) for var, size in work.sizes.items()}
         except KeyError:  # a size that only elements say
             continue
-        found.setdefault(Workload.of(work.nest, sizes), []).append(work)
-    return [Task(w, len(many), tuple(dict.fromkeys(n for one in many for n in one.nodes))) for w, many in found.items()]
+        works.setdefault(Workload.of(work.nest, sizes), []).append(work)
+    return [Task(w, len(many), tuple(dict.fromkeys(n for one in many for n in one.nodes))) for w, many in works.items()]
 
 
 def _sizes(linked: Linked, feeds: Mapping[str, Any]) -> dict[str, int]:

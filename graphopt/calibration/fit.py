@@ -46,7 +46,7 @@ class Row:
 
 def rows(times: Mapping[str, float]) -> list[Row]:
     """The measurements, by workload, that can be priced: those whose outputs can be inferred."""
-    found: list[Row] = []
+    measured: list[Row] = []
     for text, seconds in sorted(times.items()):
         call = Workload.parse(text)
         inputs = tuple(None if x is None else x.fact() for x in call.inputs)
@@ -54,8 +54,8 @@ def rows(times: Mapping[str, float]) -> list[Row]:
             outputs = tuple(infer_node(call.op, call.attrs, inputs, call.n_outputs, ops.LATEST))
         except GraphoptError:
             continue
-        found.append(Row(call, inputs, outputs, seconds))
-    return found
+        measured.append(Row(call, inputs, outputs, seconds))
+    return measured
 
 
 def priced(target: Target, prices: Prices, row: Row) -> float:
@@ -90,47 +90,47 @@ def _number(prices: Prices, name: str) -> float:
     return float(value.get(float(entry) if field == "powers" else entry, UNSAID[field]))
 
 
-def fit(target: Target, found: Sequence[Row]) -> dict[str, float]:
+def fit(target: Target, measured: Sequence[Row]) -> dict[str, float]:
     """The numbers of the target's prices that fit the measurements better than its own do, by name (``apply``)."""
     prices = target.prices
     fitted: dict[str, float] = {}
     for _ in range(SWEEPS):
-        for names, own in _groups(target, found):
-            fitted |= _solve(target, apply(prices, fitted), names, own)
+        for names, rows_of_group in _groups(target, measured):
+            fitted |= _solve(target, apply(prices, fitted), names, rows_of_group)
     return {name: float(f"{number:.4g}") for name, number in sorted(fitted.items())}
 
 
-def _groups(target: Target, found: Sequence[Row]) -> Iterator[tuple[list[str], list[Row]]]:
+def _groups(target: Target, measured: Sequence[Row]) -> Iterator[tuple[list[str], list[Row]]]:
     """Numbers to fit together, and the measurements that depend on them."""
-    moving = [row for row in found if row.call.op not in PRODUCTS]
+    moving = [row for row in measured if row.call.op not in PRODUCTS]
     if len(moving) > 4:
         yield ["bandwidth.0", "bandwidth.1"], moving
     kinds: dict[str, list[Row]] = {}
     by_op: dict[str, list[Row]] = {}
-    for row in found:
+    for row in measured:
         if row.call.op in PRODUCTS:
             model = CostModel(target)
             kind = model.kind_of_product(row.call.op, row.inputs)
             kinds.setdefault("blocked " * row.call.blocked + kind, []).append(row)
         else:
             by_op.setdefault("Reduce" if row.call.op.startswith("Reduce") else row.call.op, []).append(row)
-    for kind, own in sorted(kinds.items()):
-        extra = ["store", "edge", "matrix"] if kind == "matmul" and len(own) > 8 else []
+    for kind, group in sorted(kinds.items()):
+        extra = ["store", "edge", "matrix"] if kind == "matmul" and len(group) > 8 else []
         if kind in target.prices.efficiency:
-            yield [f"efficiency.{kind}", *extra], own
-    for op, own in sorted(by_op.items()):
-        if len(own) > 1:
-            yield list(_numbers_of(op, own, target.prices)), own
+            yield [f"efficiency.{kind}", *extra], group
+    for op, group in sorted(by_op.items()):
+        if len(group) > 1:
+            yield list(_numbers_of(op, group, target.prices)), group
 
 
-def _numbers_of(op: str, own: Sequence[Row], prices: Prices) -> Iterator[str]:
+def _numbers_of(op: str, group: Sequence[Row], prices: Prices) -> Iterator[str]:
     """The numbers that the prices of an op depend on, and nothing else does."""
-    for name in sorted({row.call.op for row in own}):
+    for name in sorted({row.call.op for row in group}):
         yield f"elements.{name}"
         yield f"movement.{name}"
     if op == "Pow":
         for power in prices.powers:
-            if sum(row.call.inputs[1] is not None and row.call.inputs[1].elements == (power,) for row in own) > 1:
+            if sum(row.call.inputs[1] is not None and row.call.inputs[1].elements == (power,) for row in group) > 1:
                 yield f"powers.{power}"
     if op in prices.strided:
         yield f"strided.{op}"
@@ -138,19 +138,19 @@ def _numbers_of(op: str, own: Sequence[Row], prices: Prices) -> Iterator[str]:
         yield from ("scattered", "run")
 
 
-def _solve(target: Target, prices: Prices, names: list[str], own: Sequence[Row]) -> dict[str, float]:
+def _solve(target: Target, prices: Prices, names: list[str], group: Sequence[Row]) -> dict[str, float]:
     from scipy.optimize import least_squares
 
     start = np.array([log(_number(prices, name) or UNSAID["elements"]) for name in names])
-    weights = [(row.seconds / (row.seconds + SLOW)) ** 0.5 for row in own]
-    wanted = [log(prices.node + row.seconds) for row in own]
+    weights = [(row.seconds / (row.seconds + SLOW)) ** 0.5 for row in group]
+    wanted = [log(prices.node + row.seconds) for row in group]
 
     def errors(logs: np.ndarray) -> np.ndarray:
         tried = apply(prices, {name: exp(x) for name, x in zip(names, logs, strict=True)})
         model = CostModel(replace(target, prices=tried, measured=None), warm=True)
         off = [
             weight * (log(model.cost(r.call.op, r.call.attrs, r.inputs, r.outputs, r.call.blocked).seconds) - goal)
-            for r, weight, goal in zip(own, weights, wanted, strict=True)
+            for r, weight, goal in zip(group, weights, wanted, strict=True)
         ]
         return np.array([*off, *(INERTIA * (logs - start))])
 
@@ -163,20 +163,20 @@ def _solve(target: Target, prices: Prices, names: list[str], own: Sequence[Row])
     return {name: exp(x) for name, x in zip(names, solution.x, strict=True)}
 
 
-def quality(target: Target, prices: Prices, found: Sequence[Row]) -> dict[str, float]:
+def quality(target: Target, prices: Prices, rows: Sequence[Row]) -> dict[str, float]:
     """How well prices predict measurements: the rank correlation, the median ratio of predicted to measured, and the
     part that is within a factor of 1.5."""
     from scipy.stats import spearmanr
 
-    if len(found) < 3:
+    if len(rows) < 3:
         return {}
-    predicted = np.array([priced(target, prices, row) for row in found])
-    measured = np.array([prices.node + row.seconds for row in found])
+    predicted = np.array([priced(target, prices, row) for row in rows])
+    measured = np.array([prices.node + row.seconds for row in rows])
     ratio = predicted / measured
     if np.ptp(measured) == 0 or np.ptp(predicted) == 0:  # nothing to rank
         return {}
     return {
-        "workloads": len(found),
+        "workloads": len(rows),
         "rank correlation": round(float(spearmanr(predicted, measured).statistic), 4),
         "median ratio": round(float(np.median(ratio)), 4),
         "within 1.5x": round(float(np.mean(np.abs(np.log(ratio)) < log(1.5))), 4),

@@ -123,8 +123,8 @@ def _constant(graph: Graph, call: Workload, index: int) -> Value | None:
     x = call.inputs[index]
     if x is None or not x.is_const:
         return None
-    known = x.fact().constant
-    return graph.add_constant(known if known is not None else Constant.of(_random(x), x.dtype), f"c{index}")
+    constant = x.fact().constant
+    return graph.add_constant(constant if constant is not None else Constant.of(_random(x), x.dtype), f"c{index}")
 
 
 def _random(x: Operand) -> Array:

@@ -50,34 +50,34 @@ def priced(target: Target, costs: str | Path = AUTO, threads: int = 1) -> Priced
         raise UsageError(f"prices of the target {target.name} are not measured in any runtime: say --costs {ANALYTIC}")
     if costs == AUTO and not path.exists():
         return plain
-    found = setting(target.runtime, threads)
+    here = setting(target.runtime, threads)
     why = f"{target.runtime} is not installed"
-    if found is not None:
+    if here is not None:
         try:
             with Store(path) as store:
-                measured = _measured(store, found, target)
+                measured = _measured(store, here, target)
         except GraphoptError as error:
             if costs != AUTO:
                 raise
             return replace(plain, warning=f"{error}; analytic prices are used")
         if measured is not None:
             return measured
-        why = f"it holds none of {found.runtime} on this machine with {threads} thread{'s' * (threads > 1)}"
+        why = f"it holds none of {here.runtime} on this machine with {threads} thread{'s' * (threads > 1)}"
     if costs == AUTO:
         return plain
     raise UsageError(f"{path}: no measured times to go by: {why}; run graphopt calibrate")
 
 
-def _measured(store: Store, found: Setting, target: Target) -> Priced | None:
-    seconds = {text: time.seconds for text, time in store.times(found).items() if time.seconds is not None}
+def _measured(store: Store, here: Setting, target: Target) -> Priced | None:
+    seconds = {text: time.seconds for text, time in store.times(here).items() if time.seconds is not None}
     if not seconds:
         return None
-    fitted = store.fit(found, target.name)
+    fitted = store.fit(here, target.name)
     numbers = {} if fitted is None else {name: float(str(n)) for name, n in fitted.prices.items()}
     try:
         prices = apply(target.prices, numbers)
     except (AttributeError, TypeError, ValueError):
         raise ReadError(f"{store.path}: holds prices that this graphopt does not know; calibrate again") from None
     digest = sha256(repr((sorted(seconds.items()), sorted(numbers.items()))).encode()).hexdigest()[:12]
-    words = f"{MEASURED}: {len(seconds)} times of {found.runtime} at {found.threads} thread, digest {digest}"
+    words = f"{MEASURED}: {len(seconds)} times of {here.runtime} at {here.threads} thread, digest {digest}"
     return Priced(replace(target, prices=prices, measured=seconds), words)

@@ -73,9 +73,9 @@ class Stopwatch:
             if seconds is None:
                 return best
             n = len(seconds)
-            found = Time(max(seconds[n // 10], LEAST), seconds[-1 - n // 4] - seconds[n // 10], n)
-            if best.seconds is None or (found.seconds or 0.0) < best.seconds:
-                best = found
+            time_of_run = Time(max(seconds[n // 10], LEAST), seconds[-1 - n // 4] - seconds[n // 10], n)
+            if best.seconds is None or (time_of_run.seconds or 0.0) < best.seconds:
+                best = time_of_run
             if seconds[n // 10] - seconds[0] <= STEADY * seconds[n // 10] + RESOLUTION and not self._is_busy():
                 break
         return best
@@ -92,16 +92,18 @@ class Stopwatch:
 
 def _seconds(call: Workload, profiler: Profiler, overhead: float = 0.0) -> list[float] | None:
     """What each of some runs of the call took, the fastest first; None where it does not run as it should."""
-    made = probe(call)
-    if made is None:
+    model = probe(call)
+    if model is None:
         return None
     try:
-        runs = profiler.profile(made.model, made.feeds, YARDSTICK_SECONDS if call is YARDSTICK else SECONDS, RUNS, WARM)
+        runs = profiler.profile(
+            model.model, model.feeds, YARDSTICK_SECONDS if call is YARDSTICK else SECONDS, RUNS, WARM
+        )
     except EngineError:
         return None
     if not runs or not any(map(_is_own, runs[0])) or _is_blocked(runs[0]) != call.blocked:
         return None
-    return sorted(sum(k.seconds - overhead for k in run if _is_own(k)) / made.copies for run in runs)
+    return sorted(sum(k.seconds - overhead for k in run if _is_own(k)) / model.copies for run in runs)
 
 
 def _is_own(kernel: Kernel) -> bool:

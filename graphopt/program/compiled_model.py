@@ -78,10 +78,10 @@ class CompiledModel(Displayed):
     """
 
     def __init__(
-        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: program_cache.Place | None = None
+        self, model: Any, settings: Settings, prepare: Prepare, build: Build, entry: program_cache.Place | None = None
     ) -> None:
         self.settings = settings
-        self._model, self._place = model, place
+        self._model, self._place = model, entry
         self._prepare, self._build = prepare, build
         self._name = str(model) if isinstance(model, str | Path) else None
         self._lock = threading.RLock()
@@ -93,8 +93,8 @@ class CompiledModel(Displayed):
         self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
         """The program for all that may come, where there is one."""
         self._rewriting: Report | None = None
-        if place is not None:
-            self._only = program_cache.load(place, settings.threads)
+        if entry is not None:
+            self._only = program_cache.load(entry, settings.threads)
         if self._only is None:
             self._begin()
 
@@ -272,7 +272,7 @@ class CompiledModel(Displayed):
             return compiled.program, rest
 
     def _key(self, feeds: Mapping[str, Any], needed: Collection[str]) -> Key:
-        found: list[tuple[str, str, tuple[int, ...], bytes]] = []
+        parts: list[tuple[str, str, tuple[int, ...], bytes]] = []
         for name in sorted({*needed, *self._unranked}):
             if name not in feeds:
                 if "default" in self.graph.producer(self._inputs[name]).attrs:
@@ -281,10 +281,10 @@ class CompiledModel(Displayed):
             array = np.asarray(feeds[name])
             if name in needed:
                 self._check(name, array)
-                found.append((name, array.dtype.name, array.shape, array.tobytes()))
+                parts.append((name, array.dtype.name, array.shape, array.tobytes()))
             else:
-                found.append((name, "", (array.ndim,), b""))
-        return tuple(found)
+                parts.append((name, "", (array.ndim,), b""))
+        return tuple(parts)
 
     def _check(self, name: str, array: Array) -> None:
         """Refuse elements that are not what the input's type says."""

@@ -51,10 +51,10 @@ def _read(pattern: str) -> Rule:
     """The rule of which the pattern is the left side; its right side is nothing that is ever built."""
     left, where, guards = pattern.partition(" where ")
     guarded = f"\n    where {guards}" if where else ""
-    found = parse_rules(f"# handed over [A1] approx\npattern: {left} => {{0}}{guarded}\n", "<pattern>")
-    if len(found) != 1 or len(found[0].lhs) != 1:
+    rules = parse_rules(f"# handed over [A1] approx\npattern: {left} => {{0}}{guarded}\n", "<pattern>")
+    if len(rules) != 1 or len(rules[0].lhs) != 1:
         raise RuleError(f"{pattern!r} is several patterns, and one with one root is expected")
-    return found[0]
+    return rules[0]
 
 
 class _Fuser:
@@ -74,15 +74,15 @@ class _Fuser:
 
     def at(self, space: Workspace, rule: Rule, to: str | Nest, node: Node) -> None:
         """Hand over the region with this root, if there is one."""
-        for found in matches(rule, space, node):
-            region = footprint(space.graph, found)
-            if self.is_closed(space.graph, found, region):
-                self.replace(space, found, to, node)
+        for match in matches(rule, space, node):
+            region = footprint(space.graph, match)
+            if self.is_closed(space.graph, match, region):
+                self.replace(space, match, to, node)
                 return
 
-    def is_closed(self, graph: Graph, found: Match, region: Collection[int]) -> bool:
+    def is_closed(self, graph: Graph, match: Match, region: Collection[int]) -> bool:
         """Whether nobody reads anything of the region but its root, and nothing in it has effects."""
-        (root,) = found.roots
+        (root,) = match.roots
         for id in region:
             node = graph.node(id)
             if not ops.is_pure(node.op, node.attrs):
@@ -92,28 +92,28 @@ class _Fuser:
                     return False
         return True
 
-    def replace(self, space: Workspace, found: Match, to: str | Nest, node: Node) -> None:
-        (root,) = found.roots
-        inputs, known = tuple(_bound(found, found.rule.lhs[0])), space.fact(root)
-        op, attrs = (External(to).op, Attrs(dict(_attrs(found)))) if isinstance(to, str) else (NEST, attributes(to))
-        (made,) = space.add(op, inputs, attrs, origin=node.origin)
-        if known.type is not None:
-            space.graph.types[made] = known.type
-            space.facts[made] = known
-        space.replace(root, made)
+    def replace(self, space: Workspace, match: Match, to: str | Nest, node: Node) -> None:
+        (root,) = match.roots
+        inputs, fact = tuple(_bound(match, match.rule.lhs[0])), space.fact(root)
+        op, attrs = (External(to).op, Attrs(dict(_attrs(match)))) if isinstance(to, str) else (NEST, attributes(to))
+        (value,) = space.add(op, inputs, attrs, origin=node.origin)
+        if fact.type is not None:
+            space.graph.types[value] = fact.type
+            space.facts[value] = fact
+        space.replace(root, value)
         space.drop_orphans()
 
 
-def _bound(found: Match, pattern: Term) -> Iterator[Value | None]:
+def _bound(match: Match, pattern: Term) -> Iterator[Value | None]:
     """What the variables of the pattern stand for, in order of appearance."""
     for var in variables(pattern):
-        bound = found.bindings.values.get(var.name)
+        bound = match.bindings.values.get(var.name)
         yield from bound if is_several(bound) else (bound,)
 
 
-def _attrs(found: Match) -> Iterator[tuple[str, Attr]]:
+def _attrs(match: Match) -> Iterator[tuple[str, Attr]]:
     """The attributes that the pattern binds, by its names for them."""
-    for name, value in sorted(found.bindings.attrs.items()):
+    for name, value in sorted(match.bindings.attrs.items()):
         if isinstance(value, Attrs):
             yield from value.items()
         elif value is not None:

@@ -121,40 +121,40 @@ def is_extended() -> bool:
     return any(sys.modules[name].is_extended() for name in _EXTENDED if name in sys.modules)
 
 
-def load(place: Place, threads: int) -> tuple[Program, CompileReport] | None:
+def load(entry: Place, threads: int) -> tuple[Program, CompileReport] | None:
     """The program that is kept in a place; None where there is none, or where it is damaged, which drops it."""
-    if not (place.folder / _REPORT).exists():
+    if not (entry.folder / _REPORT).exists():
         return None
     try:
-        told = json.loads((place.folder / _REPORT).read_text(encoding="utf-8"))
-        name, digest_of_constants = told["constants"]
-        if digest_of_constants != digests.of_file(place.folder / name):
+        kept = json.loads((entry.folder / _REPORT).read_text(encoding="utf-8"))
+        name, digest_of_constants = kept["constants"]
+        if digest_of_constants != digests.of_file(entry.folder / name):
             raise ReadError("its constants are damaged")
-        program = saved.load(place.folder, threads, _foreign() if told["foreign"] else None)
-        report = CompileReport((), int(told["kernels"]), int(told["calls"]))
+        program = saved.load(entry.folder, threads, _foreign() if kept["foreign"] else None)
+        report = CompileReport((), int(kept["kernels"]), int(kept["calls"]))
     except (ReadError, OSError, ValueError, LookupError, TypeError):
-        disk_cache.drop(place.folder)
+        disk_cache.drop(entry.folder)
         return None
-    disk_cache.use(place.folder)
+    disk_cache.use(entry.folder)
     return program, report
 
 
-def store(place: Place, program: Program, report: CompileReport) -> None:
+def store(entry: Place, program: Program, report: CompileReport) -> None:
     """Keep a program, whole or not at all; not one that is too large, that needs Python, or whose model has changed."""
     size = sum(c.nbytes for c in program.code.constants.values())
-    if report.reference or size > LARGEST or not place.is_current:
+    if report.reference or size > LARGEST or not entry.is_current:
         return
     ports = (*program.code.inputs, *program.code.outputs)
     foreign = any(_is_foreign(program.code.buffers[p.buffer].dtype) for p in ports)
-    told: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
+    kept: dict[str, Any] = {"kernels": report.kernels, "calls": report.calls, "foreign": foreign}
     with suppress(OSError, ReadError, CompilationError, UsageError):  # a program that cannot be kept runs all the same
-        with disk_cache.new_folder(place.folder, _REPORT) as folder:
+        with disk_cache.new_folder(entry.folder, _REPORT) as folder:
             saved.save(program, folder)
             constants = saved.constants_file(folder).name
             digest_of_constants = digests.of_file(folder / constants)
-            told["constants"] = constants, digest_of_constants
-            (folder / _REPORT).write_text(json.dumps(told), encoding="utf-8")
-        digests.remember(place.folder / constants, digest_of_constants)
+            kept["constants"] = constants, digest_of_constants
+            (folder / _REPORT).write_text(json.dumps(kept), encoding="utf-8")
+        digests.remember(entry.folder / constants, digest_of_constants)
 
 
 def _is_foreign(dtype: str) -> bool:

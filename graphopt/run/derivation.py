@@ -95,25 +95,25 @@ class Derivation:
     def behind(self, id: int) -> list[Entry]:
         """The entry of this id after all rewrites that it needs, in order."""
         by_id = {e.id: e for e in self.entries}
-        found: dict[int, None] = {}
+        numbers: dict[int, None] = {}
         waiting = [id]
         while waiting:
             number = waiting.pop()
-            if number in by_id and number not in found:
-                found[number] = None
+            if number in by_id and number not in numbers:
+                numbers[number] = None
                 waiting += by_id[number].needs
-        return [by_id[n] for n in sorted(found) if by_id[n].is_rewrite]
+        return [by_id[n] for n in sorted(numbers) if by_id[n].is_rewrite]
 
     def meant(self, words: Sequence[str]) -> frozenset[int]:
         """The rewrites that a user names, by number (``12`` or ``#12``) or by rule. UsageError where there is none."""
-        found: set[int] = set()
+        meant: set[int] = set()
         for word in words:
             number = word.removeprefix("#")
             ids = [e.id for e in self.rewrites if e.rule == word or (number.isdecimal() and e.id == int(number))]
             if not ids:
                 raise UsageError(f"no rewrite of this journal is called {word}: give a number or the name of a rule")
-            found.update(ids)
-        return frozenset(found)
+            meant.update(ids)
+        return frozenset(meant)
 
     # -- as a file
 
@@ -145,24 +145,24 @@ class Derivation:
     def from_json(text: str, name: str = "the journal") -> Derivation:
         """A journal that was written as JSON. Raises ReadError where it is none, or one of a later version."""
         try:
-            found = json.loads(text)
-            version = found["schema"]
+            content = json.loads(text)
+            version = content["schema"]
             if version != SCHEMA:
                 raise ReadError(f"{name}: is a journal of version {version}, this graphopt reads version {SCHEMA}")
-            given = found["preparation"]
-            made = Derivation(
-                tuple(_entry(e) for e in found["entries"]),
-                tuple(rule for text in found["rules"] for rule in parse_rules(text, name)),
-                tuple(map(str, found["passes"])),
+            given = content["preparation"]
+            derivation = Derivation(
+                tuple(_entry(e) for e in content["entries"]),
+                tuple(rule for text in content["rules"] for rule in parse_rules(text, name)),
+                tuple(map(str, content["passes"])),
                 Preparation(given["opset"], bool(given["freeze"]), given["shapes"], given["dims"]),
-                str(found["model"]),
-                str(found["digest"]),
-                str(found["target"]),
-                str(found["policy"]),
-                tuple(int(n) for n in found["without"]),
+                str(content["model"]),
+                str(content["digest"]),
+                str(content["target"]),
+                str(content["policy"]),
+                tuple(int(n) for n in content["without"]),
             )
-            _check(made)
-            return made
+            _check(derivation)
+            return derivation
         except GraphoptError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -214,7 +214,7 @@ def check_is_of(derivation: Derivation, model: str | Path) -> None:
 
 def _check(derivation: Derivation) -> None:
     """ValueError where entries cannot follow each other so: outside of any graph, or by rules that are not there."""
-    known = {rule.name for rule in derivation.rules}
+    names = {rule.name for rule in derivation.rules}
     depth = 0
     for entry in derivation.entries:
         if entry.action is Action.OPEN:
@@ -226,7 +226,7 @@ def _check(derivation: Derivation) -> None:
             raise ValueError(f"entry {entry.id} is outside of any graph")
         elif entry.action is Action.CLOSE:
             depth -= 1
-        elif entry.action in (Action.REWRITE, Action.EQUAL) and (entry.rule not in known or not entry.at):
+        elif entry.action in (Action.REWRITE, Action.EQUAL) and (entry.rule not in names or not entry.at):
             raise ValueError(f"entry {entry.id} is by a rule that is not there, or at no place")
 
 
@@ -235,35 +235,35 @@ _DEFAULTS = {f.name: f.default for f in fields(Entry)}
 
 def _written(entry: Entry) -> dict[str, Any]:
     """The fields of an entry that say something."""
-    found: dict[str, Any] = {}
+    fields_of_entry: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(entry, name)
         if value != default:
-            found[name] = [_place(p) for p in value] if name == "at" else value
-    return found
+            fields_of_entry[name] = [_place(p) for p in value] if name == "at" else value
+    return fields_of_entry
 
 
-def _place(place: Place | int | str) -> object:
-    if isinstance(place, Respelled):
-        return {"value": list(place.value), "inputs": [None if p is None else _place(p) for p in place.inputs]}
-    return list(place) if isinstance(place, Value) else place
+def _place(at: Place | int | str) -> object:
+    if isinstance(at, Respelled):
+        return {"value": list(at.value), "inputs": [None if p is None else _place(p) for p in at.inputs]}
+    return list(at) if isinstance(at, Value) else at
 
 
-def _entry(found: Mapping[str, Any]) -> Entry:
-    numbers = {name: tuple(int(n) for n in found.get(name, ())) for name in ("made", "needs", "nodes", "matched")}
+def _entry(content: Mapping[str, Any]) -> Entry:
+    numbers = {name: tuple(int(n) for n in content.get(name, ())) for name in ("made", "needs", "nodes", "matched")}
     if len(numbers["nodes"]) not in (0, 2):
         raise ValueError("nodes are two numbers")
-    gain = found.get("gain")
+    gain = content.get("gain")
     return Entry(
-        int(found["id"]),
-        Action(found["action"]),
-        rule=str(found.get("rule", "")),
-        family=str(found.get("family", "")),
-        site=str(found.get("site", "")),
-        before=str(found.get("before", "")),
-        after=str(found.get("after", "")),
-        at=tuple(_read_place(p) for p in found.get("at", ())),
-        way=int(found.get("way", 0)),
+        int(content["id"]),
+        Action(content["action"]),
+        rule=str(content.get("rule", "")),
+        family=str(content.get("family", "")),
+        site=str(content.get("site", "")),
+        before=str(content.get("before", "")),
+        after=str(content.get("after", "")),
+        at=tuple(_read_place(p) for p in content.get("at", ())),
+        way=int(content.get("way", 0)),
         made=numbers["made"],
         needs=numbers["needs"],
         nodes=(numbers["nodes"][0], numbers["nodes"][1]) if numbers["nodes"] else (0, 0),
@@ -272,16 +272,16 @@ def _entry(found: Mapping[str, Any]) -> Entry:
     )
 
 
-def _read_place(found: object) -> Place | int | str:
-    match found:
+def _read_place(content: object) -> Place | int | str:
+    match content:
         case int() | str():
-            return found
+            return content
         case [int(node), int(port)]:
             return Value(node, port)
         case {"value": [int(node), int(port)], "inputs": list(inputs)}:
             inner = [None if p is None else _read_place(p) for p in inputs]
             return Respelled(Value(node, port), tuple(p for p in inner if not isinstance(p, int | str)))
-    raise ValueError(f"{found} is no place")
+    raise ValueError(f"{content} is no place")
 
 
 def reverted(derivation: Derivation, without: Collection[int], lost: Sequence[Entry]) -> Derivation:

@@ -126,26 +126,26 @@ def measure(
                 track.leave(min(standing, key=lambda pair: pair[1].ratio)[0].name)
         kept = [pair for pair in standing if track.is_kept(pair[1])]
         best = _best(kept or standing, margin)
-        told = Measured(ORIGINAL, Race(ORIGINAL), tuple(races), margin, dict(sizes), threads)
+        measured = Measured(ORIGINAL, Race(ORIGINAL), tuple(races), margin, dict(sizes), threads)
         if best is None:
-            return Verdict(None, base or original, frozenset(), told)
+            return Verdict(None, base or original, frozenset(), measured)
         candidate, race = best
         if kept:
-            return Verdict(candidate, candidate.graph, frozenset(), replace(told, kept=candidate.name, race=race))
+            return Verdict(candidate, candidate.graph, frozenset(), replace(measured, kept=candidate.name, race=race))
         if candidate.derivation is None:
-            return Verdict(None, base or original, frozenset(), told)
+            return Verdict(None, base or original, frozenset(), measured)
         track.leave(candidate.name)
         start = original if read is None else read
         graph, dropped, count, late = track.without_slow_regions(candidate.derivation, start)
-        told = replace(told, regions=count, undecided=late)
+        measured = replace(measured, regions=count, undecided=late)
         if structural_hash(graph) == structural_hash(base or original):
-            return Verdict(None, base or original, frozenset(), told)
+            return Verdict(None, base or original, frozenset(), measured)
         track.enter(REST, graph)
         race = track.race(ORIGINAL, REST)
         if not track.is_kept(race):
-            return Verdict(None, base or original, frozenset(), replace(told, races=(*races, race)))
-        told = replace(told, kept=candidate.name, race=race, taken_back=tuple(sorted(dropped)))
-        return Verdict(candidate, graph, frozenset(dropped), told)
+            return Verdict(None, base or original, frozenset(), replace(measured, races=(*races, race)))
+        measured = replace(measured, kept=candidate.name, race=race, taken_back=tuple(sorted(dropped)))
+        return Verdict(candidate, graph, frozenset(dropped), measured)
 
 
 def _best(standing: Sequence[tuple[Candidate, Race]], margin: float) -> tuple[Candidate, Race] | None:
@@ -235,11 +235,11 @@ class _Track:
 
         path = self.folder / "original.onnx"
         save(graph, path)
-        told = {name: given(value) for name, value in inputs.items()}
+        given_inputs = {name: given(value) for name, value in inputs.items()}
         refusal: Exception = EngineError("no input fits")
         for chosen in sorted(sizes(graph, {}), key=lambda chosen: _rarity(graph, chosen)):
             try:
-                self.feeds = draw(graph, chosen, ranges(graph), told, seed=0, kind=1)
+                self.feeds = draw(graph, chosen, ranges(graph), given_inputs, seed=0, kind=1)
                 self.opened(path, self.feeds, self.threads)()
             except (EngineError, ValueError) as error:
                 refusal = error
@@ -249,10 +249,10 @@ class _Track:
 
     def enter(self, name: str, graph: Graph) -> None:
         """Load a graph as a model. Raises EngineError where the runtime refuses it, now or when it is run."""
-        place = self._place(name)
-        place.mkdir()
-        save(graph, place / "model.onnx")
-        run = self.opened(place / "model.onnx", self.feeds, self.threads)
+        folder = self._place(name)
+        folder.mkdir()
+        save(graph, folder / "model.onnx")
+        run = self.opened(folder / "model.onnx", self.feeds, self.threads)
         run()
         self.runs[name] = run
 
@@ -345,7 +345,7 @@ def _halves(groups: Sequence[tuple[int, ...]]) -> Iterator[Sequence[tuple[int, .
 
 
 def fastest(
-    found: Mapping[str, tuple[Graph, Report]],
+    results: Mapping[str, tuple[Graph, Report]],
     original: Graph,
     base: Graph,
     read: Graph,
@@ -359,10 +359,10 @@ def fastest(
     See ``measure`` for the graphs. The first result is that which costs say is best; its report is the one of the
     original, with every rewrite taken back, where none is kept.
     """
-    candidates = [Candidate(name, graph, report.derivation) for name, (graph, report) in found.items()]
+    candidates = [Candidate(name, graph, report.derivation) for name, (graph, report) in results.items()]
     verdict = measure(original, candidates, base=base, read=read, inputs=inputs, margin=margin, seconds=seconds)
-    name = verdict.candidate.name if verdict.candidate is not None else next(iter(found))
-    graph, report = found[name]
+    name = verdict.candidate.name if verdict.candidate is not None else next(iter(results))
+    graph, report = results[name]
     if verdict.candidate is not None and not verdict.taken_back:
         return graph, replace(report, measured=verdict.measured)
     entries = report.derivation.entries if report.derivation is not None else ()

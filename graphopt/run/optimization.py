@@ -155,12 +155,12 @@ class Optimization:
         """The prices of the target for a graph of these sizes."""
         return CostModel(self.given, stated_sizes(graph))
 
-    def timed_model(self, saturated: Saturated, found: Extraction, graph: Graph) -> CostModel | None:
+    def timed_model(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> CostModel | None:
         """The prices by what was timed of the terms among which was chosen; None where nothing was."""
         if self.timed is None:
             return None
         model = self.model(graph)
-        chosen = calls(saturated, model, {c: (node,) for c, node in found.choice.items()})
+        chosen = calls(saturated, model, {c: (node,) for c, node in extraction.choice.items()})
         every = calls(saturated, model, saturated.classes)
         self.target = self.timed(self.given, every, chosen)
         return None if self.target is self.given else CostModel(self.target, stated_sizes(graph))
@@ -176,27 +176,27 @@ class Optimization:
             self.journal.fold(self.limit)
         return after
 
-    def keep(self, saturated: Saturated, found: Extraction, graph: Graph) -> None:
+    def keep(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> None:
         """Note a choice for the report, and the bytes that it takes of those that may be added."""
-        self.step.listen(Event("choose", cost=found.cost.total.seconds))
-        self.growth -= max(0, found.nbytes - stored_bytes(graph))
-        self.as_expected &= found.as_expected
+        self.step.listen(Event("choose", cost=extraction.cost.total.seconds))
+        self.growth -= max(0, extraction.nbytes - stored_bytes(graph))
+        self.as_expected &= extraction.as_expected
         self.explorations.append(
             Exploration(
                 saturated.nodes,
                 len(saturated.classes),
                 saturated.iterations,
                 saturated.stop,
-                saturated.reproducible and found.reproducible,
+                saturated.reproducible and extraction.reproducible,
                 saturated.rounds,
                 tuple(saturated.put_off.items()),
             )
         )
         self.statistics.add(saturated.statistics)
 
-    def derive(self, found: Extraction, saturated: Saturated, region: Region) -> Graph:
+    def derive(self, extraction: Extraction, saturated: Saturated, region: Region) -> Graph:
         """The chosen graph, which the rewrites that lead to it make of the region's."""
-        lost = apply_chosen(saturated, found.choice, self.by_name, Alternatives(region.space), region.journal)
+        lost = apply_chosen(saturated, extraction.choice, self.by_name, Alternatives(region.space), region.journal)
         region.lost.extend(lost)
         return region.graph
 
@@ -209,8 +209,8 @@ class Optimization:
             return False
         if not self.as_expected:
             return True
-        found = families(self.rules.explore, after)
-        return bool(found) and not found <= families(self.rules.explore, before)
+        possible = families(self.rules.explore, after)
+        return bool(possible) and not possible <= families(self.rules.explore, before)
 
     def derivation(self, preparation: Preparation) -> Derivation:
         """What was done, and what it takes to do it again."""

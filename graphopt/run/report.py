@@ -170,6 +170,6 @@ class Report(Displayed):
 
     def to_json(self) -> str:
         """The report as JSON, with the version of its schema."""
-        found = asdict(replace(self, derivation=None, graphs=None))
-        del found["derivation"], found["graphs"]
-        return json.dumps({"schema": SCHEMA, **found, "seconds": self.seconds}, indent=2, default=dict) + "\n"
+        content = asdict(replace(self, derivation=None, graphs=None))
+        del content["derivation"], content["graphs"]
+        return json.dumps({"schema": SCHEMA, **content, "seconds": self.seconds}, indent=2, default=dict) + "\n"

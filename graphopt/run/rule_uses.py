@@ -21,20 +21,20 @@ def rule_uses(rules: Ruleset, statistics: Statistics, journal: Journal) -> tuple
     """The rules that were tried and the passes that acted, those that took longest first."""
     kept = Counter(entry.rule for entry in journal.rewrites)
     directed = Counter(entry.rule for entry in journal.rewrites if entry.action is Action.REWRITE)
-    found = []
+    uses = []
     for rule in rules.rules:
-        known = statistics.of(rule.name)
-        fired = known.fired + directed[rule.name]
-        if known.tried or fired:
-            reasons = Counter(known.refused).most_common(REASONS)
-            refused = sum(known.refused.values())
-            found.append(
+        counts = statistics.of(rule.name)
+        fired = counts.fired + directed[rule.name]
+        if counts.tried or fired:
+            reasons = Counter(counts.refused).most_common(REASONS)
+            refused = sum(counts.refused.values())
+            uses.append(
                 RuleUse(
-                    rule.name, rule.family, rule.stage.value, max(known.tried, fired), fired, kept[rule.name],
-                    known.seconds, refused, tuple(reasons),
+                    rule.name, rule.family, rule.stage.value, max(counts.tried, fired), fired, kept[rule.name],
+                    counts.seconds, refused, tuple(reasons),
                 )
             )  # fmt: skip
     for item in rules.passes:
         if kept[item.name]:
-            found.append(RuleUse(item.name, item.family, "native", 0, kept[item.name], kept[item.name], 0.0))
-    return tuple(sorted(found, key=lambda use: (-use.seconds, -use.kept, use.rule)))
+            uses.append(RuleUse(item.name, item.family, "native", 0, kept[item.name], kept[item.name], 0.0))
+    return tuple(sorted(uses, key=lambda use: (-use.seconds, -use.kept, use.rule)))

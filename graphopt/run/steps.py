@@ -36,25 +36,25 @@ COMPILE = ("read", *REWRITE, *LOWER, "compile", "load")
 class Steps:
     """Runs the steps of one pipeline: ``graph = step("tidy", simplify, graph, rules)``.
 
-    ``names`` are those of the steps that the pipeline has, and ``own`` has steps that take the place of some of them.
-    UsageError where a name is none of these.
+    ``names`` are those of the steps that the pipeline has, and ``of_user`` has steps that take the place of some of
+    them. UsageError where a name is none of these.
     """
 
     def __init__(
         self,
         listener: Listener | None = None,
         names: Sequence[str] = (),
-        own: Mapping[str, OwnStep] | None = None,
+        of_user: Mapping[str, OwnStep] | None = None,
     ) -> None:
         self.listen: Listener = listener or (lambda event: None)
-        self.own = {step_named(name, names): step for name, step in (own or {}).items()}
+        self.of_user = {step_named(name, names): step for name, step in (of_user or {}).items()}
         self.done: list[Step] = []
 
     def __call__(self, name: str, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
         """What the function gives. Several steps of one name are one row of the report, with their times added."""
         self.listen(Event(name))
         start = time.perf_counter()
-        if name in self.own:
+        if name in self.of_user:
             result = self._by_user(name, function, *arguments, **options)
         else:
             result = function(*arguments, **options)
@@ -71,7 +71,7 @@ class Steps:
             given.append(function(value, *arguments, **options))
             return given[-1]
 
-        result: T = self.own[name](step, value)
+        result: T = self.of_user[name](step, value)
         if result is None and None not in given:
             raise UsageError(f"your own step {name!r} gave None, and what the step gives is expected")
         return result

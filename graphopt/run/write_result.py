@@ -36,17 +36,17 @@ def deliver(
     ``original`` is what the result is compared with: a file, or a graph where the model came without one.
     Raises VerificationError where the two differ, ReadError where the result cannot be written.
     """
-    place = None if output is None else Path(output)
-    if place is None and verify in (0, "off"):
+    to = None if output is None else Path(output)
+    if to is None and verify in (0, "off"):
         return like(model, graph), OFF, None
     try:
-        with _folder(place) as folder:
-            written = folder / "result" / (place.name if place else "model.onnx")
+        with _folder(to) as folder:
+            written = folder / "result" / (to.name if to else "model.onnx")
             written.parent.mkdir()
             try:
                 step("write", onnx_io.save, graph, written)
             except ReadError as error:
-                raise ReadError(str(error).replace(str(written), str(place or "a temporary folder"))) from None
+                raise ReadError(str(error).replace(str(written), str(to or "a temporary folder"))) from None
             verified = OFF
             if verify not in (0, "off"):
                 source = original if isinstance(original, Path) else _saved(original, folder)
@@ -55,11 +55,11 @@ def deliver(
             for path, text in (beside or {}).items():
                 with whole(path) as file:
                     file.write(text.encode())
-            if place is not None:
-                _move(written, place)
+            if to is not None:
+                _move(written, to)
     except OSError as error:
-        raise ReadError(f"{place or 'a temporary folder'}: cannot write there ({error.strerror})") from None
-    return (output if place is not None else like(model, graph)), verified, size
+        raise ReadError(f"{to or 'a temporary folder'}: cannot write there ({error.strerror})") from None
+    return (output if to is not None else like(model, graph)), verified, size
 
 
 def _saved(graph: Graph, folder: Path) -> Path:
@@ -84,19 +84,19 @@ def _bytes(folder: Path) -> int:
 
 
 @contextmanager
-def _folder(place: Path | None) -> Iterator[Path]:
+def _folder(path: Path | None) -> Iterator[Path]:
     """A folder for a while: on the same disk as a place that something in it is to take."""
-    if place is not None:
-        with folder_beside(place.parent) as folder:
+    if path is not None:
+        with folder_beside(path.parent) as folder:
             yield folder
         return
     with tempfile.TemporaryDirectory(prefix="graphopt-") as name:
         yield Path(name)
 
 
-def _move(written: Path, place: Path) -> None:
+def _move(written: Path, path: Path) -> None:
     """Put everything in its place: data first, which replaces nothing, and the model last."""
-    before = onnx_io.data_files(place)
+    before = onnx_io.data_files(path)
     files = sorted(written.parent.iterdir(), key=lambda f: (f == written, f.name))
-    take_places({file: place.parent / file.name for file in files})
-    onnx_io.drop_data(place, before)
+    take_places({file: path.parent / file.name for file in files})
+    onnx_io.drop_data(path, before)

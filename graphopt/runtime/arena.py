@@ -52,14 +52,14 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
     Steps are counted through branches and loops. A buffer that is used inside of a loop and outside lives as long as
     the loop, for the next iteration may need it; outputs live to the end.
     """
-    found: dict[int, tuple[int, int]] = {}
+    lives: dict[int, tuple[int, int]] = {}
     loops: list[tuple[int, int]] = []
 
     def use(buffers: Iterable[int | None], at: int) -> None:
         for b in buffers:
             if b is not None:
-                first, last = found.get(roots[b], (at, at))
-                found[roots[b]] = (min(first, at), max(last, at))
+                first, last = lives.get(roots[b], (at, at))
+                lives[roots[b]] = (min(first, at), max(last, at))
 
     def visit(steps: Sequence[Step], at: int) -> int:
         for step in steps:
@@ -77,11 +77,11 @@ def lifetimes(code: Code, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
     end = visit(code.steps, 0)
     use((port.buffer for port in code.outputs), end)
     for begin, finish in loops:  # those within others come first
-        for b, (first, last) in found.items():
+        for b, (first, last) in lives.items():
             crosses = first <= finish and last >= begin and not (begin < first and last < finish)
             if crosses:
-                found[b] = (min(first, begin), max(last, finish))
-    return found
+                lives[b] = (min(first, begin), max(last, finish))
+    return lives
 
 
 def moments(steps: Sequence[Step]) -> Iterator[Step]:

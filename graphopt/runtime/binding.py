@@ -101,13 +101,13 @@ class Binder:
         buffers, ages = self._code.buffers, self._layout.ages
         words = [n for n, w in enumerate(self._layout.words) if w.level == level]
         bases = [self._base(self._layout.words[n].root) for n in words]
-        own = [n for n in range(len(buffers)) if ages[n] == level]
+        of_level = [n for n in range(len(buffers)) if ages[n] == level]
         return Level(
             np.array(words, np.int64),
             np.array(bases, np.int64),
-            tuple(n for n in own if buffers[n].place == "arena" and n in self._lives),
-            tuple(n for n in own if buffers[n].place == "output"),
-            tuple(n for n in own if self._is_checked(buffers[n])),
+            tuple(n for n in of_level if buffers[n].place == "arena" and n in self._lives),
+            tuple(n for n in of_level if buffers[n].place == "output"),
+            tuple(n for n in of_level if self._is_checked(buffers[n])),
             tuple(c for c, age in zip(self._code.conditions, self._layout.conditions, strict=True) if age == level),
         )
 
@@ -126,41 +126,41 @@ class Binder:
         ``symbols`` has those of earlier levels too, ``earlier`` the places of the buffers of those.
         """
         key = level, *symbols.items()
-        found = self._kept.get(key)
-        if found is None:
-            found = self._made(level, dict(symbols), earlier)
+        binding = self._kept.get(key)
+        if binding is None:
+            binding = self._made(level, dict(symbols), earlier)
             with self._lock:
                 if len(self._kept) >= self.KEPT:
                     self._kept.pop(next(iter(self._kept)))
-                self._kept[key] = found
-        return found
+                self._kept[key] = binding
+        return binding
 
     def _made(self, level: int, symbols: Mapping[str, int], earlier: Mapping[int, int]) -> Binding:
-        own = self.levels[level]
-        for condition in own.conditions:
+        of_level = self.levels[level]
+        for condition in of_level.conditions:
             if not evaluate(condition.holds, symbols):
-                found = {name: symbols[name] for name in symbols_of(condition.holds)}
-                raise InputError(f"{condition.message}: {show(condition.holds)} is expected, with {found}")
-        for view in own.views:
+                values = {name: symbols[name] for name in symbols_of(condition.holds)}
+                raise InputError(f"{condition.message}: {show(condition.holds)} is expected, with {values}")
+        for view in of_level.views:
             self._check_view(view, symbols)
-        sizes = {n: self.bytes(n, symbols) for n in own.arena}
-        outputs = {n: self.shape(n, symbols) for n in own.outputs}
+        sizes = {n: self.bytes(n, symbols) for n in of_level.arena}
+        outputs = {n: self.shape(n, symbols) for n in of_level.outputs}
         separate = sum(arena.up(size, self._alignment) for size in sizes.values())
         wanted = separate + sum(self.bytes(n, symbols) for n in outputs)
         if wanted > _MOST:
             raise self.no_memory(level, symbols, wanted)
         places, total = self._placed(sizes, symbols)
-        known = {**earlier, **places}
-        offsets = np.empty(len(own.words), np.int64)
-        for k, n in enumerate(own.words):
+        addresses = {**earlier, **places}
+        offsets = np.empty(len(of_level.words), np.int64)
+        for k, n in enumerate(of_level.words):
             word = self._layout.words[n]
-            offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, known)
+            offsets[k] = evaluate(word.offset, symbols) + self._start(word.root, addresses)
         return Binding(symbols, offsets, places, total, separate, outputs)
 
     def leases(self, binding: Binding) -> tuple[Lease, ...]:
         """Which part of its arena each buffer of a binding has, and when, in order of their begin."""
-        found = (Lease(n, at, self.bytes(n, binding.symbols), *self._lives[n]) for n, at in binding.places.items())
-        return tuple(sorted(found, key=lambda lease: (lease.first, lease.offset, lease.buffer)))
+        leased = (Lease(n, at, self.bytes(n, binding.symbols), *self._lives[n]) for n, at in binding.places.items())
+        return tuple(sorted(leased, key=lambda lease: (lease.first, lease.offset, lease.buffer)))
 
     def no_memory(self, level: int, symbols: Mapping[str, int], size: int) -> MemoryError:
         """What is raised where so many bytes cannot be had for a level's buffers: it tells the largest of them."""
@@ -228,5 +228,5 @@ def itemsize(dtype: str) -> int:
     """Bytes of one element in memory."""
     if dtype in OBJECTS:
         raise ValueError(f"elements of dtype {dtype!r} have no place in memory that programs plan")
-    found: Any = STORAGE[dtype].itemsize
-    return int(found)
+    size: Any = STORAGE[dtype].itemsize
+    return int(size)

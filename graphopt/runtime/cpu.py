@@ -102,8 +102,8 @@ def level() -> str | None:
 @cache
 def name() -> str:
     """The processor's maker, family, model and stepping, as one word."""
-    found = _description()
-    parts = [platform.machine(), *(found.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
+    description = _description()
+    parts = [platform.machine(), *(description.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping"))]
     return "-".join(p for p in parts if p)
 
 
@@ -115,13 +115,13 @@ def model() -> str:
 @cache
 def cache_bytes(level: int) -> int:
     """How much a core's cache for data of that level holds; a usual amount where Linux does not say."""
-    for place in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
-            found = [(place / name).read_text(encoding="ascii").strip() for name in ("level", "type", "size")]
+            texts = [(folder / name).read_text(encoding="ascii").strip() for name in ("level", "type", "size")]
         except (OSError, ValueError):
             continue
-        if found[0] == str(level) and found[1] != "Instruction" and found[2].removesuffix("K").isdigit():
-            return int(found[2].removesuffix("K")) << 10
+        if texts[0] == str(level) and texts[1] != "Instruction" and texts[2].removesuffix("K").isdigit():
+            return int(texts[2].removesuffix("K")) << 10
     return {1: 1 << 15, 2: 1 << 19}.get(level, 1 << 22)
 
 

@@ -107,8 +107,8 @@ class DeviceProgram(Interface):
         return [v if type(v) is np.ndarray else self._adopted(v) for v in values]
 
     def _adopted(self, value: Any) -> Any:
-        found = self.device.adopt(value)
-        return value if found is None else found
+        resident = self.device.adopt(value)
+        return value if resident is None else resident
 
     def _run(
         self,
@@ -118,11 +118,11 @@ class DeviceProgram(Interface):
         rows: list[Row] | None = None,
     ) -> dict[str, Any]:
         self.device.follow()  # the caller's arrays have been taken, or copied, by now
-        own = self._direct(targets, values)
+        direct = self._direct(targets, values)
         is_resident = any(isinstance(v, Resident) for v in values)
         timing = None if rows is None else Timing(self.device)
         try:
-            self._state.run(binding, values, own, is_resident, timing)
+            self._state.run(binding, values, direct, is_resident, timing)
             if timing is not None and rows is not None:
                 rows += timing.rows(self._layout, self._state.symbols)
             return self._results(targets, is_resident)
@@ -131,18 +131,18 @@ class DeviceProgram(Interface):
 
     def _direct(self, targets: Mapping[str, Array | Resident], values: Sequence[Any]) -> dict[int, Resident]:
         """The caller's arrays that outputs are computed in, by buffer; others are copied to in the end."""
-        found: dict[int, Resident] = {}
+        residents: dict[int, Resident] = {}
         if not targets:
-            return found
+            return residents
         given = [v for v in values if isinstance(v, Resident)]
         for port in self.code.outputs:
             target, n = targets.get(port.name), port.buffer
-            if not isinstance(target, Resident) or target.address % ALIGNMENT or n in found:
+            if not isinstance(target, Resident) or target.address % ALIGNMENT or n in residents:
                 continue
             is_own = self.code.buffers[n].place == "output" and self._layout.ages[n] == 0
             if is_own and not any(_overlap(target, v) for v in given):
-                found[n] = target
-        return found
+                residents[n] = target
+        return residents
 
     # -- results
 
@@ -150,30 +150,30 @@ class DeviceProgram(Interface):
         """The caller's arrays for outputs by name, as far as their shapes are known yet; raises ``InputError``."""
         if not isinstance(out, Mapping):
             raise InputError(f"out is a mapping of names to arrays, not {type(out).__name__}")
-        found: dict[str, Array | Resident] = {}
+        arrays: dict[str, Array | Resident] = {}
         for name, array in out.items():
             n = self._returned.get(name)
             if n is None:
-                known = ", ".join(map(repr, self._returned))
-                raise InputError(f"there is no output {name!r} to write into: the outputs are {known}")
+                names = ", ".join(map(repr, self._returned))
+                raise InputError(f"there is no output {name!r} to write into: the outputs are {names}")
             buffer = self.code.buffers[n]
             if buffer.dtype == "object":
                 raise InputError(f"output {name!r} is no array, and cannot be written into one")
-            target = found[name] = self._target(name, array)
+            target = arrays[name] = self._target(name, array)
             if self._is_checked_before(n):
                 check_out(name, target, self._binder.shape(n, binding.symbols), self._dtypes[buffer.dtype])
-        if len(found) > 1:
-            self._check_apart(found)
-        return found
+        if len(arrays) > 1:
+            self._check_apart(arrays)
+        return arrays
 
     def _is_checked_before(self, n: int) -> bool:
         """Whether the shape of an output is known before anything runs."""
         return self._layout.ages[n] == 0 and self.code.buffers[n].shape is not None
 
     @staticmethod
-    def _check_apart(found: Mapping[str, Array | Resident]) -> None:
-        check_apart({name: a for name, a in found.items() if isinstance(a, np.ndarray)})
-        there = [(name, a) for name, a in found.items() if isinstance(a, Resident)]
+    def _check_apart(targets: Mapping[str, Array | Resident]) -> None:
+        check_apart({name: a for name, a in targets.items() if isinstance(a, np.ndarray)})
+        there = [(name, a) for name, a in targets.items() if isinstance(a, Resident)]
         for (one, a), (other, b) in combinations(there, 2):
             if _overlap(a, b):
                 raise InputError(f"the arrays for the outputs {one!r} and {other!r} share memory")
@@ -183,13 +183,13 @@ class DeviceProgram(Interface):
             if not array.flags.writeable:
                 raise InputError(f"the array for output {name!r} is read-only")
             return array
-        found = self.device.adopt(array)
-        if found is None or found.is_copy:
+        resident = self.device.adopt(array)
+        if resident is None or resident.is_copy:
             raise InputError(
                 f"output {name!r} can be written into numpy arrays and into row-major arrays in the device's memory, "
                 "and nothing else"
             )
-        return Resident(found.address, found.shape, found.dtype, array)
+        return Resident(resident.address, resident.shape, resident.dtype, array)
 
     def _results(self, targets: Mapping[str, Array | Resident], is_resident: bool) -> dict[str, Any]:
         results: dict[str, Any] = {}

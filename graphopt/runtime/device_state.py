@@ -87,15 +87,15 @@ class DeviceState(Walker):
         self,
         binding: Binding,
         inputs: Sequence[Any],
-        own: Mapping[int, Resident],
+        direct: Mapping[int, Resident],
         is_resident: bool,
         timing: Timing | None = None,
     ) -> None:
-        """Run the program: ``own`` are arrays by buffer that outputs are to be in; where ``is_resident``, the others
+        """Run the program: ``direct`` are arrays by buffer that outputs are to be in; where ``is_resident``, the others
         are made for the caller. Raises ``ExecutionError`` where a step fails."""
         self._is_resident = is_resident
         self._clock = self._timing = timing
-        self._residents.update(own)
+        self._residents.update(direct)
         self._bound = [None] * len(self._bound)
         for port, value in zip(self._code.inputs, inputs, strict=True):
             self._take(port.buffer, value)
@@ -149,10 +149,10 @@ class DeviceState(Walker):
 
     def _fill(self) -> None:
         """Make all arguments that are known what they are by now; their version says whether they are as they were."""
-        known = *self._bound, self._bases.tobytes()
-        if known == self._known:
+        inputs = *self._bound, self._bases.tobytes()
+        if inputs == self._known:
             return
-        self._known = known
+        self._known = inputs
         self._version += 1
         for level, binding in zip(self._binder.levels, self._bound, strict=True):
             if binding is not None:
@@ -181,15 +181,15 @@ class DeviceState(Walker):
         """Raise ``ExecutionError`` where a kernel that ran could not do its work."""
         if not self._checked:
             return
-        found, address = np.empty(len(self._checked), np.int32), self._statuses()
-        self._device.download(address, found)
-        failed = np.flatnonzero(found)
+        statuses, address = np.empty(len(self._checked), np.int32), self._statuses()
+        self._device.download(address, statuses)
+        failed = np.flatnonzero(statuses)
         if len(failed):
-            self._device.clear(address, found.nbytes)
+            self._device.clear(address, statuses.nbytes)
             at = self._checked[failed[0]]
             step = self._layout.launches[at]
             assert isinstance(step, Launch)
-            raise failure(step, at, int(found[failed[0]]))
+            raise failure(step, at, int(statuses[failed[0]]))
 
     # -- steps
 
@@ -211,13 +211,13 @@ class DeviceState(Walker):
                 with self._timing.of(at):
                     self._runs[at]()
             return
-        found = self._stretches.get(stage.begin)
-        if found is None:
+        stretch = self._stretches.get(stage.begin)
+        if stretch is None:
             rows = self._layout.instructions
             end = rows[stage.end][2] if stage.end < len(rows) else len(self._args)
-            found = Stretch(self._device, self._runs[stage.begin : stage.end], self._args[rows[stage.begin][2] : end])
-            self._stretches[stage.begin] = found
-        found.run(self._version)
+            stretch = Stretch(self._device, self._runs[stage.begin : stage.end], self._args[rows[stage.begin][2] : end])
+            self._stretches[stage.begin] = stretch
+        stretch.run(self._version)
 
     def _to_fill(self, n: int) -> Array:
         return np.empty(self._binder.shape(n, self.symbols), self._dtype(n))
@@ -242,10 +242,10 @@ class DeviceState(Walker):
     def on_device(self, n: int) -> Resident:
         """Where a buffer is on the device, if it is there."""
         root, address = self._layout.roots[n], evaluate(self._layout.shifts[n], self.symbols)
-        place = self._code.buffers[root].place
-        if place == "constant":
+        kind = self._code.buffers[root].place
+        if kind == "constant":
             address += self._constants[root]
-        elif place == "arena":
+        elif kind == "arena":
             level = self._layout.ages[root]
             bound = self._bound[level]
             assert bound is not None
@@ -262,36 +262,36 @@ class DeviceState(Walker):
             return shape
         return self._binder.shape(n, self.symbols)
 
-    def given(self, n: int, taken: Iterable[Any]) -> Resident | None:
+    def given(self, n: int, used: Iterable[Any]) -> Resident | None:
         """The array that a buffer is in, where it was made for the caller and is not among those taken."""
-        found = self._residents.get(n) if self._code.buffers[n].place == "output" else None
-        is_free = found is not None and found.owner is not None and not any(found.owner is t for t in taken)
-        return found if is_free else None
+        resident = self._residents.get(n) if self._code.buffers[n].place == "output" else None
+        is_free = resident is not None and resident.owner is not None and not any(resident.owner is t for t in used)
+        return resident if is_free else None
 
     def deliver(self, n: int, target: Array | Resident) -> None:
         """Copy a buffer to a caller's array, unless that is where it is."""
         if target is self._residents.get(n):
             return
-        found = self.on_host(n)
+        on_host = self.on_host(n)
         if isinstance(target, Resident):
-            if found is not None:
-                self._device.upload(np.ascontiguousarray(found), target.address)
+            if on_host is not None:
+                self._device.upload(np.ascontiguousarray(on_host), target.address)
             elif (source := self.on_device(n)).address != target.address:
                 self._device.copy(source.address, target.address, source.nbytes)
-        elif found is not None or not is_row_major(target):
+        elif on_host is not None or not is_row_major(target):
             target[...] = self.read(n)
         else:
             self._device.download(self.on_device(n).address, target)
 
     def read(self, n: int) -> Any:
         """A buffer's array on the host, a copy of what the device has."""
-        found = self.on_host(n)
-        if found is not None or self._code.buffers[n].dtype in OBJECTS:
-            return found
+        held = self.on_host(n)
+        if held is not None or self._code.buffers[n].dtype in OBJECTS:
+            return held
         self._check()
-        place = self.on_device(n)
-        array = np.empty(place.shape, place.dtype)
-        self._device.download(place.address, array)
+        resident = self.on_device(n)
+        array = np.empty(resident.shape, resident.dtype)
+        self._device.download(resident.address, array)
         return array
 
     def _write(self, n: int, array: Array) -> None:

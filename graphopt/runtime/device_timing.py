@@ -30,7 +30,7 @@ class Timing:
     def rows(self, layout: Layout, symbols: Mapping[str, int]) -> list[Row]:
         """A row for each instruction that ran, and for each time that Python did something, as they began."""
         self._device.synchronize()
-        found: list[Row] = []
+        rows: list[Row] = []
         runs: dict[int, list[tuple[float, float]]] = {}
         for step, begin, end in self._spans:
             start, spent = self._device.between(self._begin, begin), self._device.between(begin, end)
@@ -38,10 +38,10 @@ class Timing:
                 runs.setdefault(step, []).append((start, spent))
             else:
                 label, nodes = (step.label or step.function, step.nodes) if isinstance(step, Host) else ("bind", ())
-                found.append(Row(label, nodes, spent, 0, 0, start, is_native=False))
+                rows.append(Row(label, nodes, spent, 0, 0, start, is_native=False))
         for at, times in runs.items():
             launch, count = layout.launches[at], len(times)
             work = count * evaluate(launch.flops, symbols), count * evaluate(launch.bytes, symbols)
             spent = sum(s for _, s in times)
-            found.append(Row(launch.label, launch.nodes, spent, *work, times[0][0], count))
-        return sorted(found, key=lambda row: row.start)
+            rows.append(Row(launch.label, launch.nodes, spent, *work, times[0][0], count))
+        return sorted(rows, key=lambda row: row.start)

@@ -128,17 +128,17 @@ class Walker(ABC):
             values = [int(v) for v in self.read(step.buffer).reshape(-1)[: len(step.symbols)]]
             self._open(level, dict(zip(step.symbols, values, strict=True)))
 
-    def _open(self, level: int | None, found: Mapping[str, int]) -> None:
+    def _open(self, level: int | None, sizes: Mapping[str, int]) -> None:
         """Bind the symbols of a level."""
         if level is None:
             return
-        for symbol, value in found.items():
+        for symbol, value in sizes.items():
             if value < 0:
                 raise ExecutionError(f"the size {symbol!r} was computed to be {value}, and sizes are at least 0")
         places = {n: at for b in self._bound[:level] if b is not None for n, at in b.places.items()}
         for n in self._binder.levels[level].outputs:
             self._forget(n)
-        self._know(level, self._binder.bind(level, {**self.symbols, **found}, places))
+        self._know(level, self._binder.bind(level, {**self.symbols, **sizes}, places))
 
     # -- what Python does
 

@@ -20,16 +20,16 @@ def perform(step: Host, function: HostFunction, given: Sequence[Any], filled: Se
     Raises what the function raises, with a note that says where, and ``ExecutionError`` for results that do not fit.
     """
     try:
-        found = function(*given, *filled)
+        result = function(*given, *filled)
     except Exception as error:
         error.add_note(f"in {step.label or step.function}, which is run by Python")
         raise
     if not step.fills:
-        results = found if isinstance(found, tuple) else (found,)
+        results = result if isinstance(result, tuple) else (result,)
         if len(results) != len(step.outputs):
             raise ExecutionError(f"{_title(step)} gave {len(results)} results, and {len(step.outputs)} are expected")
         return results
-    if filled and isinstance(found, np.ndarray) and not any(np.may_share_memory(found, f) for f in filled):
+    if filled and isinstance(result, np.ndarray) and not any(np.may_share_memory(result, f) for f in filled):
         raise ExecutionError(
             f"{_title(step)} gave an array, and is expected to fill the last of those that it is given"
         )
@@ -59,7 +59,7 @@ def view_of(memory: Array, start: int, shape: tuple[int, ...], dtype: np.dtype[A
 
 def failure(call: Call | Launch, at: int, status: int) -> ExecutionError:
     """What is raised where the kernel of a step, the instruction ``at``, ended with a status."""
-    known = 0 < status <= len(call.messages)
-    why = call.messages[status - 1] if known else f"its kernel ended with status {status}"
+    has_message = 0 < status <= len(call.messages)
+    why = call.messages[status - 1] if has_message else f"its kernel ended with status {status}"
     nodes = f" ({', '.join(call.nodes)})" if call.nodes else ""
     return ExecutionError(f"{call.label or f'call {at}'}{nodes}: {why}")

@@ -211,9 +211,9 @@ class _Maker:
     def closed(self, steps: Sequence[Step]) -> tuple[Stage, ...]:
         """Stages whose symbols are known among themselves only."""
         before = set(self.open)
-        found = tuple(self.stages(steps))
+        stages = tuple(self.stages(steps))
         self.open = before
-        return found
+        return stages
 
     def check(self, *levels: int) -> None:
         """Raise ``ValueError`` where something is used before its symbols are known."""

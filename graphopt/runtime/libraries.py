@@ -47,11 +47,11 @@ def _libraries(name: str) -> Iterator[ctypes.CDLL]:
 @cache
 def blas() -> ctypes.CDLL:
     """The library of matrix products, with one thread; raises ``ReadError`` where there is none."""
-    own, bundled = _own_blas(), _numpy_blas()
-    path = own or bundled
+    separate, bundled = _own_blas(), _numpy_blas()
+    path = separate or bundled
     if path is None:
         raise ReadError("compiled code needs BLAS, and numpy brings none here: install scipy-openblas64")
-    library = _loaded(path, told=own is not None and bundled is not None and _misjudges(bundled))
+    library = _loaded(path, has_avx512=separate is not None and bundled is not None and _misjudges(bundled))
     setter = _function(library, "openblas_set_num_threads")
     if setter is not None:
         setter(1)
@@ -61,19 +61,19 @@ def blas() -> ctypes.CDLL:
 def describe_blas() -> str:
     """The library of matrix products: which kernels it runs here, how it was built, and its file; raises ``ReadError``
     where there is none."""
-    library, said = blas(), []
+    library, words = blas(), []
     for name in ("openblas_get_corename", "openblas_get_config"):
         getter = _function(library, name)
         if getter is not None:
             getter.restype = ctypes.c_char_p
-            said.append((getter() or b"").decode(errors="replace").strip())
-    return f"{', '.join(filter(None, said)) or 'unknown kernels'}, {library._name}"
+            words.append((getter() or b"").decode(errors="replace").strip())
+    return f"{', '.join(filter(None, words)) or 'unknown kernels'}, {library._name}"
 
 
-def _loaded(path: Path, told: bool) -> ctypes.CDLL:
-    """The library; ``told``: it learns from the environment, while it loads, that the processor has AVX-512."""
+def _loaded(path: Path, has_avx512: bool) -> ctypes.CDLL:
+    """The library; ``has_avx512``: the environment tells it so while it loads, as it would not find out by itself."""
     variable = "OPENBLAS_CORETYPE"
-    if not told or variable in os.environ:
+    if not has_avx512 or variable in os.environ:
         return ctypes.CDLL(str(path))
     os.environ[variable] = "SKYLAKEX"
     try:
@@ -94,8 +94,8 @@ def _misjudges(bundled: Path) -> bool:
 def _function(library: ctypes.CDLL, name: str) -> ctypes._NamedFuncPointer | None:
     for spelled in (f"scipy_{name}64_", f"{name}64_", name):
         if hasattr(library, spelled):
-            found: ctypes._NamedFuncPointer = getattr(library, spelled)
-            return found
+            function: ctypes._NamedFuncPointer = getattr(library, spelled)
+            return function
     return None
 
 

@@ -127,8 +127,8 @@ class Image:
         _fill(self._memory, start, read, layout)
         if layout.fixed:
             _protect(start, layout.fixed)
-        found = (_entry(o, n, layout) for n, o in enumerate(read))
-        self.entries = tuple(start + place for place in found if place is not None)
+        offsets = (_entry(o, n, layout) for n, o in enumerate(read))
+        self.entries = tuple(start + offset for offset in offsets if offset is not None)
 
 
 def undefined(code: bytes) -> tuple[str, ...]:
@@ -177,14 +177,14 @@ def _symbols(sections: tuple[_Section, ...]) -> tuple[_Symbol, ...]:
     if len(tables) != 1:
         raise ValueError(f"it has {len(tables)} tables of symbols")
     table, text = tables[0], sections[tables[0].link].data
-    found = []
+    symbols = []
     for name, info, _, section, value, size in _SYMBOL.iter_unpack(table.data):
         if section not in (_UNDEFINED, _ABSOLUTE, _COMMON) and value > sections[section].size:
             raise ValueError("a symbol lies outside of its section")
         if section == _COMMON and size > 1 << 31:
             raise ValueError(f"a symbol has {size} bytes")
-        found.append(_Symbol(_name(text, name), section, value, size, info >> 4))
-    return tuple(found)
+        symbols.append(_Symbol(_name(text, name), section, value, size, info >> 4))
+    return tuple(symbols)
 
 
 def _relocations(sections: tuple[_Section, ...], symbols: int) -> Iterator[_Relocation]:
@@ -268,15 +268,15 @@ def _up(value: int, align: int) -> int:
 
 
 def _fill(memory: mmap.mmap, start: int, objects: Sequence[_Object], layout: _Layout) -> None:
-    for (number, n), place in layout.places.items():
+    for (number, n), offset in layout.places.items():
         if n > 0:
             data = objects[number].sections[n].data
-            memory[place : place + len(data)] = data
-    for key, place in layout.slots.items():
+            memory[offset : offset + len(data)] = data
+    for key, offset in layout.slots.items():
         value = libraries.address(key) if isinstance(key, str) else _value(objects, key, start, layout)
-        memory[place : place + _SLOT] = struct.pack("<Q", value)
-    for name, place in layout.stubs.items():  # jmp *slot(%rip)
-        memory[place : place + _STUB] = b"\xff\x25" + struct.pack("<i", layout.slots[name] - place - 6) + b"\xcc\xcc"
+        memory[offset : offset + _SLOT] = struct.pack("<Q", value)
+    for name, offset in layout.stubs.items():  # jmp *slot(%rip)
+        memory[offset : offset + _STUB] = b"\xff\x25" + struct.pack("<i", layout.slots[name] - offset - 6) + b"\xcc\xcc"
     for number, o in enumerate(objects):
         for r in o.relocations:
             _relocate(memory, start, objects, layout, number, r)
@@ -287,7 +287,7 @@ def _relocate(
 ) -> None:
     """Write one address, or the distance to it, into the mapping."""
     symbol, home = objects[number].symbols[r.symbol], _home(objects, layout, number, r)
-    place = layout.places[number, r.section] + r.offset
+    offset = layout.places[number, r.section] + r.offset
     if r.kind == _NONE:
         return
     if r.kind in _GOT:
@@ -300,12 +300,12 @@ def _relocate(
         target = 0 if symbol.binding == _WEAK else libraries.address(home)
     value = target + r.addend
     if r.kind in (_PC32, _PLT32, _PC64, *_GOT):
-        value -= start + place
+        value -= start + offset
     form = {_R64: "<Q", _PC64: "<q", _R32: "<I"}.get(r.kind, "<i")
     if r.kind not in (_R64, _PC64, _R32, _R32S, _PC32, _PLT32, *_GOT):
         raise ReadError(f"object {number} has a relocation of type {r.kind}, which this loader does not know")
     try:
-        memory[place : place + struct.calcsize(form)] = struct.pack(
+        memory[offset : offset + struct.calcsize(form)] = struct.pack(
             form, value & (1 << 64) - 1 if form == "<Q" else value
         )
     except struct.error:
@@ -322,10 +322,10 @@ def _value(objects: Sequence[_Object], key: tuple[int, int], start: int, layout:
         return symbol.value
     if symbol.section == _COMMON:
         return start + layout.places[number, -n]
-    place = layout.places.get((number, symbol.section))
-    if place is None:
+    offset = layout.places.get((number, symbol.section))
+    if offset is None:
         raise ReadError(f"object {number} is damaged: {symbol.name!r} lies in a section that is not loaded")
-    return start + place + symbol.value
+    return start + offset + symbol.value
 
 
 def _entry(o: _Object, number: int, layout: _Layout) -> int | None:
@@ -333,7 +333,7 @@ def _entry(o: _Object, number: int, layout: _Layout) -> int | None:
     for symbol in o.symbols:
         if symbol.name == ENTRY and (number, symbol.section) in layout.places:
             return layout.places[number, symbol.section] + symbol.value
-    if any(place[0] == number for place in layout.shared.values()):
+    if any(key[0] == number for key in layout.shared.values()):
         return None
     raise ReadError(f"object {number} is no kernel: it has no function {ENTRY!r}")
 

@@ -28,13 +28,13 @@ class Row:
 
 def best_rows(profiles: Iterable[Sequence[Row]]) -> list[Row]:
     """The rows of several profiles of one program with equal inputs, each with the least time that it took."""
-    found: list[Row] = []
+    best: list[Row] = []
     for rows in profiles:
-        if not found:
-            found = list(rows)
-        elif [r.label for r in rows] == [r.label for r in found]:
-            found = [min(pair, key=lambda r: r.seconds) for pair in zip(found, rows, strict=True)]
-    return found
+        if not best:
+            best = list(rows)
+        elif [r.label for r in rows] == [r.label for r in best]:
+            best = [min(pair, key=lambda r: r.seconds) for pair in zip(best, rows, strict=True)]
+    return best
 
 
 def write_trace(rows: Iterable[Row], path: Path) -> None:

@@ -127,13 +127,13 @@ class Program(Interface):
     # -- a call
 
     def _run(
-        self, values: Sequence[Any], binding: Binding, own: Mapping[int, Array], rows: list[Row] | None = None
+        self, values: Sequence[Any], binding: Binding, targets: Mapping[int, Array], rows: list[Row] | None = None
     ) -> dict[str, Array]:
-        """The outputs by name; ``own`` are arrays by buffer that they are to be in."""
+        """The outputs by name; ``targets`` are arrays by buffer that they are to be in."""
         arrays: dict[int, Array] = dict(zip(self._binder.arrays, values, strict=False))
         try:
             for n, dtype in self._outputs:
-                arrays[n] = own[n] if n in own else fresh(binding.outputs[n], dtype)
+                arrays[n] = targets[n] if n in targets else fresh(binding.outputs[n], dtype)
         except MemoryError:
             wanted = prod(binding.outputs[n]) * dtype.itemsize
             raise self._binder.no_memory(0, binding.symbols, wanted) from None
@@ -143,14 +143,14 @@ class Program(Interface):
             state = self._state()
         team = self._claimed() if self._is_parallel else None
         try:
-            place = 0 if team is None else team.address
+            address_of_team = 0 if team is None else team.address
             if rows is None:
-                found = state.run(binding, arrays, place)
+                filled = state.run(binding, arrays, address_of_team)
             else:
-                found = self._timed(state, binding, arrays, place, rows)
+                filled = self._timed(state, binding, arrays, address_of_team, rows)
             if self._are_fresh:
-                return {name: found[n] for name, n in self._returned.items()}
-            return self._results(state, found)
+                return {name: filled[n] for name, n in self._returned.items()}
+            return self._results(state, filled)
         finally:
             if team is not None:
                 team.busy.release()
@@ -178,19 +178,19 @@ class Program(Interface):
     def _results(self, state: State, arrays: Mapping[int, Array]) -> dict[str, Array]:
         """The outputs by name. What is not the caller's own is copied, so that the next call does not change it."""
         results: dict[str, Array] = {}
-        taken: set[int] = set()
+        returned: set[int] = set()
         for port in self.code.outputs:
             n = port.buffer
-            place = self.code.buffers[n].place
-            if place == "output" and n not in taken:
+            kind = self.code.buffers[n].place
+            if kind == "output" and n not in returned:
                 results[port.name] = arrays[n]
             elif self.code.buffers[n].dtype in OBJECTS:
                 results[port.name] = copy(state.read(n))
-            elif place == "host" and n not in taken and arrays[n].flags.owndata:
+            elif kind == "host" and n not in returned and arrays[n].flags.owndata:
                 results[port.name] = arrays[n]
             else:
                 results[port.name] = state.read(n).copy()
-            taken.add(n)
+            returned.add(n)
         return results
 
     def _into(self, values: Sequence[Any], binding: Binding, out: Mapping[str, Array]) -> dict[str, Array]:
@@ -201,8 +201,8 @@ class Program(Interface):
         for name, array in out.items():
             n = self._returned.get(name)
             if n is None:
-                known = ", ".join(map(repr, self._returned))
-                raise InputError(f"there is no output {name!r} to write into: the outputs are {known}")
+                names = ", ".join(map(repr, self._returned))
+                raise InputError(f"there is no output {name!r} to write into: the outputs are {names}")
             if not isinstance(array, np.ndarray) or not array.flags.writeable:
                 raise InputError(
                     f"output {name!r} can be written into numpy arrays that are not read-only, and nothing else"
@@ -237,7 +237,7 @@ class Program(Interface):
     ) -> dict[int, Array]:
         stamps = state.profile(len(self._instructions))
         begin = perf_counter_ns()
-        found = state.run(binding, arrays, team)
+        filled = state.run(binding, arrays, team)
         for at, call in self._layout.calls.items():
             start, spent, runs = (int(v) for v in stamps[at])
             if runs:
@@ -247,7 +247,7 @@ class Program(Interface):
             label, nodes = (step.label or step.function, step.nodes) if isinstance(step, Host) else ("bind", ())
             rows.append(Row(label, nodes, spent / 1e9, 0, 0, (start - begin) / 1e9, is_native=False))
         rows.sort(key=lambda row: row.start)
-        return found
+        return filled
 
 
 def _may_share(array: Array, other: Any) -> bool:

@@ -141,41 +141,43 @@ def saved_for(folder: str | os.PathLike[str]) -> str:
     return str(_manifest(Path(folder) / MANIFEST)["device"])
 
 
-def _opened(place: Path, device: str, made: Callable[[Code], Loaded]) -> Loaded:
-    text = _manifest(place / MANIFEST)
+def _opened(folder: Path, device: str, load_code: Callable[[Code], Loaded]) -> Loaded:
+    text = _manifest(folder / MANIFEST)
     while True:
         if text["device"] != device:
             wants, has = (f"a GPU ({d})" if d else "a processor" for d in (text["device"], device))
-            raise ReadError(f"{place} was compiled for {wants}, and is to run on {has}: compile the model for this one")
+            raise ReadError(
+                f"{folder} was compiled for {wants}, and is to run on {has}: compile the model for this one"
+            )
         try:
-            return made(_code(place, text))
+            return load_code(_code(folder, text))
         except ReadError:
-            now = _manifest(place / MANIFEST)
+            now = _manifest(folder / MANIFEST)
             if now == text:
                 raise
             text = now  # another program was saved there meanwhile, and what this one had is gone
         except (LookupError, TypeError, ValueError, AttributeError):
-            raise ReadError(f"{place} is damaged, or of another version of graphopt: save the program again") from None
+            raise ReadError(f"{folder} is damaged, or of another version of graphopt: save the program again") from None
 
 
-def _files(place: Path, text: Mapping[str, Any]) -> tuple[Path, Path]:
+def _files(folder: Path, text: Mapping[str, Any]) -> tuple[Path, Path]:
     """Those with the code and the constants of a program."""
     if text["format"] == _FIXED:
-        return place / (_CODE + _SUFFIX), place / (_CONSTANTS + _SUFFIX)
-    return place / text["files"][_CODE], place / text["files"][_CONSTANTS]
+        return folder / (_CODE + _SUFFIX), folder / (_CONSTANTS + _SUFFIX)
+    return folder / text["files"][_CODE], folder / text["files"][_CONSTANTS]
 
 
-def _code(place: Path, text: Mapping[str, Any]) -> Code:
+def _code(folder: Path, text: Mapping[str, Any]) -> Code:
     """What a folder holds, as its manifest says."""
     missing = set(text["cpu"]) - _processor()
     if missing:
         lacks = [m for m in missing if m in _MACHINES] or sorted(missing)
         more = f" and {len(lacks) - _FEW} more" if len(lacks) > _FEW else ""
         raise ReadError(
-            f"{place} was compiled for a processor with {', '.join(lacks[:_FEW])}{more}, which this one does not have: "
-            "compile the model for this one"
+            f"{folder} was compiled for a processor with {', '.join(lacks[:_FEW])}{more}, which this one does not "
+            "have: compile the model for this one"
         )
-    objects_file, values_file = _files(place, text)
+    objects_file, values_file = _files(folder, text)
     code = _bytes(objects_file)
     if sha256(code).hexdigest() != text["code"]:
         raise ReadError(f"{objects_file} is damaged: save the program again")
@@ -223,12 +225,12 @@ def _constants(file: Path, shapes: Mapping[str, list[int]], buffers: tuple[Buffe
     sizes = {n: int(np.prod(shape)) * dtype.itemsize for n, (shape, dtype) in kinds.items()}
     total = sum(map(up, sizes.values()))
     try:
-        found = file.stat().st_size
-        memory = np.memmap(file, np.uint8, "r").view(np.ndarray) if found else np.empty(0, np.uint8)
+        size = file.stat().st_size
+        memory = np.memmap(file, np.uint8, "r").view(np.ndarray) if size else np.empty(0, np.uint8)
     except OSError as error:
         raise ReadError(f"{file} cannot be read: {error.strerror}") from None
-    if found != total:
-        raise ReadError(f"{file} is damaged: it has {found} bytes, and {total} are expected; save the program again")
+    if size != total:
+        raise ReadError(f"{file} is damaged: it has {size} bytes, and {total} are expected; save the program again")
     arrays, at = {}, 0
     for n, (shape, dtype) in sorted(kinds.items()):
         arrays[n] = memory[at : at + sizes[n]].view(dtype).reshape(shape)

@@ -39,18 +39,18 @@ class Signature:
 
     def shapes(self, values: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of arrays that can be taken as they are if these shapes fit; None where there are others."""
-        found = []
+        shapes = []
         for value, dtype in zip(values, self._dtypes, strict=False):
             if type(value) is Resident and value.dtype is dtype:
-                found.append(value.shape)
+                shapes.append(value.shape)
                 continue
             if type(value) is not np.ndarray or value.dtype is not dtype:
                 return None
             flags = value.flags
             if not (flags.c_contiguous and flags.aligned):
                 return None
-            found.append(value.shape)
-        return tuple(found)
+            shapes.append(value.shape)
+        return tuple(shapes)
 
     def accept(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         """What is given for each input as row-major arrays, and the symbols' values; raises ``InputError``.
@@ -98,9 +98,9 @@ class Signature:
                 return [given[name] for name in self.names]
         missing = [n for n in self.names if n not in given]
         unknown = sorted(str(n) for n in given if n not in self.names)
-        said = [f"no array is given for {', '.join(map(repr, missing))}"] if missing else []
-        said += [f"there is no input {', '.join(map(repr, unknown))}"] if unknown else []
-        raise InputError(f"{' and '.join(said)}: the inputs are {self._listed()}")
+        problems = [f"no array is given for {', '.join(map(repr, missing))}"] if missing else []
+        problems += [f"there is no input {', '.join(map(repr, unknown))}"] if unknown else []
+        raise InputError(f"{' and '.join(problems)}: the inputs are {self._listed()}")
 
     def _listed(self) -> str:
         return ", ".join(map(repr, self.names)) or "none"
@@ -147,25 +147,25 @@ class Signature:
         later = False
         for axis, (size, wanted) in enumerate(zip(value.shape, shape, strict=spec.shape is not None)):
             if isinstance(wanted, str):
-                known = symbols.setdefault(wanted, size)
+                expected = symbols.setdefault(wanted, size)
             elif isinstance(wanted, int):
-                known = wanted
+                expected = wanted
             else:
                 later = True
                 continue
-            if size != known:
-                self._refuse(k, axis, size, wanted, known)
+            if size != expected:
+                self._refuse(k, axis, size, wanted, expected)
         return later
 
     def _check_computed(self, k: int, value: Any, symbols: Mapping[str, int]) -> None:
         for axis, wanted in enumerate(self._specs[k].shape or ()):
             if isinstance(wanted, tuple):
-                known = evaluate(wanted, symbols)
-                if value.shape[axis] != known:
-                    self._refuse(k, axis, value.shape[axis], wanted, known)
+                expected = evaluate(wanted, symbols)
+                if value.shape[axis] != expected:
+                    self._refuse(k, axis, value.shape[axis], wanted, expected)
 
-    def _refuse(self, k: int, axis: int, size: int, wanted: Size, known: int) -> None:
-        why = str(known) if isinstance(wanted, int) else f"{known}, as {show(wanted)} is by the other inputs,"
+    def _refuse(self, k: int, axis: int, size: int, wanted: Size, expected: int) -> None:
+        why = str(expected) if isinstance(wanted, int) else f"{expected}, as {show(wanted)} is by the other inputs,"
         raise InputError(
             f"input {self.names[k]!r} has size {size} along axis {axis}, and {why} is expected: {self._expected(k)}"
         )

@@ -27,9 +27,9 @@ def evaluate(size: Size, symbols: Mapping[str, int]) -> int:
     try:
         return operation([evaluate(s, symbols) for s in size[1:]])
     except ZeroDivisionError:
-        known = {name: symbols[name] for name in symbols_of(size)}
+        values = {name: symbols[name] for name in symbols_of(size)}
         raise InputError(
-            f"the size {show(size)} divides by zero, with {known}: inputs of this shape cannot be run"
+            f"the size {show(size)} divides by zero, with {values}: inputs of this shape cannot be run"
         ) from None
 
 

@@ -88,9 +88,11 @@ class State(Walker):
     def _placed(self) -> Array:
         """The driver's rows for arguments that lie in the arrays of a call; how far from their starts is not known."""
         numbers = {n: k for k, n in enumerate(self._binder.arrays)}
-        found = [(n, numbers[w.root], 0) for n, w in enumerate(self._layout.words) if not w.level and w.root in numbers]
-        rows = words(len(found) * bytecode.PLACE_WIDTH).reshape(-1, bytecode.PLACE_WIDTH)
-        rows[:] = np.array(found, np.int64).reshape(rows.shape)
+        entries = [
+            (n, numbers[w.root], 0) for n, w in enumerate(self._layout.words) if not w.level and w.root in numbers
+        ]
+        rows = words(len(entries) * bytecode.PLACE_WIDTH).reshape(-1, bytecode.PLACE_WIDTH)
+        rows[:] = np.array(entries, np.int64).reshape(rows.shape)
         return rows
 
     # -- a call
@@ -142,11 +144,11 @@ class State(Walker):
         self._bases[1 + level] = address(memory)
         for n, shape in binding.outputs.items():
             if n not in self._arrays:
-                made = self._arrays[n] = np.empty(shape, self._dtype(n))
-                self._bases[self._binder.slots[n]] = address(made)
-        own = self._binder.levels[level]
-        self._offsets[own.words] = binding.offsets
-        self._args[own.words] = self._bases[own.bases] + binding.offsets
+                array = self._arrays[n] = np.empty(shape, self._dtype(n))
+                self._bases[self._binder.slots[n]] = address(array)
+        of_level = self._binder.levels[level]
+        self._offsets[of_level.words] = binding.offsets
+        self._args[of_level.words] = self._bases[of_level.bases] + binding.offsets
         if level == 0:
             self._places[:, 2] = self._offsets[self._places[:, 0]]
         self._bound[level] = binding
@@ -172,8 +174,8 @@ class State(Walker):
     def _to_fill(self, n: int) -> Array:
         if self._code.buffers[n].place == "host":
             self._keep(n, np.empty(self._binder.shape(n, self.symbols), self._dtype(n)))
-        found: Array = self.read(n)
-        return found
+        array: Array = self.read(n)
+        return array
 
     def _filled(self, n: int, array: Array) -> None:
         """It is the buffer's own memory."""
@@ -186,9 +188,11 @@ class State(Walker):
     def _keep(self, n: int, array: Array) -> None:
         self._arrays[n] = array
         self._bases[self._binder.slots[n]] = address(array)
-        own = self._host_words[n]
-        if len(own):
-            self._args[own] = self._bases[self._bases_of_words[own]] + self._offsets[own]
+        words_of_array = self._host_words[n]
+        if len(words_of_array):
+            self._args[words_of_array] = (
+                self._bases[self._bases_of_words[words_of_array]] + self._offsets[words_of_array]
+            )
 
     def _write(self, n: int, array: Array) -> None:
         self.read(n)[...] = array

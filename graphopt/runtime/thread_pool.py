@@ -45,8 +45,8 @@ def words(count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def address(array: np.ndarray[Any, Any]) -> int:
     """Where an array's elements are."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    start: int = array.__array_interface__["data"][0]
+    return start
 
 
 class Team:
@@ -146,8 +146,8 @@ def _end_all() -> None:
 
 def _processor() -> int:
     """The number of the processor that this thread runs on."""
-    found: int = _library.sched_getcpu()
-    return found
+    number: int = _library.sched_getcpu()
+    return number
 
 
 def _wake(word: int) -> None:

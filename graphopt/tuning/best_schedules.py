@@ -52,13 +52,13 @@ class Tuned:
         """The record that a nest is scheduled by. UsageError where there has to be one, and nothing is known."""
         with Records(self.database) as records:
             workloads = records.at_any_size(nest, self.setting)
-            found = self._verified(records, workloads[0]) if workloads else None
+            record = self._verified(records, workloads[0]) if workloads else None
             if self.require and not any(r.verified for w in workloads[:1] for r in records.history(w, self.setting)):
                 raise UsageError(
                     f"{self.database}: no schedule was tuned for the nest {types(nest)} on this machine with "
                     f"{self.setting.threads} thread{'s' * (self.setting.threads > 1)}: run graphopt tune"
                 )
-            return found
+            return record
 
     def _verified(self, records: Records, workload: Workload) -> Record | None:
         """The best record, once that which is said to be the best is verified."""

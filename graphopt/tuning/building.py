@@ -48,13 +48,13 @@ def built(order: Order, limit: float) -> Code:
     ``interrupted``."""
     try:
         with child(BUILDER) as builder:
-            made = builder.ask(order, limit)
+            code = builder.ask(order, limit)
     except CandidateError as error:
         if error.kind in (ILLEGAL, INTERRUPTED):
             raise
         raise CandidateError(NOT_BUILT, error.message) from None
-    assert isinstance(made, Code)
-    return made
+    assert isinstance(code, Code)
+    return code
 
 
 def answer(order: Order) -> Code:
@@ -89,14 +89,14 @@ def _steps(
     planner: Planner, nest: Nest, read: set[str], sizes: dict[str, int], is_ready: bool
 ) -> tuple[tuple[Step, ...], tuple[tuple[Port, ...], tuple[Port, ...]]]:
     """The steps of a nest that reads the arrays of these names, at these sizes, and what goes in and out."""
-    known = {var: sizes[var.name] for var in nest.sizes}
+    size_by_var = {var: sizes[var.name] for var in nest.sizes}
     ports: dict[bool, list[Port]] = {False: [], True: []}
     buffers: dict[NestBuffer, int] = {}
     for buffer in nest.buffers:
-        shape = tuple(size_of(e, known) for e in buffer.shape)
+        shape = tuple(size_of(e, size_by_var) for e in buffer.shape)
         buffers[buffer] = planner.add(Buffer(buffer.dtype, shape, "input" if buffer.name in read else "output"))
         ports[buffer.name in read].append(Port(buffer.name, buffers[buffer]))
     number, counter = planner.add(Buffer("int64", (), "input")), planner.add(Buffer("int64", (), "arena"))
     ports[True].append(Port(NUMBER, number))
-    calls = tuple(planner.calls(nest, buffers, known, nest.name, (), is_ready))
+    calls = tuple(planner.calls(nest, buffers, size_by_var, nest.name, (), is_ready))
     return (Loop(calls, counter, Ref(number)),), (tuple(ports[True]), tuple(ports[False]))

@@ -142,14 +142,14 @@ class Records(Tables):
 
     def _records(self, workload: Workload, setting: Setting, clause: str, order: str) -> list[Record]:
         with self._guarded():
-            found = self._workload(workload), self._id(setting)
+            ids = self._workload(workload), self._id(setting)
             query = f"SELECT {FIELDS} FROM record r WHERE r.workload = ? AND r.setting = ? {clause} ORDER BY {order}"
-            return [_record(workload, setting, row) for row in self._connection.execute(query, found)]
+            return [_record(workload, setting, row) for row in self._connection.execute(query, ids)]
 
     def __iter__(self) -> Iterator[Record]:
         """All records: by workload and setting, in the order of measuring."""
-        for known in self.known():
-            yield from self.history(known.workload, known.setting)
+        for tuned in self.known():
+            yield from self.history(tuned.workload, tuned.setting)
 
     def workloads(self, setting: Setting | None = None) -> list[Workload]:
         """What something is known of, under a setting or any, by key."""
@@ -163,24 +163,24 @@ class Records(Tables):
                 FROM record r JOIN workload w ON w.id = r.workload JOIN setting s ON s.id = r.setting
                 GROUP BY w.id, s.id ORDER BY w.key, s.machine, s.runtime, s.threads"""
             rows = self._connection.execute(query).fetchall()
-            found = [
+            listed = [
                 (Workload(str(script), _sizes(sizes)), Setting(str(m), str(r), int(n)), str(types), int(all), int(bad))
                 for script, sizes, types, m, r, n, all, bad in rows
             ]
-        return [Known(*about, self.best(about[0], about[1])) for about in found]
+        return [Known(*about, self.best(about[0], about[1])) for about in listed]
 
     def times(self, setting: Setting) -> dict[Workload, Timed]:
         """What runs of workloads take under a setting: by the best record, else as any that counts has it beside."""
-        found: dict[Workload, Timed] = {}
-        for known in self.known():
-            if known.setting != setting:
+        times: dict[Workload, Timed] = {}
+        for tuned in self.known():
+            if tuned.setting != setting:
                 continue
-            counting = (r for r in self.history(known.workload, setting) if r.verified and r.outcome.gain)
-            record = known.best or next(counting, None)
+            counting = (r for r in self.history(tuned.workload, setting) if r.verified and r.outcome.gain)
+            record = tuned.best or next(counting, None)
             if record is not None:
                 default = median(record.outcome.beside)
-                found[known.workload] = Timed(default / max(record.outcome.gain, 1.0), default)
-        return found
+                times[tuned.workload] = Timed(default / max(record.outcome.gain, 1.0), default)
+        return times
 
     def at_any_size(self, nest: Nest, setting: Setting) -> list[Workload]:
         """The workloads of a nest that something is known of under a setting, those of the largest sizes first."""
@@ -190,8 +190,8 @@ class Records(Tables):
                 SELECT script, sizes FROM workload w WHERE program = ?
                 AND EXISTS (SELECT 1 FROM record WHERE workload = w.id AND setting = ?)"""
             rows = self._connection.execute(query, (_digest(script), self._id(setting))).fetchall()
-            found = [Workload(script, _sizes(sizes)) for text, sizes in rows if text == script]
-            return sorted(found, key=_extent, reverse=True)
+            workloads = [Workload(script, _sizes(sizes)) for text, sizes in rows if text == script]
+            return sorted(workloads, key=_extent, reverse=True)
 
     def _workload(self, workload: Workload, make: bool = False) -> int | None:
         """The number of a workload; None where it is not there, and is not to be made."""
@@ -201,9 +201,9 @@ class Records(Tables):
         ).fetchone()
         if row is not None or not make:
             return None if row is None else int(row[0])
-        known = workload.key, _digest(workload.script), workload.script, sizes, types(workload.nest)
+        fields = workload.key, _digest(workload.script), workload.script, sizes, types(workload.nest)
         done = self._connection.execute(
-            "INSERT INTO workload (key, program, script, sizes, types) VALUES (?, ?, ?, ?, ?)", known
+            "INSERT INTO workload (key, program, script, sizes, types) VALUES (?, ?, ?, ?, ?)", fields
         )
         return done.lastrowid
 

@@ -51,18 +51,18 @@ class Draws:
     @staticmethod
     def of(workload: Workload, spaces: Sequence[Space], random: Random) -> Draws:
         """Those of the spaces that have something for the workload."""
-        found, why = [], []
+        fitting, why = [], []
         for space in spaces:
             try:
                 Draws(workload, (space,)).fresh(random)
-                found.append(space)
+                fitting.append(space)
             except ScheduleError as error:
                 why.append(str(error))
-        if not found:
+        if not fitting:
             raise ScheduleError(
                 f"no search space has a schedule of {workload.nest.name}: {'; '.join(why) or 'there is none'}"
             )
-        return Draws(workload, tuple(found))
+        return Draws(workload, tuple(fitting))
 
     def fresh(self, random: Random) -> Draw:
         """One that nothing is known of."""
@@ -90,11 +90,11 @@ class Draws:
         decisions = tuple(trace.decisions.values())
         for k in range(len(self.spaces)):
             try:
-                made = self._at(k, decisions, random)
+                draw = self._at(k, decisions, random)
             except GraphoptError:
                 continue
-            if made.trace == trace:
-                return made
+            if draw.trace == trace:
+                return draw
         return None
 
     def _tried(self, random: Random, choose: Callable[[], tuple[int, tuple[Argument, ...]]]) -> Draw:

@@ -55,42 +55,42 @@ class _Leaf:
 
 def features(nest: Nest, sizes: Mapping[str, int]) -> tuple[float, ...]:
     """The numbers of a scheduled nest where its sizes are these: one for each of ``NAMES``."""
-    known = {var: Const(sizes[var.name]) for var in nest.sizes}
-    leaves = list(_leaves(nest.body, (), {}, known))
+    sizes_by_var = {var: Const(sizes[var.name]) for var in nest.sizes}
+    leaves = list(_leaves(nest.body, (), {}, sizes_by_var))
     wanted = {var: sizes[var.name] for var in nest.sizes}
     work = float(evaluate(flops(nest, wanted), {}))
     if not leaves:
         return (0.0,) * len(NAMES)
     # of a start and a step in the same loops, the step, which is the later
-    main = max(reversed(leaves), key=lambda leaf: leaf.steps * _weight(leaf, known))
+    main = max(reversed(leaves), key=lambda leaf: leaf.steps * _weight(leaf, sizes_by_var))
     calls = sum(leaf.steps for leaf in leaves if isinstance(leaf.stmt, Invoke))
-    local = sum(_bytes(b, known) for b in nest.allocs)
-    moved = sum(_bytes(b, known) for b in nest.buffers)
+    local = sum(_bytes(b, sizes_by_var) for b in nest.allocs)
+    moved = sum(_bytes(b, sizes_by_var) for b in nest.buffers)
     waste = main.steps / max(work / 2, 1) if isinstance(main.stmt, Store) else 0
-    found = [work, main.steps, sum(leaf.steps for leaf in leaves) - main.steps, len(leaves), calls, waste]
-    found += _loops(main)
-    found += _loads(main)
-    found += [local, *_reached(main, known), moved, work / max(moved, 1)]
-    found += [_is_library(main), *_arguments(main, known)]
-    return tuple(round(log2(1 + max(x, 0)), 4) for x in found)
+    numbers = [work, main.steps, sum(leaf.steps for leaf in leaves) - main.steps, len(leaves), calls, waste]
+    numbers += _loops(main)
+    numbers += _loads(main)
+    numbers += [local, *_reached(main, sizes_by_var), moved, work / max(moved, 1)]
+    numbers += [_is_library(main), *_arguments(main, sizes_by_var)]
+    return tuple(round(log2(1 + max(x, 0)), 4) for x in numbers)
 
 
 def _leaves(
-    stmt: Stmt, loops: tuple[_Loop, ...], values: Mapping[Var, Expr], known: Mapping[Var, Expr]
+    stmt: Stmt, loops: tuple[_Loop, ...], values: Mapping[Var, Expr], sizes: Mapping[Var, Expr]
 ) -> Iterator[_Leaf]:
     match stmt:
         case Store() | Invoke():
             yield _Leaf(stmt, loops, values)
         case For():
-            extent = _most(stmt.extent, loops, values, known)
-            yield from _leaves(stmt.body, (*loops, (stmt.var, extent, _running(stmt))), values, known)
+            extent = _most(stmt.extent, loops, values, sizes)
+            yield from _leaves(stmt.body, (*loops, (stmt.var, extent, _running(stmt))), values, sizes)
         case Block():
             bound = {a.var: substitute(e, dict(values)) for a, e in zip(stmt.axes, stmt.values, strict=True)}
             for child in inner(stmt):
-                yield from _leaves(child, loops, {**values, **bound}, known)
+                yield from _leaves(child, loops, {**values, **bound}, sizes)
         case _:
             for child in inner(stmt):
-                yield from _leaves(child, loops, values, known)
+                yield from _leaves(child, loops, values, sizes)
 
 
 def _running(loop: For) -> _Running:
@@ -99,16 +99,16 @@ def _running(loop: For) -> _Running:
     return "blocks" if loop.thread.startswith("blockIdx") else "threads"
 
 
-def _most(extent: Expr, loops: Sequence[_Loop], values: Mapping[Var, Expr], known: Mapping[Var, Expr]) -> int:
+def _most(extent: Expr, loops: Sequence[_Loop], values: Mapping[Var, Expr], sizes: Mapping[Var, Expr]) -> int:
     """How long a loop may be; 1 where elements say that."""
-    most = longest(substitute(extent, {**values, **known}), {v: Const(n) for v, n, _ in loops})
-    return 1 if most is None else _number(most, known)
+    most = longest(substitute(extent, {**values, **sizes}), {v: Const(n) for v, n, _ in loops})
+    return 1 if most is None else _number(most, sizes)
 
 
-def _number(expr: Expr, known: Mapping[Var, Expr]) -> int:
+def _number(expr: Expr, sizes: Mapping[Var, Expr]) -> int:
     """The value of a size; 1 where it is not known."""
     try:
-        return max(int(evaluate(size_of(substitute(expr, dict(known)), {}), {})), 0)
+        return max(int(evaluate(size_of(substitute(expr, dict(sizes)), {}), {})), 0)
     except (KeyError, ValueError, TypeError):
         return 1
 
@@ -118,22 +118,22 @@ def _is_library(leaf: _Leaf) -> bool:
     return isinstance(leaf.stmt, Invoke) and leaf.stmt.intrinsic.startswith("gemm_")
 
 
-def _weight(leaf: _Leaf, known: Mapping[Var, Expr]) -> int:
+def _weight(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> int:
     """How much one step of a statement does: a call, as much as its regions are large."""
     if isinstance(leaf.stmt, Store):
         return 1
-    return max([1, *(prod(_sides(leaf, a, known)) for a in leaf.stmt.args if isinstance(a, Region))])
+    return max([1, *(prod(_sides(leaf, a, sizes)) for a in leaf.stmt.args if isinstance(a, Region))])
 
 
-def _sides(leaf: _Leaf, region: Region, known: Mapping[Var, Expr]) -> list[int]:
+def _sides(leaf: _Leaf, region: Region, sizes: Mapping[Var, Expr]) -> list[int]:
     """How large a region is that a call is given."""
-    whole = [_number(e, known) for e in region.buffer.shape]
-    parts = [_most(r.extent, leaf.loops, leaf.values, known) for r in region.ranges]
+    whole = [_number(e, sizes) for e in region.buffer.shape]
+    parts = [_most(r.extent, leaf.loops, leaf.values, sizes) for r in region.ranges]
     return [min(part, n) or n for part, n in zip(parts, whole, strict=True)]
 
 
-def _bytes(buffer: Buffer, known: Mapping[Var, Expr]) -> int:
-    return prod(_number(e, known) for e in buffer.shape) * BITS[buffer.dtype] // 8
+def _bytes(buffer: Buffer, sizes: Mapping[Var, Expr]) -> int:
+    return prod(_number(e, sizes) for e in buffer.shape) * BITS[buffer.dtype] // 8
 
 
 def _loops(leaf: _Leaf) -> list[float]:
@@ -149,12 +149,12 @@ def _addresses(leaf: _Leaf) -> list[tuple[Load, Polynomial]]:
     """What a statement reads, and where, by the loops around it."""
     if not isinstance(leaf.stmt, Store):
         return []
-    found = dict.fromkeys(e for e in walk(leaf.stmt.value) if isinstance(e, Load))
+    loads = dict.fromkeys(e for e in walk(leaf.stmt.value) if isinstance(e, Load))
     extents = {v: n for v, n, _ in leaf.loops}
     values = dict(leaf.values)
     return [
         (load, address_of(Load(load.buffer, tuple(substitute(i, values) for i in load.indices)), extents))
-        for load in found
+        for load in loads
     ]
 
 
@@ -163,43 +163,43 @@ def _loads(leaf: _Leaf) -> list[float]:
     change between neighbouring steps are kept."""
     lane = next((v for v, _, k in leaf.loops if k == "vectorized"), None)
     tile = [(v, n) for v, n, k in leaf.loops if k == "unrolled"]
-    kinds, taken = [0, 0, 0], 0.0
+    kinds, reuse = [0, 0, 0], 0.0
     read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope != "local"]
     for _, at in read:
         parts = at.split(lane) if lane is not None else None
         stride = 0 if lane is None else None if parts is None else parts[0].number
         kinds[0 if stride == 1 else 1 if stride == 0 else 2] += 1
-        taken += prod(n for v, n in tile if _varies(at, v)) / max(prod(n for _, n in tile), 1)
-    return [len(read), *kinds, taken]
+        reuse += prod(n for v, n in tile if _varies(at, v)) / max(prod(n for _, n in tile), 1)
+    return [len(read), *kinds, reuse]
 
 
 def _varies(at: Polynomial, var: Var) -> bool:
     return any(var in variables(atom) for product in at.terms for atom in product)
 
 
-def _reached(leaf: _Leaf, known: Mapping[Var, Expr]) -> list[float]:
+def _reached(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> list[float]:
     """How many bytes are read within each of the innermost serial loops."""
     places = [k for k, (_, _, kind) in enumerate(leaf.loops) if kind == "serial"][::-1][:LEVELS]
     read = [(load, at) for load, at in _addresses(leaf) if load.buffer.scope != "local"]
-    found: list[float] = []
-    for place in places:
-        within = leaf.loops[place:]
-        found.append(
+    numbers: list[float] = []
+    for depth in places:
+        within = leaf.loops[depth:]
+        numbers.append(
             sum(
                 min(prod(n for v, n, _ in within if _varies(at, v)) * BITS[load.buffer.dtype] // 8, whole)
                 for load, at in read
-                for whole in [_bytes(load.buffer, known)]
+                for whole in [_bytes(load.buffer, sizes)]
             )
         )
-    return (found + [0.0] * LEVELS)[:LEVELS]
+    return (numbers + [0.0] * LEVELS)[:LEVELS]
 
 
-def _arguments(leaf: _Leaf, known: Mapping[Var, Expr]) -> list[float]:
+def _arguments(leaf: _Leaf, sizes: Mapping[Var, Expr]) -> list[float]:
     """The sides and bytes of what a call is given."""
     regions = [a for a in leaf.stmt.args if isinstance(a, Region)] if isinstance(leaf.stmt, Invoke) else []
-    found: list[float] = []
+    numbers: list[float] = []
     for region in regions[:ARGUMENTS]:
-        sides = _sides(leaf, region, known)
+        sides = _sides(leaf, region, sizes)
         rows, columns = ([1, 1, *sides])[-2:]
-        found += [rows, columns, prod(sides) * BITS[region.buffer.dtype] // 8]
-    return found + [0.0] * (3 * ARGUMENTS - len(found))
+        numbers += [rows, columns, prod(sides) * BITS[region.buffer.dtype] // 8]
+    return numbers + [0.0] * (3 * ARGUMENTS - len(numbers))

@@ -58,11 +58,11 @@ class CostModel:
     def trained(rows: Sequence[Sequence[float]], goals: Sequence[float]) -> CostModel | None:
         """The model of so many measurements, in whatever order they came; None of too few. MissingDependencyError
         without lightgbm."""
-        known = sorted((tuple(row), g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES))
-        if len(known) < ENOUGH:
+        examples = sorted((tuple(row), g) for row, g in zip(rows, goals, strict=True) if len(row) == len(NAMES))
+        if len(examples) < ENOUGH:
             return None
         library = _lightgbm()
-        data = library.Dataset(np.array([row for row, _ in known]), np.array([g for _, g in known]))
+        data = library.Dataset(np.array([row for row, _ in examples]), np.array([g for _, g in examples]))
         return CostModel(library.train(SETTINGS, data, ROUNDS))
 
     def scores(self, rows: Sequence[Sequence[float]]) -> list[float]:

@@ -80,8 +80,8 @@ def _measured(candidate: Candidate, limit: float) -> Outcome:
             runner.start()
         wanted = oracle(candidate.workload, limit)
         results = kept.enter_context(tempfile.TemporaryDirectory(prefix="graphopt-"))
-        place = str(wanted.folder)
-        job = Job(code, place, results, wanted.cases, beside, device, candidate.threads, processors, limit)
+        inputs = str(wanted.folder)
+        job = Job(code, inputs, results, wanted.cases, beside, device, candidate.threads, processors, limit)
         with machine_lock.measuring():
             ran = runner.ask(job, limit)
         assert isinstance(ran, Ran)

@@ -35,15 +35,15 @@ def operands(workload: Workload, case: int, are_integers_zero: bool = False) -> 
     """What the nest reads, in the order of its parameters. Integers by which it indexes are within range, as far as
     that can be seen; or all are 0."""
     nest, sizes = workload.nest, dict(workload.sizes)
-    known = {var: sizes[var.name] for var in nest.sizes}
-    ends = index_ends(nest, known)
+    size_by_var = {var: sizes[var.name] for var in nest.sizes}
+    ends = index_ends(nest, size_by_var)
     random = np.random.default_rng([case, int(workload.key, 16)])
-    made = []
+    arrays = []
     for buffer in inputs_of(nest):
-        shape = tuple(evaluate(size_of(e, known), {}) for e in buffer.shape)
+        shape = tuple(evaluate(size_of(e, size_by_var), {}) for e in buffer.shape)
         array = _drawn(random, buffer.dtype, shape, case, 1 if are_integers_zero else ends.get(buffer))
-        made.append(np.ascontiguousarray(array))
-    return made
+        arrays.append(np.ascontiguousarray(array))
+    return arrays
 
 
 def stored(array: Array) -> Array:
@@ -58,13 +58,13 @@ def restored(array: Array, dtype: str) -> Array:
 
 def index_ends(nest: Nest, sizes: Mapping[Var, int]) -> dict[Buffer, int]:
     """Of each buffer with whose elements the nest indexes others, what they have to be below."""
-    found: dict[Buffer, int] = {}
+    ends: dict[Buffer, int] = {}
     for buffer, indices in _places(nest):
         for index, extent in zip(indices, buffer.shape, strict=True):
             end = evaluate(size_of(extent, sizes), {})
             for load in loads_in(index):
-                found[load.buffer] = min(found.get(load.buffer, end), end)
-    return found
+                ends[load.buffer] = min(ends.get(load.buffer, end), end)
+    return ends
 
 
 def _places(nest: Nest) -> Iterator[tuple[Buffer, Sequence[Expr]]]:

@@ -64,7 +64,7 @@ class Child:
             atexit.unregister(kill_all)
             atexit.register(kill_all)
         with suppress(OSError):  # where it is dead already, the first question tells
-            self._write(json.dumps([str(place) for place in sys.path]).encode() + b"\n")
+            self._write(json.dumps([str(path) for path in sys.path]).encode() + b"\n")
 
     def ask(self, question: object, limit: float) -> Any:
         """The answer. Raises CandidateError: ``slow`` where there is none in so many seconds, ``crashed`` where the
@@ -136,18 +136,18 @@ class Child:
         """What is to be said of a process that gives no answers any more."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
-        status, said = self._process.poll(), ""
+        status, message = self._process.poll(), ""
         with suppress(OSError, ValueError):
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").split("\n")
-            said = next((f" ({line.strip()})" for line in reversed(lines) if line.strip()), "")
+            message = next((f" ({line.strip()})" for line in reversed(lines) if line.strip()), "")
         self.kill()
         if status == -signal.SIGALRM:
             return CandidateError("slow", "it was not waited for")
         kind = INTERRUPTED if self._is_interrupted else "crashed"
         if status is not None and status < 0:
-            return CandidateError(kind, f"its process died of {signal.Signals(-status).name}{said}")
-        return CandidateError(kind, f"its process ended with status {status}{said}")
+            return CandidateError(kind, f"its process died of {signal.Signals(-status).name}{message}")
+        return CandidateError(kind, f"its process ended with status {status}{message}")
 
 
 _running: set[Child] = set()
@@ -165,19 +165,19 @@ def child(module: str, once: bool = False) -> Iterator[Child]:
     key = os.getpid(), module
     with _lock:
         waiting = [one for one in _idle.pop(key, []) if one.can_answer()]
-        found = waiting.pop() if waiting else None
+        started = waiting.pop() if waiting else None
         _idle[key] = waiting
-    if found is None:
-        found = Child(module)
+    if started is None:
+        started = Child(module)
     try:
-        yield found
+        yield started
     finally:
         with _lock:
-            is_good = found.can_answer() and found.asked < (1 if once else _QUESTIONS)
+            is_good = started.can_answer() and started.asked < (1 if once else _QUESTIONS)
             if is_good:
-                _idle.setdefault(key, []).append(found)
+                _idle.setdefault(key, []).append(started)
         if not is_good:
-            found.kill()
+            started.kill()
 
 
 def kill_all() -> None:

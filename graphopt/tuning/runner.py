@@ -73,14 +73,14 @@ Running: TypeAlias = Callable[[int], float]
 """Runs so many times; the seconds that it took."""
 
 
-def input_file(folder: str | Path, case: int, place: int) -> Path:
+def input_file(folder: str | Path, case: int, number: int) -> Path:
     """Where the input of that number lies."""
-    return Path(folder) / f"{case}-in-{place}.npy"
+    return Path(folder) / f"{case}-in-{number}.npy"
 
 
-def output_file(folder: str | Path, case: int, place: int) -> Path:
+def output_file(folder: str | Path, case: int, number: int) -> Path:
     """Where the result of that number lies."""
-    return Path(folder) / f"{case}-out-{place}.npy"
+    return Path(folder) / f"{case}-out-{number}.npy"
 
 
 def answer(job: Job) -> Ran:
@@ -98,8 +98,8 @@ def answer(job: Job) -> Ran:
     if other is None:
         return Ran()
     wait_for(job.limit)
-    own, out = _running(program, _inputs(job.code, job.inputs, job.cases[0]))
-    seconds, beside = _times(own, run, start + job.limit / 2)
+    running, out = _running(program, _inputs(job.code, job.inputs, job.cases[0]))
+    seconds, beside = _times(running, run, start + job.limit / 2)
     is_steady = all(np.array_equal(_bytes(array), _bytes(results[0][name])) for name, array in out.items())
     return Ran(seconds, beside, is_steady)
 
@@ -107,18 +107,18 @@ def answer(job: Job) -> Ran:
 def _compared(program: Program | DeviceProgram, job: Job, case: int) -> Arrays:
     """What one run gives, which is written, too."""
     results: Arrays = program(_told(_inputs(job.code, job.inputs, case), 1), out=_filled(job.code))
-    for place, port in enumerate(job.code.outputs):
-        np.save(output_file(job.results, case, place), results[port.name])
+    for number, port in enumerate(job.code.outputs):
+        np.save(output_file(job.results, case, number), results[port.name])
     return results
 
 
-def _times(own: Running, other: Running, end: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _times(candidate: Running, other: Running, end: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """What a run of each takes, series by series in turn; no more of them once it is late."""
-    numbers = _number(own), _number(other)
+    numbers = _number(candidate), _number(other)
     times: tuple[list[float], list[float]] = [], []
     for series in range(SERIES):
         for k in (0, 1) if series % 2 else (1, 0):
-            run = (own, other)[k]
+            run = (candidate, other)[k]
             run(1)  # the caches hold what the other left
             times[k].append(run(numbers[k]) / numbers[k])
         if perf_counter() > end or (series and min(times[0]) > HOPELESS * min(times[1])):
@@ -160,9 +160,9 @@ def _running(program: Program | DeviceProgram, arrays: Arrays) -> tuple[Running,
     out = _filled(program.code)
 
     def here(number: int) -> float:
-        told = _told(arrays, number)
+        inputs = _told(arrays, number)
         start = perf_counter()
-        program(told, out=out)
+        program(inputs, out=out)
         return perf_counter() - start
 
     return here, out
@@ -174,23 +174,23 @@ def _told(arrays: Arrays, number: int) -> dict[str, Any]:
 
 def _inputs(code: Code, folder: str, case: int) -> Arrays:
     names: Sequence[str] = [port.name for port in code.inputs if port.name != NUMBER]
-    found = {}
-    for place, name in enumerate(names):
-        array = np.load(input_file(folder, case, place))
-        found[name] = _aligned(array.shape, array.dtype)
-        found[name][...] = array
-    return found
+    arrays = {}
+    for number, name in enumerate(names):
+        array = np.load(input_file(folder, case, number))
+        arrays[name] = _aligned(array.shape, array.dtype)
+        arrays[name][...] = array
+    return arrays
 
 
 def _filled(code: Code) -> dict[str, Array]:
     """Arrays for the results, in which nothing is what it should be."""
-    made = {}
+    arrays = {}
     for port in code.outputs:
         buffer = code.buffers[port.buffer]
         dtype = STORAGE[buffer.dtype]
-        made[port.name] = _aligned([evaluate(n, {}) for n in buffer.shape or ()], dtype)
-        _bytes(made[port.name])[...] = 1 if dtype == np.bool_ else _FILL
-    return made
+        arrays[port.name] = _aligned([evaluate(n, {}) for n in buffer.shape or ()], dtype)
+        _bytes(arrays[port.name])[...] = 1 if dtype == np.bool_ else _FILL
+    return arrays
 
 
 def _aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

@@ -58,9 +58,9 @@ class RandomSearch:
 
     def propose(self, count: int) -> list[Draw]:
         """At most so many that were not proposed before."""
-        found: list[Draw] = []
+        draws: list[Draw] = []
         misses = 0
-        while len(found) < count and misses < MISSES:
+        while len(draws) < count and misses < MISSES:
             try:
                 draw = self.draws.fresh(self.random)
             except ScheduleError:
@@ -70,9 +70,9 @@ class RandomSearch:
                 misses += 1
                 continue
             self.seen.add(draw.text)
-            found.append(draw)
+            draws.append(draw)
             misses = 0
-        return found
+        return draws
 
     def tell(self, draw: Draw, outcome: Outcome) -> None:
         """What came of one: it is not proposed again."""
@@ -97,15 +97,15 @@ class Evolution:
         """At most so many that were not proposed before, the most promising first."""
         pool = self._pool(count * POOL)
         if self.model is None:
-            found = pool[:count]
+            draws = pool[:count]
         else:
             scores = self.model.scores([draw.features for draw in pool])
             ranked = [pool[k] for k in sorted(range(len(pool)), key=lambda k: -scores[k])]
             explored = round(count * EXPLORED)
-            found, rest = ranked[: count - explored], ranked[count - explored :]
-            found += self.random.sample(rest, min(explored, len(rest)))
-        self.seen |= {draw.text for draw in found}
-        return found
+            draws, rest = ranked[: count - explored], ranked[count - explored :]
+            draws += self.random.sample(rest, min(explored, len(rest)))
+        self.seen |= {draw.text for draw in draws}
+        return draws
 
     def tell(self, draw: Draw, outcome: Outcome) -> None:
         """What came of one."""
@@ -120,20 +120,20 @@ class Evolution:
         """Candidates that were not proposed yet."""
         best = sorted((pair for pair in self.known if pair[1].speedup), key=lambda pair: -pair[1].speedup)
         parents = [draw for draw, _ in best[:PARENTS]]
-        found: dict[str, Draw] = {}
+        pool: dict[str, Draw] = {}
         misses = 0
-        while len(found) < size and misses < MISSES:
+        while len(pool) < size and misses < MISSES:
             try:
                 draw = self._made(parents)
             except ScheduleError:
                 misses += 1
                 continue
-            if draw.text in self.seen or draw.text in found:
+            if draw.text in self.seen or draw.text in pool:
                 misses += 1
                 continue
-            found[draw.text] = draw
+            pool[draw.text] = draw
             misses = 0
-        return list(found.values())
+        return list(pool.values())
 
     def _made(self, parents: Sequence[Draw]) -> Draw:
         chance = self.random.random()

@@ -266,8 +266,8 @@ class _Session:
         or how long they take. What cannot be measured beside its own is left as it is."""
         unknown = sorted((s for s in self.states if not s.progress.default), key=_work, reverse=True)
         new = {s.progress.task.workload: s for s in unknown}
-        found = measured_by_default(list(new), self.records, self.executor, self.threads, self.end, self.target)
-        for record in found:
+        records = measured_by_default(list(new), self.records, self.executor, self.threads, self.end, self.target)
+        for record in records:
             state = new[record.candidate.workload]
             self.note(state, record)
             state.is_done |= record.outcome.kind == UNCHECKED
@@ -297,19 +297,19 @@ class _Session:
             self.recall(state)
         left = None if self.budget.trials is None else self.budget.trials - self.measured()
         draws = state.search.propose(count if left is None else min(count, left))
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         for record in self.measure(state, draws):
-            found[record.candidate.trace] = record.outcome
+            outcomes[record.candidate.trace] = record.outcome
             self.note(state, record)
             progress.trials += 1
             progress.curve.append((progress.trials, progress.gain))
             self.told([s.progress for s in self.states], self.measured())
-        for draw in (draw for draw in draws if draw.text in found):  # whoever was done first
-            state.search.tell(draw, found[draw.text])
+        for draw in (draw for draw in draws if draw.text in outcomes):  # whoever was done first
+            state.search.tell(draw, outcomes[draw.text])
             self.rows.append(draw.features)
-            self.goals.append(goal(found[draw.text].speedup))
+            self.goals.append(goal(outcomes[draw.text].speedup))
         state.rounds += 1
-        state.saved = (spent - progress.seconds) / max(len(found), 1)
+        state.saved = (spent - progress.seconds) / max(len(outcomes), 1)
         state.stale = 0 if progress.gain > before * GAIN else state.stale + 1
         state.is_done = not draws or state.stale >= PATIENCE
         self.learn()
@@ -429,8 +429,8 @@ def _work(state: _State) -> float:
     """About how much a task does in a run of the model, before anything is known of how long it takes."""
     workload = state.progress.task.workload
     sizes: Mapping[str, int] = dict(workload.sizes)
-    known = {var: sizes[var.name] for var in workload.nest.sizes}
+    size_by_var = {var: sizes[var.name] for var in workload.nest.sizes}
     try:
-        return float(state.progress.task.times * evaluate(flops(workload.nest, known), {}))
+        return float(state.progress.task.times * evaluate(flops(workload.nest, size_by_var), {}))
     except (KeyError, ReadError):
         return 0.0

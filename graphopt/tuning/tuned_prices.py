@@ -61,14 +61,14 @@ class TunedPrices:
         for text in calls:
             if text not in self.found:
                 self.found[text] = self.timed(text, target)
-        known = {text: timed for text in calls if (timed := self.found[text]) is not None}
-        if not known and doubt > 0:
+        timed_calls = {text: timed for text in calls if (timed := self.found[text]) is not None}
+        if not timed_calls and doubt > 0:
             return target
-        paces, spread = fitted(target, {text: timed.default for text, timed in known.items()})
+        paces, spread = fitted(target, {text: timed.default for text, timed in timed_calls.items()})
         leap = spread**doubt
         kept = {text: paces.get(op, paces[""]) / leap for text in chosen if (op := Call.parse(text).op)}
         others = {name: pace * leap for name, pace in paces.items()}
-        measured = {**(target.measured or {}), **{text: timed.seconds for text, timed in known.items()}}
+        measured = {**(target.measured or {}), **{text: timed.seconds for text, timed in timed_calls.items()}}
         return replace(target, measured=measured, paces=others | kept)
 
     def timed(self, text: str, target: Target) -> Timed | None:
@@ -76,10 +76,10 @@ class TunedPrices:
         call = Call.parse(text)
         if call.op in target.within or is_constant(call) or not self._may_be_known(call):
             return None
-        found = [self.times.get(nest) for nest in nests(call)]
-        if not found or any(timed is None for timed in found):
+        times = [self.times.get(nest) for nest in nests(call)]
+        if not times or any(timed is None for timed in times):
             return None
-        parts = [timed for timed in found if timed is not None]
+        parts = [timed for timed in times if timed is not None]
         return Timed(sum(p.seconds for p in parts), sum(p.default for p in parts))
 
     def _may_be_known(self, call: Call) -> bool:
@@ -124,12 +124,12 @@ def fitted(target: Target, by_default: Mapping[str, float]) -> tuple[dict[str, f
     """
     logs: dict[str, list[float]] = {}
     for row in rows(by_default):
-        said = priced(target, target.prices, row)
-        logs.setdefault(row.call.op, []).append(log((target.prices.node + row.seconds) / said))
-    every = [n for own in logs.values() for n in own]
+        price = priced(target, target.prices, row)
+        logs.setdefault(row.call.op, []).append(log((target.prices.node + row.seconds) / price))
+    every = [n for of_op in logs.values() for n in of_op]
     overall = float(np.median(every)) if every else 0.0
-    means = {op: (sum(own) + overall) / (len(own) + 1) for op, own in sorted(logs.items())}
-    squares = [log(DOUBT) ** 2, *((n - means[op]) ** 2 for op, own in logs.items() for n in own)]
+    means = {op: (sum(of_op) + overall) / (len(of_op) + 1) for op, of_op in sorted(logs.items())}
+    squares = [log(DOUBT) ** 2, *((n - means[op]) ** 2 for op, of_op in logs.items() for n in of_op)]
     return {"": exp(overall)} | {op: exp(mean) for op, mean in means.items()}, exp(sqrt(sum(squares) / len(squares)))
 
 
@@ -139,5 +139,5 @@ def _type(x: Operand) -> TensorType:
 
 def _constant(x: Operand) -> Constant:
     """A constant of this type: its elements where they are told, else any."""
-    known = x.fact().constant
-    return known if known is not None else Constant.of(np.zeros(x.shape, STORAGE.get(x.dtype, x.dtype)), x.dtype)
+    constant = x.fact().constant
+    return constant if constant is not None else Constant.of(np.zeros(x.shape, STORAGE.get(x.dtype, x.dtype)), x.dtype)

@@ -78,18 +78,18 @@ def answer(folder: str) -> None:
     ``phase`` in the folder always holds which of the two is at work, in case this process does not survive it.
     """
     _limit_memory()
-    place = Path(folder)
-    request = json.loads((place / "request.json").read_text())
+    path = Path(folder)
+    request = json.loads((path / "request.json").read_text())
     try:
-        found = compare(request, (place / "phase").write_text)
+        result = compare(request, (path / "phase").write_text)
     except (UnverifiedError, LimitError) as refusal:
-        found = {"status": "unverified", "reason": str(refusal)}
+        result = {"status": "unverified", "reason": str(refusal)}
     except MismatchError as mismatch:
-        found = {"status": "wrong", "reason": str(mismatch)}
+        result = {"status": "wrong", "reason": str(mismatch)}
     except UsageError as mistake:
-        found = {"status": "usage", "reason": str(mistake)}
-    (place / "answer.part").write_text(json.dumps(found))
-    (place / "answer.part").replace(place / "answer.json")
+        result = {"status": "usage", "reason": str(mistake)}
+    (path / "answer.part").write_text(json.dumps(result))
+    (path / "answer.part").replace(path / "answer.json")
 
 
 def _limit_memory() -> None:
@@ -120,32 +120,32 @@ def compare(request: Mapping[str, Any], enter: Callable[[str], object]) -> dict[
         raise UnverifiedError(str(problem)) from None
     if before.output_names != after.output_names:
         raise MismatchError(f"the outputs of {b} are called {after.output_names}, those of {a} {before.output_names}")
-    asked = {after.names[v] for v in after.inputs if "default" not in after.node(v.node).attrs}
-    if new := sorted(asked - {before.names[value] for value in before.inputs}):
+    inputs = {after.names[v] for v in after.inputs if "default" not in after.node(v.node).attrs}
+    if new := sorted(inputs - {before.names[value] for value in before.inputs}):
         raise MismatchError(f"{b} has inputs that {a} has not: {', '.join(new)}")
     try:
-        engine, samples, found, untaken = _runs(before, after, request, enter)
+        engine, samples, outputs, untaken = _runs(before, after, request, enter)
     except EngineError as refusal:
         raise UnverifiedError(f"{a} does not run ({refusal})") from None
     except RefusalError as refusal:
-        engine, said = refusal.args
-        if before.opset != after.opset and _UNKNOWN in said:
+        engine, message = refusal.args
+        if before.opset != after.opset and _UNKNOWN in message:
             raise UsageError(
-                f"{engine} has no kernels for what {b} is in opset {after.opset} ({said}): ask for a later --opset, "
+                f"{engine} has no kernels for what {b} is in opset {after.opset} ({message}): ask for a later --opset, "
                 "or say --verify off where another runtime is to run it"
             ) from None
-        raise MismatchError(f"{engine} runs {a} but not {b} ({said})") from None
+        raise MismatchError(f"{engine} runs {a} but not {b} ({message})") from None
     enter("comparison")
-    errors, doubts = _judged(request, engine, before, samples, found)
+    errors, doubts = _judged(request, engine, before, samples, outputs)
     silent = _silent(before, after, samples)
     inside: set[Pair] = set()
     enlarged = False
     if silent and not doubts and not any(e > 1 for e in errors):
-        for name, (told, is_large) in _inside(before, after, silent, engine, request, samples[0]).items():
+        for name, (differences, is_large) in _inside(before, after, silent, engine, request, samples[0]).items():
             del silent[name]
             index = before.output_names.index(name)
-            errors[index] = max(errors[index], *told.values())
-            inside |= {(v, w) for v, w in told if not before.is_output(v)}
+            errors[index] = max(errors[index], *differences.values())
+            inside |= {(v, w) for v, w in differences if not before.is_output(v)}
             enlarged |= is_large
     doubts += untaken
     doubts += [f"output {name!r} of {a} {why}; --input can give better ones" for name, why in silent.items()]
@@ -184,13 +184,13 @@ def _runs(
     samples += more
     del run  # a session is as large as the model
     enter("result")
-    known = {after.names[value] for value in after.inputs}
+    names = {after.names[value] for value in after.inputs}
     try:
         run = open_model(request["result"], engine)[0]
-        found = [run({name: value for name, value in s.feeds.items() if name in known}) for s in samples]
+        outputs = [run({name: value for name, value in s.feeds.items() if name in names}) for s in samples]
     except EngineError as refusal:
         raise RefusalError(engine, str(refusal)) from None
-    return engine, samples, found, untaken
+    return engine, samples, outputs, untaken
 
 
 def _other_branches(
@@ -198,18 +198,18 @@ def _other_branches(
 ) -> tuple[list[_Sample], list[str]]:
     """Inputs for which conditions are what they were for none before, as far as some are found, and, in words, the
     conditions for which none are. The part of the model that makes the conditions is run alone, which costs little."""
-    asked = conditions(before, after)
-    if not asked:
+    branches = conditions(before, after)
+    if not branches:
         return [], []
-    told, bounds = _told(before, request["inputs"]), ranges(before)
+    given_inputs, bounds = _told(before, request["inputs"]), ranges(before)
     loose = {name: replace(range, choices=()) for name, range in bounds.items()}  # what is equal may be unequal
     optional = [before.names[v] for v in before.inputs if isinstance(before.types.get(v), OptionalType)]
-    seen: dict[Value, set[bool]] = {value: set() for value in asked}
+    seen: dict[Value, set[bool]] = {value: set() for value in branches}
     more: list[_Sample] = []
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         try:
-            decide = _open_excerpt(excerpt(before, asked), Path(folder) / "conditions.onnx", engine)
+            decide = _open_excerpt(excerpt(before, branches), Path(folder) / "conditions.onnx", engine)
             for sample in samples:
                 _note(seen, decide(sample.feeds))
         except (EngineError, GraphoptError, MemoryError):
@@ -218,12 +218,12 @@ def _other_branches(
             if all(len(truths) > 1 for truths in seen.values()) or time.perf_counter() - start > CHEAP:
                 break
             seed, kind = 2 * (len(samples) + turn), turn // 2 % DISTRIBUTIONS
-            feeds = draw(before, samples[0].sizes, (bounds, loose)[turn % 2], told, seed, kind)
+            feeds = draw(before, samples[0].sizes, (bounds, loose)[turn % 2], given_inputs, seed, kind)
             if turn % 2:
                 feeds |= dict.fromkeys(optional)
             try:
                 truths = decide(feeds) if decide else []
-                if not _note({value: set(known) for value, known in seen.items()}, truths):
+                if not _note({value: set(truths_of) for value, truths_of in seen.items()}, truths):
                     continue
                 outputs = run(feeds)
             except EngineError:
@@ -233,9 +233,9 @@ def _other_branches(
                 more.append(_Sample(feeds, feeds, outputs, samples[0].sizes, samples[0].silent))
     a = request["names"][0]
     untaken = []
-    for (value, op), known in zip(asked.items(), seen.values(), strict=True):
-        if len(known) < 2:
-            was = f"was {next(iter(known))} only" if known else "could not be read"
+    for (value, op), truths_of in zip(branches.items(), seen.values(), strict=True):
+        if len(truths_of) < 2:
+            was = f"was {next(iter(truths_of))} only" if truths_of else "could not be read"
             what = f"condition {before.names.get(value, '')!r} of {op} in {a} {was}"
             untaken.append(f"{what}: what it leaves out was not compared; --input can give others")
     return more, untaken
@@ -244,20 +244,20 @@ def _other_branches(
 def _note(seen: dict[Value, set[bool]], truths: list[Any]) -> bool:
     """Add the truth values of conditions to those that they had, and say whether one is new."""
     before = sum(map(len, seen.values()))
-    for known, truth in zip(seen.values(), truths, strict=True):
-        known.update(bool(element) for element in np.asarray(truth).reshape(-1)[:1])
+    for earlier, truth in zip(seen.values(), truths, strict=True):
+        earlier.update(bool(element) for element in np.asarray(truth).reshape(-1)[:1])
     return sum(map(len, seen.values())) > before
 
 
 def _judged(
-    request: Mapping[str, Any], engine: str, before: Graph, samples: list[_Sample], found: list[list[Any]]
+    request: Mapping[str, Any], engine: str, before: Graph, samples: list[_Sample], outputs: list[list[Any]]
 ) -> tuple[list[float], list[str]]:
     """For each output its largest error, in units of the tolerance, and why errors beyond it may be no fault.
 
     Raises MismatchError where nothing else explains one.
     """
     coarsest = [0.0] * len(before.output_names)
-    pairs = [(sample, got) for sample, got in zip(samples, found, strict=True)]
+    pairs = [(sample, got) for sample, got in zip(samples, outputs, strict=True)]
     errors = [list(map(_error, sample.outputs, got, coarsest)) for sample, got in pairs]
     if any(e > 1 for row in errors for e in row):
         coarsest = _coarsest(before)
@@ -274,17 +274,17 @@ def _silent(before: Graph, after: Graph, samples: list[_Sample]) -> dict[str, st
 
     Those that are made by the same ops of the same inputs, or of no input, leave nothing to say.
     """
-    found = {
+    reasons = {
         name: why
         for index, name in enumerate(before.output_names)
         if (why := min((sample.silent[index] for sample in samples), key=len))
     }
-    if found and [before.names[v] for v in before.inputs] == [after.names[v] for v in after.inputs]:
+    if reasons and [before.names[v] for v in before.inputs] == [after.names[v] for v in after.inputs]:
         hashes, others = node_hashes(before), node_hashes(after)
         for name, v, w in zip(before.output_names, before.outputs, after.outputs, strict=True):
             if v is not None and w is not None and (hashes[v.node], v.port) == (others[w.node], w.port):
-                found.pop(name, None)
-    return found
+                reasons.pop(name, None)
+    return reasons
 
 
 def _inside(
@@ -294,11 +294,11 @@ def _inside(
     these, and whether that took large inputs: the first are those that the outputs were compared on."""
     values = zip(before.output_names, before.outputs, after.outputs, strict=True)
     roots = {name: (v, w) for name, v, w in values if name in silent and v is not None and w is not None}
-    known = pairs(before, after, roots.values())
-    compared = list(known.made_of)
-    told = _told(before, request["inputs"])
-    large = [draw(before, sample.sizes, ranges(before), told, seed, LARGE) for seed in (0, 1)]
-    found: dict[str, tuple[dict[Pair, float], bool]] = {}
+    twins = pairs(before, after, roots.values())
+    compared = list(twins.made_of)
+    given_inputs = _told(before, request["inputs"])
+    large = [draw(before, sample.sizes, ranges(before), given_inputs, seed, LARGE) for seed in (0, 1)]
+    differences: dict[str, tuple[dict[Pair, float], bool]] = {}
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         try:
             runs = [
@@ -318,13 +318,13 @@ def _inside(
                         still.remove(pair)
                         telling |= {pair} if _is_small_beside(output, other, result) else set()
                 for name, root in roots.items():
-                    if name not in found and (by := known.told(root, telling.__contains__)) is not None:
-                        found[name] = {pair: errors[pair] for pair in by}, is_large
-                if len(found) == len(silent):
+                    if name not in differences and (by := twins.told(root, telling.__contains__)) is not None:
+                        differences[name] = {pair: errors[pair] for pair in by}, is_large
+                if len(differences) == len(silent):
                     break
         except (EngineError, GraphoptError, MemoryError):
             pass
-    return found
+    return differences
 
 
 def _is_small_beside(output: Any, changed: Any, got: Any) -> bool:
@@ -372,15 +372,15 @@ def _samples(before: Graph, after: Graph, run: Runner, request: Mapping[str, Any
 
     One draw that is asked for is followed by one of other sizes, where there are any and it costs little.
     """
-    told = _told(before, request["inputs"])
+    given_inputs = _told(before, request["inputs"])
     bounds = ranges(before)
     names = set(without_inputs(before))
     constant = {index for index, name in enumerate(before.output_names) if name in names}
-    candidates = list(sizes(before, _settled(before, after, told)))
+    candidates = list(sizes(before, _settled(before, after, given_inputs)))
     for number in range(request["draws"]):
 
         def elements(chosen: dict[str, int], kind: int, turn: int = 0, number: int = number) -> dict[str, Any]:
-            return draw(before, chosen, bounds, told, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
+            return draw(before, chosen, bounds, given_inputs, 2 * number + turn, (number + kind) % DISTRIBUTIONS)
 
         start = time.perf_counter()
         position, sample = _accepted(candidates, elements, run, constant)
@@ -474,8 +474,8 @@ def _silences(
 
     Where the outputs are those that there were on ``earlier`` inputs, the model is not run on others.
     """
-    if earlier is not None and any(found := _silences_beside(outputs, earlier, constant)):
-        return found
+    if earlier is not None and any(silences := _silences_beside(outputs, earlier, constant)):
+        return silences
     changed: list[Any] | None = None
     if not all(map(_is_lost, outputs)) and not _is_equal(list(feeds.values()), list(others.values())):
         try:
@@ -491,19 +491,19 @@ def _silences_beside(outputs: list[Any], changed: list[Any] | None, constant: se
     Whole numbers, truth values and strings need not change where there are floats.
     """
     floats = {i for i, output in enumerate(outputs) if isinstance(output, np.ndarray) and is_inexact(output)}
-    found = []
+    reasons = []
     for index, output in enumerate(outputs):
         if index in constant:
-            found.append("")
+            reasons.append("")
         elif _is_lost(output) or (changed is None and not _is_finite(output)):
-            found.append("is not finite on random inputs")
+            reasons.append("is not finite on random inputs")
         elif changed is None or (floats and index not in floats):
-            found.append("")
+            reasons.append("")
         else:
-            found.append(_silence(output, changed[index]))
-    if not floats and "" in found:  # one of them that changes is enough
+            reasons.append(_silence(output, changed[index]))
+    if not floats and "" in reasons:  # one of them that changes is enough
         return ("",) * len(outputs)
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _silence(output: Any, changed: Any, is_large: bool = False) -> str:
@@ -537,17 +537,17 @@ def _told(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {k: np.load(v, allow_pickle=False) if isinstance(v, str) else tuple(v) for k, v in inputs.items()}
 
 
-def _settled(before: Graph, after: Graph, told: Mapping[str, Any]) -> dict[str, int]:
+def _settled(before: Graph, after: Graph, given_inputs: Mapping[str, Any]) -> dict[str, int]:
     """The open sizes that the user's arrays or the types of the result's inputs settle."""
     fixed: dict[str, int] = {}
     types = {after.names[value]: after.types.get(value) for value in after.inputs}
     for value in before.inputs:
         name, type = before.names[value], before.types.get(value)
-        array, other = told.get(name), types.get(name)
-        known = array.shape if isinstance(array, np.ndarray) else getattr(other, "shape", ())
-        if not isinstance(type, TensorType) or not isinstance(type.shape, tuple) or not isinstance(known, tuple):
+        array, other = given_inputs.get(name), types.get(name)
+        shape = array.shape if isinstance(array, np.ndarray) else getattr(other, "shape", ())
+        if not isinstance(type, TensorType) or not isinstance(type.shape, tuple) or not isinstance(shape, tuple):
             continue
-        for size, number in zip(type.shape, known, strict=False):
+        for size, number in zip(type.shape, shape, strict=False):
             for free in symbols(size):
                 if size == symbol(free) and isinstance(number, int):
                     fixed[free] = number
@@ -598,10 +598,10 @@ def _coarsest(graph: Graph) -> list[float]:
     facts = infer(graph)
     shares: dict[int, float] = {}
     for node in graph.order():
-        made = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
+        steps = [RELATIVE.get(facts[v].dtype or "", 0.0) for v in node.outputs if v in facts and not facts[v].is_const]
         if _quantizes(node):
-            made.append(STEP)
-        shares[node.id] = max([*made, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
+            steps.append(STEP)
+        shares[node.id] = max([*steps, *(shares[v.node] for v in node.inputs if v is not None)], default=0.0)
     return [0.0 if value is None else shares[value.node] for value in graph.outputs]
 
 
@@ -641,8 +641,8 @@ def _excuses(
         if not any(_is_rounding(wanted, got[index], outputs[index]) for outputs in movements):
             raise MismatchError(f"{differs}, in {engine} on random inputs")
         most = max((outputs[index] for outputs in movements), key=lambda o: _error(once[index], o, coarsest[index]))
-        own = _in_words(_error(once[index], most, coarsest[index]), once[index], most)
-        yield f"{differs}, and that of {a} by {own} when {what}"
+        movement = _in_words(_error(once[index], most, coarsest[index]), once[index], most)
+        yield f"{differs}, and that of {a} by {movement} when {what}"
 
 
 def _in_words(error: float, want: Any, got: Any) -> str:
@@ -664,11 +664,11 @@ def _movements(
     ways[f"its weights move by {by}"] = lambda: _with_weights_moved(engine, graph, feeds, ulps)
     for what, way in ways.items():
         try:
-            found = list(way())
+            moved_outputs = list(way())
         except (EngineError, MemoryError, GraphoptError):
             continue
-        if any(_error(once[index], outputs[index]) > 0 for outputs in found for index in beyond):
-            return what, found
+        if any(_error(once[index], outputs[index]) > 0 for outputs in moved_outputs for index in beyond):
+            return what, moved_outputs
     return "", []
 
 

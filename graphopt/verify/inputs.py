@@ -112,14 +112,14 @@ _EMBEDDINGS = {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4}}
 def ranges(graph: Graph) -> dict[str, Range]:
     """What the graph's inputs may hold, by name, as far as the ops that they reach tell."""
     facts = _facts(graph)
-    found: dict[str, Range] = {}
+    ranges_by_name: dict[str, Range] = {}
     for value in graph.inputs:
         reached = _follow(graph, facts, value, 0.0, set())
         if reached != ANYTHING:
-            found[graph.names[value]] = reached
+            ranges_by_name[graph.names[value]] = reached
         elif _is_free(graph, value):
-            found[graph.names[value]] = FREE
-    return found
+            ranges_by_name[graph.names[value]] = FREE
+    return ranges_by_name
 
 
 def _facts(graph: Graph) -> Mapping[Value, Fact]:
@@ -136,7 +136,7 @@ def _follow(
     graph: Graph, facts: Mapping[Value, Fact], start: Value, shift: float, seen: set[tuple[int, Value]]
 ) -> Range:
     """What ``start`` may hold so that every op that sees it, plus ``shift``, can work."""
-    found = ANYTHING
+    range_of_value = ANYTHING
     waiting = [(start, shift)]
     while waiting:
         value, shift = waiting.pop()
@@ -145,12 +145,12 @@ def _follow(
         seen.add((id(graph), value))
         for user, index in graph.users(value):
             node = graph.node(user)
-            found &= _wanted(graph, facts, node, index) - shift
+            range_of_value &= _wanted(graph, facts, node, index) - shift
             first_capture = len(node.inputs) - node.captures
             if index >= first_capture:
                 for body in node.bodies.values():
                     formal = body.inputs[len(body.inputs) - node.captures + index - first_capture]
-                    found &= _follow(body, {}, formal, shift, seen)
+                    range_of_value &= _follow(body, {}, formal, shift, seen)
             elif node.op == "Concat" or index in _CARRIERS.get(node.op, ()):
                 waiting += [(output, shift) for output in node.outputs]
             elif node.op in ("Add", "Mul") and _selects(graph, node, index):
@@ -160,7 +160,7 @@ def _follow(
                 if other is not None and other.size == 1 and (node.op == "Add" or index == 0):
                     step = float(other.array.reshape(-1)[0])
                     waiting.append((node.outputs[0], shift + (step if node.op == "Add" else -step)))
-    return found
+    return range_of_value
 
 
 def _selects(graph: Graph, node: Node, index: int) -> bool:
@@ -272,16 +272,16 @@ def sizes(graph: Graph, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     weighed = _weighed(graph)
     tried: list[dict[str, int]] = []
     for profile in _PROFILES:
-        found = dict(fixed)
+        guess = dict(fixed)
         for value in graph.inputs:
             type = graph.types.get(value)
             shape = type.shape if isinstance(type, TensorType) and isinstance(type.shape, tuple) else ()
             for axis, size in enumerate(shape):
                 for name in sorted(symbols(size)):
-                    found.setdefault(name, weighed.get((value, axis)) or profile[_meaning(shape, axis)])
-        if found not in tried:
-            tried.append(found)
-            yield found
+                    guess.setdefault(name, weighed.get((value, axis)) or profile[_meaning(shape, axis)])
+        if guess not in tried:
+            tried.append(guess)
+            yield guess
 
 
 def _meaning(shape: tuple[Size, ...], axis: int) -> int:
@@ -296,7 +296,7 @@ def _meaning(shape: tuple[Size, ...], axis: int) -> int:
 
 def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
     """Sizes of open axes that a constant weight fixes: channels of a convolution, rows of a product."""
-    found: dict[tuple[Value, int], int] = {}
+    by_axis: dict[tuple[Value, int], int] = {}
     for value in graph.inputs:
         type = graph.types.get(value)
         rank = type.rank if isinstance(type, TensorType) else None
@@ -307,10 +307,10 @@ def _weighed(graph: Graph) -> dict[tuple[Value, int], int]:
                 continue
             group = node.attrs.get("group", 1)
             if node.op == "Conv" and isinstance(group, int):
-                found[value, 1] = weight.shape[1] * group
+                by_axis[value, 1] = weight.shape[1] * group
             elif node.op == "MatMul":
-                found[value, rank - 1] = weight.shape[-2]
-    return found
+                by_axis[value, rank - 1] = weight.shape[-2]
+    return by_axis
 
 
 # -- elements
@@ -349,24 +349,24 @@ def draw(
     Inputs with a default value stay near it. Raises ValueError for an input of a type that cannot be drawn.
     """
     rng = np.random.default_rng((seed, kind))
-    found: dict[str, object] = {}
+    feeds: dict[str, object] = {}
     for value in graph.inputs:
         name = graph.names[value]
-        known = given.get(name)
-        if isinstance(known, np.ndarray):
-            found[name] = known
+        fixed = given.get(name)
+        if isinstance(fixed, np.ndarray):
+            feeds[name] = fixed
             continue
         node = graph.producer(value)
         default = node.attrs.get("default") if node.op == INPUT else None
         if default is not None:
-            found[name] = _near(default.array, rng)  # type: ignore[union-attr]
+            feeds[name] = _near(default.array, rng)  # type: ignore[union-attr]
             continue
         type = graph.types.get(value)
-        if known is not None and isinstance(type, TensorType):
-            _check_bounds(name, type.dtype, known)
-        range = Range(*known) if known is not None else ranges.get(name, ANYTHING)
-        found[name] = _draw(name, type, sizes, range, rng, kind)
-    return found
+        if fixed is not None and isinstance(type, TensorType):
+            _check_bounds(name, type.dtype, fixed)
+        range = Range(*fixed) if fixed is not None else ranges.get(name, ANYTHING)
+        feeds[name] = _draw(name, type, sizes, range, rng, kind)
+    return feeds
 
 
 _INTEGERS = {
@@ -475,5 +475,5 @@ def _numpy_dtype(name: str) -> np.dtype[np.generic]:
     except TypeError:
         import ml_dtypes
 
-        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
-        return found
+        dtype: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+        return dtype

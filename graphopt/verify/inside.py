@@ -43,28 +43,28 @@ class Pairs:
             return None
         if is_told(pair):
             return {pair}
-        found = [self.told(below, is_told) for below in self.made_of[pair]]
-        if not found or None in found:
+        answers = [self.told(below, is_told) for below in self.made_of[pair]]
+        if not answers or None in answers:
             return None
-        return set[Pair]().union(*(some for some in found if some is not None))
+        return set[Pair]().union(*(some for some in answers if some is not None))
 
 
 def pairs(a: Graph, b: Graph, outputs: Iterable[Pair]) -> Pairs:
     """The pairs that outputs of two graphs are made of, the nearest first, ``MOST`` of them at most."""
     hashes, others = node_hashes(a), node_hashes(b)
-    found = Pairs({})
+    twins = Pairs({})
     waiting = list(outputs)
     for v, w in waiting:
         if (hashes[v.node], v.port) == (others[w.node], w.port):
-            found.same.add((v, w))
-        if (v, w) in found.same or (v, w) in found.made_of or len(found.made_of) == MOST:
+            twins.same.add((v, w))
+        if (v, w) in twins.same or (v, w) in twins.made_of or len(twins.made_of) == MOST:
             continue
         node, other = a.producer(v), b.producer(w)
         below = tuple((x, y) for x, y in zip(node.inputs, other.inputs, strict=False) if x is not None is not y)
         is_alike = v.port == w.port and _head(node) == _head(other) and ops.is_pure(node.op, node.attrs)
-        found.made_of[v, w] = below if is_alike else ()
-        waiting += found.made_of[v, w]
-    return found
+        twins.made_of[v, w] = below if is_alike else ()
+        waiting += twins.made_of[v, w]
+    return twins
 
 
 def _head(node: Node) -> tuple[object, ...]:
@@ -86,41 +86,41 @@ def excerpt(graph: Graph, values: Iterable[Value]) -> Graph:
 
 def reached(graph: Graph) -> set[int]:
     """The nodes that elements of an input have a part in; others depend on sizes at most."""
-    found: set[int] = set()
+    nodes: set[int] = set()
     for node in graph.order():
-        reads = any(value.node in found for value in node.inputs if value is not None)
+        reads = any(value.node in nodes for value in node.inputs if value is not None)
         if node.op == INPUT or (reads and node.op not in ("Shape", "Size")):
-            found.add(node.id)
-    return found
+            nodes.add(node.id)
+    return nodes
 
 
 def without_inputs(graph: Graph) -> Iterator[str]:
     """The names of outputs that no element of an input has a part in."""
-    known = reached(graph)
+    nodes = reached(graph)
     for name, value in zip(graph.output_names, graph.outputs, strict=True):
-        if value is None or value.node not in known:
+        if value is None or value.node not in nodes:
             yield name
 
 
 def conditions(a: Graph, b: Graph) -> dict[Value, str]:
     """The conditions in a graph that elements of its inputs decide, each for a whole call: which of two branches an If
     takes, or a Where all elements from; and the op. Calls that are in the other graph as they are do not count."""
-    found: dict[Value, str] = {}
+    ops: dict[Value, str] = {}
     asking = [node for node in a.nodes() if node.op in ("If", "Where") and node.inputs[0] is not None]
     if not asking:
-        return found
-    known, hashes, others = reached(a), node_hashes(a), set(node_hashes(b).values())
+        return ops
+    nodes, hashes, others = reached(a), node_hashes(a), set(node_hashes(b).values())
     facts: Mapping[Value, Fact] = {}
     for node in asking:
         condition = node.inputs[0]
-        if condition is None or condition.node not in known or hashes[node.id] in others:
+        if condition is None or condition.node not in nodes or hashes[node.id] in others:
             continue
         if node.op == "Where":
             facts = facts or infer(a)
             if not _is_single(facts[condition].type):
                 continue
-        found.setdefault(condition, node.op)
-    return found
+        ops.setdefault(condition, node.op)
+    return ops
 
 
 def _is_single(type: Type | None) -> bool:

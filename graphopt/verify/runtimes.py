@@ -90,8 +90,8 @@ class OnnxRuntimeProfiler:
             finally:
                 file = session.end_profiling()
             events = json.loads(Path(file).read_text())
-        found = [kernels for kernels in _by_run(events) if kernels][warm:]
-        return found if self.threads > 1 else undisturbed(found, had)
+        kernels_by_run = [kernels for kernels in _by_run(events) if kernels][warm:]
+        return kernels_by_run if self.threads > 1 else undisturbed(kernels_by_run, had)
 
 
 def onnxruntime_version() -> str:
@@ -285,10 +285,10 @@ def _open_in_reference(path: str) -> Runner:
 
     def run(feeds: Feeds) -> list[Any]:
         try:
-            found = evaluate(graph, dict(feeds))
+            values = evaluate(graph, dict(feeds))
         except Exception as error:  # whatever the Python of an op raises on these inputs
             raise EngineError(_brief(error)) from None
-        return [found[name] for name in graph.output_names]
+        return [values[name] for name in graph.output_names]
 
     return run
 

@@ -113,18 +113,18 @@ def verify(
             "inputs": _stored(inputs or {}, folder),
         }
         (folder / "request.json").write_text(json.dumps(request))
-        found = _ask(folder, seconds, names)
-    match found["status"]:
+        answer = _ask(folder, seconds, names)
+    match answer["status"]:
         case "wrong":
             verdict = "the result is wrong" if names == RESULT else "the models differ"
-            raise VerificationError(f"{verdict}: {found['reason']}")
+            raise VerificationError(f"{verdict}: {answer['reason']}")
         case "usage":
-            raise UsageError(found["reason"])
+            raise UsageError(answer["reason"])
         case "unverified" | "inconclusive" if required:
-            raise VerificationError(f"{names[1]} could not be verified: {found['reason']}")
-    sizes = tuple(found.pop("sizes", ()))
-    outputs = tuple((name, error) for name, error in found.pop("outputs", ()))
-    return Verification(**found, sizes=sizes, outputs=outputs, seconds=time.perf_counter() - start)
+            raise VerificationError(f"{names[1]} could not be verified: {answer['reason']}")
+    sizes = tuple(answer.pop("sizes", ()))
+    outputs = tuple((name, error) for name, error in answer.pop("outputs", ()))
+    return Verification(**answer, sizes=sizes, outputs=outputs, seconds=time.perf_counter() - start)
 
 
 def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[float, float]]:
@@ -135,16 +135,16 @@ def _stored(inputs: Mapping[str, Given], folder: Path) -> dict[str, str | tuple[
 
     from graphopt.verify.inputs import given
 
-    found: dict[str, str | tuple[float, float]] = {}
+    stored: dict[str, str | tuple[float, float]] = {}
     for number, (name, value) in enumerate(inputs.items()):
-        known = given(value)
-        if isinstance(known, tuple):
-            found[name] = known
+        array_or_bounds = given(value)
+        if isinstance(array_or_bounds, tuple):
+            stored[name] = array_or_bounds
         else:
             file = str(folder / f"{number}.npy")
-            np.save(file, known, allow_pickle=False)
-            found[name] = file
-    return found
+            np.save(file, array_or_bounds, allow_pickle=False)
+            stored[name] = file
+    return stored
 
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from graphopt.verify.compare import answer; answer({folder!r})"
@@ -169,8 +169,8 @@ def _ask(folder: Path, seconds: float, names: tuple[str, str]) -> dict[str, Any]
         return {"status": "unverified", "reason": f"no process could be started ({error})"}
     answer = folder / "answer.json"
     if answer.exists():
-        found: dict[str, Any] = json.loads(answer.read_text())
-        return found
+        content: dict[str, Any] = json.loads(answer.read_text())
+        return content
     if done.returncode == -9:
         return {"status": "unverified", "reason": "the process was killed, probably for want of memory"}
     lines = done.stderr.decode(errors="replace").strip().splitlines()
