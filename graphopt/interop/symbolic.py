@@ -1,4 +1,4 @@
-"""Symbolic execution of conditions written in Python: a function runs on stand-ins for what a rule binds, along every path.
+"""Symbolic execution of conditions written in Python: a function runs on stand-ins along every path.
 
 What the function asks of a stand-in (``x.shape[0] == 1``, ``has_rank(x, 2)``) is an expression of the
 rule language; where Python wants the answer, both are tried, one after another, and the answers that lead

@@ -22,9 +22,8 @@ def tidy(graph: Graph) -> Graph:
 
 def optimizing(target: str | Target) -> Pass:
     """The pass that rewrites graphs for a target by the standard rules."""
-    given = (
-        target if target in TARGETS else target_named(target)
-    )  # those that come with graphopt are read when they are used
+    # targets that come with graphopt are read when they are used
+    given = target if target in TARGETS else target_named(target)
     return Pass("optimize", partial(_optimized, given))
 
 

@@ -1,4 +1,4 @@
-"""Symbolic evaluation of graphs on tensors of symbols: two graphs that give the same symbols are equal for all elements.
+"""Symbolic evaluation of graphs on tensors of symbols: graphs that give the same symbols are equal for all elements.
 
 An element is a number that stands for a term, and equal terms have equal numbers. Ops that move elements are computed
 by ONNX's reference implementation on those numbers. Ops that compute make new terms: in the free algebra a sum is just

@@ -1,5 +1,5 @@
-"""Folder that is served: its models and rule files, which are only read, and uploaded models, which are deleted with the
-server.
+"""Folder that is served: its models and rule files, which are only read, and uploaded models, which are deleted with
+the server.
 
 A file is found by its name in the list, never by a path, so that no name leads out of the folder.
 """

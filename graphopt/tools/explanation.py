@@ -1,4 +1,4 @@
-"""Explanations from a journal: where nodes come from, which rewrite breaks a model, and a result without some rewrites."""
+"""Explanations from a journal: where nodes come from, which rewrite breaks a model, a result without some rewrites."""
 
 from __future__ import annotations
 

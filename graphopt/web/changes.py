@@ -1,5 +1,5 @@
-"""Changes by rewrites: which nodes each one consumed and produced, in the graph before the rules and in the result. Apart
-from ``rewriting`` by size.
+"""Changes by rewrites: which nodes each one consumed and produced, in the graph before the rules and in the result.
+Apart from ``rewriting`` by size.
 
 What a rewrite matched may have been made by others, and what it made may have been matched by others in turn;
 then it is followed back to nodes of the one graph, and on to nodes of the other.

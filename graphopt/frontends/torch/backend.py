@@ -1,5 +1,5 @@
-"""Backend of torch.compile: torch cuts programs into graphs, and those for inference are compiled here. torch finds it as
-an entry point.
+"""Backend of torch.compile: torch cuts programs into graphs, and those for inference are compiled here. torch finds it
+as an entry point.
 
 torch itself traces, guards, specializes sizes and undoes in-place operations and views (AOTAutograd); what needs
 gradients, or is not on the processor, runs in torch as it would without torch.compile.
