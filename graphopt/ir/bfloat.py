@@ -6,12 +6,10 @@ subnormal number; one beyond the largest is the largest. Infinities and NaN stay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import ml_dtypes
 import numpy as np
 
-from graphopt.ir.call import Apply, Call
+from graphopt.ir.call import Apply, Arrays, Call
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import matmul
@@ -23,7 +21,7 @@ LARGEST = (2.0 - 2.0**-7) * 2.0**127
 WEIGHTS, PRODUCT = "graphopt::BfloatWeights", "graphopt::BfloatMatMul"
 
 
-def _weights(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     (w,) = (a for a in x if a is not None)
     plain = w.T if attribute(WEIGHTS, attrs, "transposed") else w
     with np.errstate(over="ignore"):
@@ -33,7 +31,7 @@ def _weights(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Arr
     return (rounded,)
 
 
-def _product(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _product(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     a, b = (operand for operand in x if operand is not None)
     return apply("MatMul", [a, b.astype(a.dtype)])
 

@@ -10,17 +10,14 @@ transposed convolution do not overlap: its strides are their sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Meaning
+from graphopt.ir.call import Apply, Arrays, Meaning
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
-
-Arrays: TypeAlias = Sequence["Array | None"]
 
 
 def blocked(x: Array, size: int, axis: int = 1) -> Array:

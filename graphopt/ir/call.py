@@ -20,7 +20,8 @@ from graphopt.ir.types import Shape, Size, TensorType, Type, Unranked, fresh_num
 
 Apply: TypeAlias = Callable[..., tuple[Array, ...]]
 """``apply(op, inputs, **attributes)``: an ONNX op on arrays."""
-Meaning: TypeAlias = Callable[[Apply, Attrs, Sequence["Array | None"]], tuple[Array, ...]]
+Arrays: TypeAlias = Sequence["Array | None"]
+Meaning: TypeAlias = Callable[[Apply, Attrs, Arrays], tuple[Array, ...]]
 """``meaning(apply, attributes, inputs)``: what an op computes, in other ops of ONNX."""
 
 

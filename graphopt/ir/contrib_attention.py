@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Call
+from graphopt.ir.call import Apply, Arrays, Call
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
+from graphopt.ir.infer_shapes import Types
 from graphopt.ir.ops import attribute
-from graphopt.ir.types import Size, TensorType
+from graphopt.ir.types import Size
 
-Arrays = Sequence["Array | None"]
-Types = list[TensorType | None]
 DOMAIN = "com.microsoft::"
 
 

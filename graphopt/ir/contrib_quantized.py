@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from graphopt.ir import ops
-from graphopt.ir.call import Apply, Call, Meaning
+from graphopt.ir.call import Apply, Arrays, Call, Meaning
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
+from graphopt.ir.infer_shapes import Types
 from graphopt.ir.types import Shape, TensorType
-
-Arrays: TypeAlias = Sequence["Array | None"]
-Types: TypeAlias = "list[TensorType | None]"
-
 
 # -- what they compute
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.ir import bfloat, blocked, contrib_quantized, winograd
 from graphopt.ir import contrib_attention as attention
-from graphopt.ir.call import Apply, Meaning
+from graphopt.ir.call import Apply, Arrays, Meaning
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.op_table import OPS, Row, Said, parsed
 from graphopt.ir.ops import attribute
 
 
-def _fast_gelu(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _fast_gelu(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     total = x[0] if len(x) < 2 or x[1] is None else apply("Add", [x[0], x[1]])[0]
     return apply("Gelu", [total], approximate="tanh")
 
@@ -26,7 +25,7 @@ def _said(op: str, row: Row) -> Meaning:
     schema = row.schema
     assert schema is not None
 
-    def compute(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         values: dict[str, Any] = {name: _scalar(attribute(op, attrs, name), x[0]) for name in schema.attributes}
         values |= zip(schema.inputs.split(), x, strict=True)
 
@@ -43,7 +42,7 @@ def _scalar(value: Any, like: Array | None) -> Array:
     return np.asarray(value, like.dtype)
 
 
-def _fused_matmul(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _fused_matmul(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "com.microsoft::FusedMatMul"
     if attribute(op, attrs, "transBatchA") or attribute(op, attrs, "transBatchB"):
         raise NotImplementedError("transposed batches")
@@ -56,14 +55,14 @@ def _fused_matmul(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tupl
     return (product,) if alpha == 1.0 else apply("Mul", [product, _scalar(alpha, product)])
 
 
-def _fused_gemm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _fused_gemm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
     (y,) = apply("Gemm", x, **plain)
     parameters = {n.removeprefix("activation_"): a for n, a in attrs.items() if n.startswith("activation_")}
     return _activate(apply, attrs.get("activation"), parameters, y)
 
 
-def _fused_conv(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _fused_conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     plain = {n: a for n, a in attrs.items() if not n.startswith("activation")}
     (y,) = apply("Conv", x[:3], **plain)
     if len(x) > 3 and x[3] is not None:
@@ -84,7 +83,7 @@ def _activate(apply: Apply, activation: object, parameters: dict[str, Any], y: A
 
 
 def _skip_norm(norm: str) -> Meaning:
-    def compute(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+    def compute(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
         full = [*x, *[None] * (5 - len(x))]
         data, skip, scale, fourth, fifth = full
         bias, shift = (fifth, fourth) if norm == "LayerNormalization" else (fourth, None)
@@ -102,7 +101,7 @@ def _skip_norm(norm: str) -> Meaning:
     return compute
 
 
-def _simplified_norm(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _simplified_norm(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     op = "SimplifiedLayerNormalization"
     axis, epsilon = attribute(op, attrs, "axis"), attribute(op, attrs, "epsilon")
     return apply("RMSNormalization", list(x), axis=axis, epsilon=epsilon)

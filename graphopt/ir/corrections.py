@@ -3,18 +3,17 @@ apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from graphopt.ir.call import Apply, Meaning
+from graphopt.ir.call import Apply, Arrays, Meaning
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.ops import attribute
 
 
-def _lrn(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _lrn(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation looks at as many channels as the batch has entries."""
     image = x[0]
     assert image is not None
@@ -27,7 +26,7 @@ def _lrn(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, 
     return ((image / (bias + alpha / size * total) ** beta).astype(image.dtype),)
 
 
-def _quantize(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _quantize(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     """The reference implementation takes numbers that are far outside the range for others."""
     data, scale = x[0], x[1]
     assert data is not None

@@ -7,13 +7,12 @@ computes is said by the plain one of weights that are transformed back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.ir.blocked import blocked, unblocked, unpacked
-from graphopt.ir.call import Apply, Call
+from graphopt.ir.call import Apply, Arrays, Call
 from graphopt.ir.constants import Array
 from graphopt.ir.graph import Attrs
 from graphopt.ir.infer_products import windows
@@ -45,13 +44,13 @@ def _matrix(tile: int) -> Array:
     return np.array([[float(c) for c in row] for row in filtering(tile).kernel])
 
 
-def _weights(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _weights(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     tile: Any = attrs["tile"]
     (w,) = (a for a in x if a is not None)
     return (transformed(w, tile),)
 
 
-def _conv(apply: Apply, attrs: Attrs, x: Sequence[Array | None]) -> tuple[Array, ...]:
+def _conv(apply: Apply, attrs: Attrs, x: Arrays) -> tuple[Array, ...]:
     tile: Any = attrs["tile"]
     image, u, *bias = (a for a in x if a is not None)
     given: dict[str, Any] = {n: a for n, a in attrs.items() if n != "tile"}
