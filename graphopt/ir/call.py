@@ -34,6 +34,8 @@ class Call:
     inputs: Sequence[Fact | None]
     n_outputs: int
     opset: int
+    infer: Callable[[str, Attrs, Sequence[Fact | None], int, int], tuple[Fact, ...]]
+    """``infer_node``, for an op whose outputs are those of another op on some of its inputs."""
 
     # -- operands
 

@@ -146,11 +146,9 @@ MEANINGS: dict[str, Meaning] = {
 
 def _shape(call: Call, op: str, operands: Sequence[int]) -> Shape | None:
     """The shape that the plain op gives these operands."""
-    from graphopt.ir.infer import infer_node  # it asks this module of quantized ops
-
     schema = ops.schema(op)
     attrs = type(call.attrs)({n: a for n, a in call.attrs.items() if schema is not None and n in schema.defaults})
-    (fact,) = infer_node(op, attrs, [call.inputs[i] for i in operands], 1, call.opset)
+    (fact,) = call.infer(op, attrs, [call.inputs[i] for i in operands], 1, call.opset)
     return fact.type.shape if isinstance(fact.type, TensorType) else None
 
 

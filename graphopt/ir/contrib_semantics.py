@@ -1,4 +1,5 @@
-"""Semantics of ONNX Runtime's own ops and of ours, in ONNX's ops; the oracle for rules on them."""
+"""Semantics of ONNX Runtime's own ops and of ours, in ONNX's ops; the oracle for rules on them, apart from how graphs
+are evaluated."""
 
 from __future__ import annotations
 

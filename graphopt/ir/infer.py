@@ -68,7 +68,7 @@ def infer_node(op: str, attrs: Attrs, inputs: Sequence[Fact | None], n_outputs: 
         return (fact_of(value),)
     if any(isinstance(a, AttrRef) for a in attrs.values()):
         return (NOTHING,) * n_outputs
-    call = Call(op, attrs, inputs, n_outputs, opset)
+    call = Call(op, attrs, inputs, n_outputs, opset, infer_node)
     function, user = INFERENCES.get(op), added(op)
     if user is not None and user.outputs is not None:
         function = partial(_by_user, user.outputs)
@@ -322,7 +322,7 @@ class _Walk:
             if function is not None:
                 return self.bodied(node, partial(infer_function, function), inputs)
             if self.is_model:
-                _check_inputs(Call(node.op, node.attrs, inputs, node.n_outputs, graph.opset))
+                _check_inputs(Call(node.op, node.attrs, inputs, node.n_outputs, graph.opset, infer_node))
             return infer_node(node.op, node.attrs, inputs, node.n_outputs, graph.opset)
         except InvalidModelError as error:
             raise InvalidModelError(f"node {label_of(graph, node)!r}: {error}") from error

@@ -1,4 +1,5 @@
-"""Type inference of blocked-layout ops, on images ``[N, ceil(C/size), *spatial, size]``."""
+"""Type inference of blocked-layout ops, on images ``[N, ceil(C/size), *spatial, size]``; apart from their semantics
+(``blocked``), which evaluation reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of form that one op has for itself, Resize and Upsample among them."""
+"""Changes of form that one op has for itself, Resize and Upsample among them; apart from the table that names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""E-matching: keeps egglog in step with the classes, and gives the matches of rules that were not looked at before."""
+"""E-matching: keeps egglog in step with the classes, and gives the matches of rules that were not looked at before.
+Apart from saturation, which decides what to look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Samplers of ops that compute: elementwise ones, products, windows, norms and reductions."""
+"""Samplers of ops that compute: elementwise ones, products, windows, norms and reductions. The table in ``samplers``
+names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samplers of ops that move elements: views, slices, gathers, and ops on shapes."""
+"""Samplers of ops that move elements: views, slices, gathers, and shapes. The table in ``samplers`` names them."""
 
 from __future__ import annotations
 
