@@ -80,8 +80,8 @@ class GraphReader:
         self.values: dict[str, Value] = {}
         self.captures: dict[str, Value] = {}
         self.declared: dict[str, Type] = {}
-        self.known: dict[Value, Fact] = {}
-        self.known_to = 0
+        self.facts: dict[Value, Fact] = {}
+        self.facts_to = 0
 
     # -- the graph as a whole
 
@@ -315,10 +315,10 @@ class GraphReader:
 
     def fact(self, value: Value) -> Fact:
         """What is known of a value while the graph is read: only old forms of ops ask, and not often."""
-        for node in self.graph.since(self.known_to):
-            self.known.update(zip(node.outputs, self._infer(node), strict=True))
-        self.known_to = self.graph.next_id
-        return self.known[value]
+        for node in self.graph.since(self.facts_to):
+            self.facts.update(zip(node.outputs, self._infer(node), strict=True))
+        self.facts_to = self.graph.next_id
+        return self.facts[value]
 
     def _infer(self, node: Node) -> Sequence[Fact]:
         declared = [Fact(self.declared.get(self.graph.names.get(value, ""))) for value in node.outputs]
@@ -328,7 +328,7 @@ class GraphReader:
             return [self.parent.fact(self.parent.find(name, "")) if captured and self.parent else declared[0]]
         if node.bodies or (node.op, node.origin.overload) in self.model.local:
             return declared
-        inputs = [None if value is None else self.known[value] for value in node.inputs]
+        inputs = [None if value is None else self.facts[value] for value in node.inputs]
         try:
             inferred = infer_node(node.op, node.attrs, inputs, node.n_outputs, self.graph.opset)
         except InvalidModelError:  # whoever infers the whole model says so better

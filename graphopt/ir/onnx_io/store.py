@@ -50,7 +50,7 @@ class Store:
         if isinstance(stored, Stored) and isinstance(stored.tensor, TensorProto):
             into.CopyFrom(stored.tensor)
             if stored.bytes is not None:
-                self._place(stored, into, name)
+                self._put_stored(stored, into, name)
             elif self.split and into.HasField("raw_data"):
                 self._put(memoryview(into.raw_data), into, name)
         else:
@@ -63,7 +63,7 @@ class Store:
         if name is not None and into.name != name:
             into.name = name
 
-    def _place(self, stored: Stored, into: TensorProto, name: str | None) -> None:
+    def _put_stored(self, stored: Stored, into: TensorProto, name: str | None) -> None:
         assert stored.bytes is not None
         if stored.folder is None or self.folder is None:
             del into.external_data[:]

@@ -282,14 +282,14 @@ class _Derivation:
 
     def _matched(self, application: Application, rule: Rule, levels: int) -> tuple[list[Place], Made]:
         """The rule applied to its left side, whose operands are spelled out so many levels deep."""
-        at = [self._place(left, levels) for left in application.left]
+        at = [self._site(left, levels) for left in application.left]
         roots = [self.side.respell(site) for site in at]
         replacement = self.side.apply(
             rule, roots, fits=lambda values: all(map(self._corresponds, application.right, values))
         )
         return at, replacement
 
-    def _place(self, spelling: Spelling, levels: int = 0) -> Place:
+    def _site(self, spelling: Spelling, levels: int = 0) -> Place:
         """Where the left side of a rule is to be matched."""
         term = term_of(spelling)
         if term not in self.values:
@@ -307,11 +307,11 @@ class _Derivation:
         if inner.order is not None:
             for position, child in zip(inner.order, inner.children, strict=True):
                 children[position] = child
-        return Respelled(value, trimmed(self._places(children, levels - 1)))
+        return Respelled(value, trimmed(self._sites(children, levels - 1)))
 
-    def _places(self, spellings: Sequence[Spelling], levels: int) -> list[Place | None]:
+    def _sites(self, spellings: Sequence[Spelling], levels: int) -> list[Place | None]:
         """Where a left side's operands are to be matched."""
-        return [None if s == ABSENT else self._place(s, levels) for s in spellings]
+        return [None if s == ABSENT else self._site(s, levels) for s in spellings]
 
     def _in_full(self, term: int, value: Value, levels: int) -> Place:
         """A term's value as it stands, or reading the values of the term's own operands."""
@@ -321,7 +321,7 @@ class _Derivation:
             return value
         if any(c not in self.values for c in apart):
             return value
-        inputs: tuple[Place | None, ...] = trimmed(self._places(children, levels - 1))
+        inputs: tuple[Place | None, ...] = trimmed(self._sites(children, levels - 1))
         return value if inputs == node.inputs else Respelled(value, inputs)
 
     def _value(self, term: int) -> Value:

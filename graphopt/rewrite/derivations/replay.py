@@ -79,13 +79,13 @@ class _Frame:
             self.side = Alternatives(self.space)
         return self.side
 
-    def place(self, site: Place) -> Place:
+    def translated(self, site: Place) -> Place:
         """A place in the words of this replay."""
         if isinstance(site, Value):
             return Value(self.names.node(site.node), site.port)
-        value = self.place(site.value)
+        value = self.translated(site.value)
         assert isinstance(value, Value)
-        return Respelled(value, tuple(None if p is None else self.place(p) for p in site.inputs))
+        return Respelled(value, tuple(None if p is None else self.translated(p) for p in site.inputs))
 
 
 class _Replay:
@@ -189,7 +189,7 @@ class _Replay:
                 self.run_pass(entry, frame, space)
             case Action.EQUAL:
                 side = frame.alternatives
-                roots = [side.respell(frame.place(p)) for p in entry.at if isinstance(p, Value | Respelled)]
+                roots = [side.respell(frame.translated(p)) for p in entry.at if isinstance(p, Value | Respelled)]
                 try:
                     side.apply(self.rules[entry.rule], roots, entry.way)
                 except Refused:
@@ -203,7 +203,7 @@ class _Replay:
                 self.choose(entry, frame)
 
     def rewrite(self, entry: Entry, frame: _Frame, space: Workspace) -> None:
-        roots = [frame.place(p) for p in entry.at if isinstance(p, Value)]
+        roots = [frame.translated(p) for p in entry.at if isinstance(p, Value)]
         start = roots[0]
         assert isinstance(start, Value)
         if any(r.node not in space.graph or not space.uses(r) for r in roots if isinstance(r, Value)):

@@ -64,7 +64,7 @@ class _Transfer:
         self.makers = {id: (e, i) for e in self.entries for i, id in enumerate(e.made)}
         self.leaf_copies = self._leaf_copies()
         self.general: dict[int, _General] = {}
-        self.made: dict[tuple[Hashable, int | None], tuple[int, ...]] = {}
+        self.created: dict[tuple[Hashable, int | None], tuple[int, ...]] = {}
         for entry in self.entries:
             if entry.action is not Action.CHOOSE:
                 self.general[entry.id] = self._general(entry)
@@ -157,7 +157,7 @@ class _Transfer:
         if at is not None and not 0 <= at <= self.last:
             raise Refused("there is no such copy")
         if kind == "made":
-            created = self.made.get((key, copy if at is None else at), ())
+            created = self.created.get((key, copy if at is None else at), ())
             if number >= len(created):
                 raise Refused("it was not made in this copy")
             return created[number]
@@ -167,12 +167,12 @@ class _Transfer:
             return self.repeats.copies[at][number]
         return self.repeats.leaves[at].get(number, id)
 
-    def _place(self, site: Place, base: int | None, actual: int | None) -> Place:
+    def _translated(self, site: Place, base: int | None, actual: int | None) -> Place:
         if isinstance(site, Value):
             return Value(self._node(site.node, base, actual), site.port)
-        value = self._place(site.value, base, actual)
+        value = self._translated(site.value, base, actual)
         assert isinstance(value, Value)
-        return Respelled(value, tuple(None if p is None else self._place(p, base, actual) for p in site.inputs))
+        return Respelled(value, tuple(None if p is None else self._translated(p, base, actual) for p in site.inputs))
 
     def apply(self, entry: Entry, general: _General, actual: int | None) -> None:
         """Apply an entry in one copy."""
@@ -183,14 +183,14 @@ class _Transfer:
                 self.side.same(a, b)
                 self.journal.note(self.side.space, Action.SAME, at=(a, b), footprint=(a, b))
                 return
-            at = [self._place(p, general.base, actual) for p in entry.at if isinstance(p, Value | Respelled)]
+            at = [self._translated(p, general.base, actual) for p in entry.at if isinstance(p, Value | Respelled)]
             roots = [self.side.respell(site) for site in at]
             replacement = self.side.apply(self.rules[entry.rule], roots, entry.way)
         except Refused:
             self.misfits += 1
             return
         number = note_equal(self.journal, self.side, self.rules[entry.rule], at, replacement, first)
-        self.made[general.key, actual] = self.journal.entries[number].made
+        self.created[general.key, actual] = self.journal.entries[number].made
 
     def choose(self, entry: Entry) -> None:
         """Keep in each copy what was kept in the short chain."""

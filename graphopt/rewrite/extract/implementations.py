@@ -84,7 +84,7 @@ class _Ways:
         self.policy = (
             None if layout is None or ops.isdisjoint({*CONVOLUTIONS, *layout.pools}) else Policy(layout, terms)
         )
-        self.made: dict[int, set[State]] = {}
+        self.layouts: dict[int, set[State]] = {}
         self.anchors: dict[int, list[Anchor]] = {}
         self.users: dict[int, set[int]] = {}
         for c, nodes in terms.working.items():
@@ -108,8 +108,8 @@ class _Ways:
     def _find_layouts(self, policy: Policy) -> None:
         """In which layouts each class may be made, and convolutions with what is folded into them, until nothing
         more is found."""
-        self.made = {c: set() for c in self.terms.working}
-        waiting = sorted(self.made, reverse=True)
+        self.layouts = {c: set() for c in self.terms.working}
+        waiting = sorted(self.layouts, reverse=True)
         queued = set(waiting)
         while waiting:
             c = waiting.pop()
@@ -118,10 +118,10 @@ class _Ways:
             anchors = [a for node, parts in self.nodes[c] for a in self._anchors(policy, c, node, parts)]
             anchors = sorted(anchors, key=lambda a: a.way.step.cost.seconds)[:MOST]
             makes.update(a.way.makes for a in anchors)
-            if makes != self.made[c] or anchors != self.anchors.get(c, []):
-                self.made[c], self.anchors[c] = makes, anchors
+            if makes != self.layouts[c] or anchors != self.anchors.get(c, []):
+                self.layouts[c], self.anchors[c] = makes, anchors
                 for user in sorted(self.users.get(c, ()), reverse=True):
-                    if user in self.made and user not in queued:
+                    if user in self.layouts and user not in queued:
                         queued.add(user)
                         waiting.append(user)
 
@@ -132,9 +132,9 @@ class _Ways:
         if stays is None:
             return {State.MADE_PLAIN}
         states: set[State] = set()
-        if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+        if all(State.MADE_BLOCKED in self.layouts[n] for n in stays):
             states.add(State.MADE_BLOCKED)
-        if any(State.MADE_PLAIN in self.made[n] for n in stays):
+        if any(State.MADE_PLAIN in self.layouts[n] for n in stays):
             states.add(State.MADE_PLAIN)
         return states
 
@@ -163,9 +163,9 @@ class _Ways:
         """For each state of a class: how it comes about."""
         ways = [w for node, parts in self.nodes[c] for w in self._ways_of(c, node, parts)]
         ways += [anchor.way for anchor in self.anchors.get(c, ()) if anchor.grown]
-        if self.policy is None or self.made[c] == {State.MADE_PLAIN}:
+        if self.policy is None or self.layouts[c] == {State.MADE_PLAIN}:
             return {State.PLAIN: tuple(self._option(w, byte) for w in ways)}
-        by_state = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.made[c])}
+        by_state = {s: tuple(self._option(w, byte) for w in ways if w.makes == s) for s in sorted(self.layouts[c])}
         left = self._reorder(c, (c, State.MADE_BLOCKED))
         if State.MADE_PLAIN not in by_state:
             return {State.PLAIN: (left,), **by_state}
@@ -191,7 +191,7 @@ class _Ways:
 
     def _key(self, c: int, state: State) -> int:
         """The name of a state, where states that are always one have one name."""
-        if self.policy is not None and state == State.BLOCKED and self.made[c] == {State.MADE_BLOCKED}:
+        if self.policy is not None and state == State.BLOCKED and self.layouts[c] == {State.MADE_BLOCKED}:
             state = State.MADE_BLOCKED
         return key(c, state)
 
@@ -220,9 +220,9 @@ class _Ways:
             blocked, stays = self.policy.rules(c, node)
             plain = blocked is None
             if stays is not None:
-                if all(State.MADE_BLOCKED in self.made[n] for n in stays):
+                if all(State.MADE_BLOCKED in self.layouts[n] for n in stays):
                     blocked = tuple((n, State.MADE_BLOCKED) for n in stays)
-                plain = any(State.MADE_PLAIN in self.made[n] for n in stays)
+                plain = any(State.MADE_PLAIN in self.layouts[n] for n in stays)
         ways: list[Way] = []
         if plain:
             ways.append(self._plain(c, node, parts))
@@ -233,7 +233,7 @@ class _Ways:
     def _plain(self, c: int, node: ENode, parts: Parts) -> Way:
         inputs = [n for n in dict.fromkeys(node.children) if n is not None and n not in self.terms.constant_bytes]
         if node.op == "Transpose" and node.attrs.get("perm") == TO_LAST and self.policy is not None:
-            layouts = self.made[inputs[0]]
+            layouts = self.layouts[inputs[0]]
             if layouts == {State.MADE_BLOCKED} and self.policy.channels(inputs[0]) is not None:
                 only = ((inputs[0], State.MADE_BLOCKED),)
                 return Way(State.MADE_PLAIN, only, Step(REORDER, self._reordering(c), parts))

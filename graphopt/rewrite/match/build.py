@@ -169,7 +169,7 @@ class _Site(Generic[H]):
         self.several = any(map(is_several, bindings.values.values()))
         self.outputs = dict(plan.outputs)
         self.inferred: Inferred = getattr(builder, "inferred", {})  # an e-graph keeps it: there, equal calls are many
-        self.made: dict[tuple[int, int | None], tuple[H, ...]] = {}
+        self.instances: dict[tuple[int, int | None], tuple[H, ...]] = {}
 
     def root(self, term: Term, n: int | None, dtype: str | None) -> H | tuple[H, ...] | None:
         """The value of a root; with ``n``, that many: one for each term of a family, or the outputs of one call."""
@@ -227,8 +227,8 @@ class _Site(Generic[H]):
     ) -> tuple[H, ...]:
         """All outputs of a call."""
         key = (self.plan.number(call), index)
-        if key in self.made:
-            return self.made[key]
+        if key in self.instances:
+            return self.instances[key]
         op, exact = self.head(call, bindings)
         attrs = ops.canonical(op, exact)
         inputs = self.inputs(call, op, bindings, index, dtype)
@@ -242,7 +242,7 @@ class _Site(Generic[H]):
         if isinstance(facts, str):
             raise Refused(facts)
         outputs = self.builder.call(op, inputs, attrs, facts)
-        self.made[key] = outputs
+        self.instances[key] = outputs
         return outputs
 
     def head(self, call: Call, bindings: Bindings[H]) -> tuple[str, Attrs]:

@@ -152,9 +152,9 @@ class _Choice:
             node = self.graph.node(self.waiting.popleft())
             perm, form = self.perm(node), self.form(node)
             if perm is not None:
-                for p in self.own(node.inputs[0]):
+                for p in self.orders_of(node.inputs[0]):
                     self.offer(node.outputs[0], compose(inverse(perm), p))
-                for q in self.own(node.outputs[0]):
+                for q in self.orders_of(node.outputs[0]):
                     self.offer(node.inputs[0], compose(perm, q))
             elif form is not None:
                 for p, q in self.ways(node, form):
@@ -200,7 +200,7 @@ class _Choice:
             candidates.append(order)
             self.waiting.extend((value.node, *self.graph.readers(value.node)))
 
-    def own(self, value: Value | None) -> list[Order]:
+    def orders_of(self, value: Value | None) -> list[Order]:
         """The orders of a value that come into question, its own first."""
         if value is None:
             return []
@@ -211,9 +211,9 @@ class _Choice:
         """Orders of operands and results in which a node may be computed, its own first."""
         offered = [identity(form.rank)]
         for i in form.carried:
-            offered += [p for p in self.own(node.inputs[i]) if len(p) == form.rank]
+            offered += [p for p in self.orders_of(node.inputs[i]) if len(p) == form.rank]
         for value in node.outputs:
-            offered += [p for q in self.own(value) if (p := form.backward(q)) is not None]
+            offered += [p for q in self.orders_of(value) if (p := form.backward(q)) is not None]
         pairs = ((p, form.forward(p)) for p in dict.fromkeys(offered))
         return [(p, q) for p, q in pairs if q is not None and self.spelling(node, form, p, q) is not None]
 
@@ -252,7 +252,7 @@ class _Choice:
             assert x is not None
             self.made[y] = {
                 q: (Option(0.0, (self.name("had", x, source),), Made(node.id, source)),)
-                for q in self.own(y)
+                for q in self.orders_of(y)
                 for source in [compose(perm, q)]
             }
             return self.turning(x, identity(len(perm)), perm)
