@@ -1,7 +1,7 @@
 """Rewrite rules of onnxscript as rules of graphopt, where they are plain patterns.
 
 The pattern graph that onnxscript made of a pattern function is written as terms; condition and replacement
-functions run on stand-ins (``symbolic``). What cannot be said in a rule is refused with the reason: a
+functions run on stand-ins (``symbolic``). What cannot be written as a rule is refused with the reason: a
 condition is never left out. Two things are narrower than in onnxscript: an attribute that a pattern does
 not mention must have its default, since the replacement does not hand it on, and a number in a pattern must
 be that number as far as the constant's dtype can tell, not within a tolerance.
@@ -53,8 +53,8 @@ def rules_from_onnxscript(
     They apply wherever they match, as they do there, or where costs say so, without ``always``. A rule whose
     replacement takes several ways becomes several rules; what differs only in the order of operands becomes one.
 
-    Raises RuleError with the rule's name and the reason for the first that cannot be said in a rule; where ``refused``
-    is given, reasons are put there by name, and the others are translated.
+    Raises RuleError with the rule's name and the reason for the first that cannot be written as a rule; where
+    ``refused`` is given, reasons are put there by name, and the others are translated.
     """
     claimed = soundness_of(soundness, "soundness class")
     rules_by_name: dict[str, Rule] = {}
@@ -64,7 +64,7 @@ def rules_from_onnxscript(
         except (NotPlain, RuleError) as error:
             reason = str(error)
             if refused is None:
-                raise RuleError(f"the rule {name} of onnxscript cannot be said in a rule: {reason}") from None
+                raise RuleError(f"the rule {name} of onnxscript cannot be written as a rule: {reason}") from None
             refused[name] = reason
             continue
         for one in translated:

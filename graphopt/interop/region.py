@@ -64,7 +64,7 @@ def between(graph: Graph, first: Sequence[Node], last: Sequence[Node]) -> Region
         for node in ends:
             if node.id not in reached:
                 others = " or ".join(name_of(graph, n) for n in (first if ends is last else last))
-                raise UsageError(f"{words.format(name_of(graph, node), others)}: the region goes along the data's way")
+                raise UsageError(f"{words.format(name_of(graph, node), others)}: a region follows the data flow")
     return region_of(graph, after & before)
 
 

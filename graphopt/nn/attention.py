@@ -34,7 +34,7 @@ class Attention(Module):
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.causal, self.rotary = causal, rotary
         if heads < 1 or heads % self.kv_heads or (head_dim is None and dim % heads):
-            raise UsageError(f"{dim} features do not come apart into {heads} heads, or these into {kv_heads} groups")
+            raise UsageError(f"{dim} features cannot be split into {heads} heads, or these into {kv_heads} groups")
         size = head_dim or dim // heads
         self.q_proj = Linear(dim, heads * size, bias, dtype=dtype)
         self.k_proj = Linear(dim, self.kv_heads * size, bias, dtype=dtype)
@@ -62,7 +62,7 @@ class MultiheadAttention(Module):
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, *, dtype: str = "float32") -> None:
         if num_heads < 1 or embed_dim % num_heads:
-            raise UsageError(f"{embed_dim} features do not come apart into {num_heads} heads")
+            raise UsageError(f"{embed_dim} features cannot be split into {num_heads} heads")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.in_proj_weight = Parameter((3 * embed_dim, embed_dim), dtype, uniform(embed_dim))
         self.in_proj_bias = Parameter((3 * embed_dim,), dtype, uniform(embed_dim)) if bias else None

@@ -185,7 +185,7 @@ def split(x: Tensor, parts: int | Sequence[int], axis: int = 0) -> tuple[Tensor,
     if isinstance(parts, int):
         size = x.shape[axis_of(x, axis)]
         if parts < 1 or (isinstance(size, int) and size % parts):
-            raise UsageError(f"an axis of {size} does not come apart into {parts} equal parts")
+            raise UsageError(f"an axis of {size} cannot be split into {parts} equal parts")
         pieces = emit("Split", [x], {"axis": axis, "num_outputs": parts}, n_outputs=parts)
     else:
         pieces = emit("Split", [x, np.array(parts, np.int64)], {"axis": axis}, n_outputs=len(parts))
@@ -240,7 +240,7 @@ def rotary(x: Tensor, positions: Tensor, *, heads: int, base: float = 10000.0) -
     the halves of each head are the two coordinates that are turned, by base^(-2k / size) for a step."""
     size = x.shape[-1]
     if not isinstance(size, int) or size % (2 * heads):
-        raise UsageError(f"{x!r} does not come apart into {heads} heads of an even size")
+        raise UsageError(f"{x!r} cannot be split into {heads} heads of an even size")
     half = size // heads // 2
     speeds = np.power(base, -np.arange(half) / half).astype(np.float32)
     angles = positions.astype("float32").unsqueeze(-1) * speeds

@@ -146,9 +146,9 @@ def per_axis(name: str, sizes: Sizes, axes: int, least: int = 0) -> list[int]:
 
 
 def check_groups(in_channels: int, out_channels: int, groups: int) -> None:
-    """UsageError where channels do not come apart into so many groups."""
+    """UsageError where channels cannot be split into so many groups."""
     if groups < 1 or in_channels % groups or out_channels % groups:
-        raise UsageError(f"{in_channels} and {out_channels} channels do not come apart into {groups} groups")
+        raise UsageError(f"{in_channels} and {out_channels} channels cannot be split into {groups} groups")
 
 
 class _Pool(Module):

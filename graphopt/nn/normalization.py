@@ -104,7 +104,7 @@ class GroupNorm(_Norm):
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: str = "float32"
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
-            raise UsageError(f"{num_channels} channels do not come apart into {num_groups} groups")
+            raise UsageError(f"{num_channels} channels cannot be split into {num_groups} groups")
         super().__init__((num_channels,), dtype, affine, affine)
         self.num_groups, self.eps = num_groups, eps
 

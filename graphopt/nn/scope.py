@@ -143,7 +143,7 @@ class Scope:
             case FloorDiv(numerator, denominator):
                 return self._made("Div", [self._size(numerator), self._size(denominator)])
             case Symbol(name):
-                raise UsageError(f"nothing tells the size {name!r} of {whole}: no tensor has an axis of it")
+                raise UsageError(f"the size {name!r} of {whole} is unknown: no tensor has an axis of it")
         raise UsageError(f"the size {whole} cannot be computed from the axes of tensors")
 
     def _made(self, op: str, inputs: Sequence[Value], **attrs: Any) -> Value:

@@ -164,7 +164,7 @@ def test_a_replacement_with_two_ways_is_two_rules() -> None:
     ],
 )
 def test_what_is_no_plain_pattern_is_refused_by_name(left: Any, right: Any, condition: Any, message: str) -> None:
-    with pytest.raises(RuleError, match=f"the rule mine of onnxscript cannot be said in a rule: .*{message}"):
+    with pytest.raises(RuleError, match=f"the rule mine of onnxscript cannot be written as a rule: .*{message}"):
         rules_from_onnxscript(pattern.RewriteRule(left, right, condition, name="mine"))
 
 

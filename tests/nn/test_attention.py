@@ -148,9 +148,9 @@ def test_a_decoder_runs_for_any_batch_and_length() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(UsageError, match="16 features do not come apart into 3 heads"):
+    with pytest.raises(UsageError, match="16 features cannot be split into 3 heads"):
         nn.Attention(16, 3)
     with pytest.raises(UsageError, match="into 4 heads, or these into 3 groups"):
         nn.Attention(16, 4, 3)
-    with pytest.raises(UsageError, match="16 features do not come apart into 3 heads"):
+    with pytest.raises(UsageError, match="16 features cannot be split into 3 heads"):
         nn.MultiheadAttention(16, 3)

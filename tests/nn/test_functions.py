@@ -51,7 +51,7 @@ def test_the_error_function_is_odd_and_within_one() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(UsageError, match="an axis of 6 does not come apart into 4 equal parts"):
+    with pytest.raises(UsageError, match="an axis of 6 cannot be split into 4 equal parts"):
         computed(lambda x: nn.split(x, 4, 1)[0], X)
-    with pytest.raises(UsageError, match="does not come apart into 3 heads of an even size"):
+    with pytest.raises(UsageError, match="cannot be split into 3 heads of an even size"):
         computed(lambda x: nn.rotary(x, nn.arange(6).unsqueeze(0), heads=3), X)

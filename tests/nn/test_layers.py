@@ -113,7 +113,7 @@ def test_a_transposed_convolution_is_the_transpose() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not come apart into 2 groups"),
+        (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels cannot be split into 2 groups"),
         (lambda: nn.Conv2d(3, 4, (1, 2, 3)), r"kernel_size is a number from 1 on, or 2 of them, not \(1, 2, 3\)"),
         (lambda: nn.Conv2d(3, 4, 3, padding="full"), "'same' or 'valid', not 'full'"),
         (lambda: nn.Conv2d(3, 4, 3, padding=-1), "padding is a number from 0 on"),

@@ -46,7 +46,7 @@ def test_a_group_norm(groups: int) -> None:
     parts = x.reshape(2, groups, -1)
     normal = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
     assert alike(normal.reshape(x.shape) * weight[:, None, None] + bias[:, None, None], run(layer, x)["y"])
-    with pytest.raises(UsageError, match="6 channels do not come apart into 4 groups"):
+    with pytest.raises(UsageError, match="6 channels cannot be split into 4 groups"):
         nn.GroupNorm(4, 6)
 
 

@@ -95,9 +95,7 @@ def _argument(
         case InputKind.USER_INPUT:
             example = node.meta.get("val", getattr(spec.arg, "value", None))
             return writer.builder.input(node.name, "int64", ()) if isinstance(example, torch.SymInt) else example
-    raise TranslationError(
-        f"the argument {node.name!r} is of a kind that graphs have no place for: {spec.kind.name}", node
-    )
+    raise TranslationError(f"the argument {node.name!r} is of a kind that a graph cannot have: {spec.kind.name}", node)
 
 
 def _name_outputs(program: ExportedProgram, builder: GraphBuilder, translation: Translation, values: Any) -> None:

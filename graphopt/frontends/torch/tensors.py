@@ -17,7 +17,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     """The name of one of torch's dtypes. ValueError for one that graphs do not have."""
     name = str(dtype).removeprefix("torch.")
     if name not in CODES:
-        raise ValueError(f"tensors of {dtype} have no place in a graph")
+        raise ValueError(f"tensors of {dtype} cannot be part of a graph")
     return name
 
 
@@ -27,7 +27,7 @@ def array_of(tensor: torch.Tensor) -> Array:
     ValueError for a tensor without elements in rows: a sparse one, or one that stands on the device meta.
     """
     if tensor.is_meta:
-        raise ValueError("a tensor on the device meta has no elements: load them first")
+        raise ValueError("a tensor on the device meta has no elements: load the weights first")
     if tensor.layout is not torch.strided:
         raise ValueError(f"a tensor of the layout {tensor.layout} has no array: call its to_dense() first")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()

@@ -119,8 +119,8 @@ function saturationSection(explorations) {
   draw(largest);
   return section(
     "search",
-    "The search",
-    "Equal graphs side by side, grown round by round by the rules; the cheapest of all was taken.",
+    "Equality saturation",
+    "Size of the e-graph after each round of rewriting; the cheapest graph in it was extracted.",
     choice,
     place,
   );
@@ -132,7 +132,7 @@ function checkSection(found) {
   const head =
     found.status === "unverified"
       ? `Unverified: ${found.reason}`
-      : `Original and result ran side by side in ${found.engine} on ${found.draws === 1 ? "one random input" : `${found.draws} random inputs`}${found.enlarged ? " and one of large values" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
+      : `Original and result ran in ${found.engine} on ${found.draws === 1 ? "one random input" : `${found.draws} random inputs`}${found.enlarged ? " and one of large values" : ""}${found.inside ? `, and by ${found.inside === 1 ? "one value" : `${found.inside} values`} inside` : ""}${found.reason ? `. Inconclusive: ${found.reason}` : ""}.`;
   const most = Math.max(1, ...found.outputs.map(([, e]) => e || 0));
   const rows = found.outputs.map(([name, error]) => [
     h("code", {}, name),
@@ -167,7 +167,7 @@ function checkSection(found) {
     rows.length
       ? table(
           "Largest difference of each output",
-          ["output", ["largest error, in tolerances", "number"], "beside the tolerance (the line)"],
+          ["output", ["largest error, in tolerances", "number"], "relative to the tolerance (the line)"],
           rows,
         )
       : null,
@@ -254,7 +254,7 @@ function rooflineSection(kernels, choose) {
   return section(
     "roofline",
     "Roofline",
-    "A dot is a kernel, as large as its share of the time. Under the roof, the machine could do more.",
+    "Each dot is a kernel; its area is its share of the time. Below the roof, the machine could do more.",
     picture,
   );
 }
@@ -268,7 +268,7 @@ function memorySection(arena) {
   const sizes = Object.entries(arena.sizes)
     .map(([k, n]) => `${k}=${n}`)
     .join(", ");
-  const label = `The arena of ${bytes(arena.arena)} over ${last} steps: ${arena.leases.length} values share it; apart they would take ${bytes(arena.separate)}.`;
+  const label = `The arena of ${bytes(arena.arena)} over ${last} steps: ${arena.leases.length} values share it; without sharing they would take ${bytes(arena.separate)}.`;
   const picture = chart(label, x, y, 360, (at) =>
     arena.leases.map((l) =>
       svg("rect", {
@@ -285,7 +285,7 @@ function memorySection(arena) {
   return section(
     "memory",
     "Memory",
-    `${bytes(arena.arena)} of arena, ${percent(-saved)} beside ${bytes(arena.separate)} apart, and ${bytes(arena.constants)} of constants${sizes ? `; with ${sizes}` : ""}. A block is a value: as high as its bytes, as long as it is needed.`,
+    `${bytes(arena.arena)} of arena, ${percent(-saved)} beside ${bytes(arena.separate)} without sharing, and ${bytes(arena.constants)} of constants${sizes ? `; with ${sizes}` : ""}. A block is a value: its height is its size, its width the time for which it is needed.`,
     picture,
   );
 }
@@ -298,7 +298,7 @@ function stepsSection(steps) {
   const order = [...told].sort((a, b) => b[1] - a[1]);
   return section(
     "steps",
-    "Where the run's time went",
+    "Time by kernel",
     `${seconds(total)} in all.`,
     h(
       "dl",

@@ -45,13 +45,13 @@ function toldOfChange(explorer, c) {
     ),
     c.taken.length + c.made.length + c.around.length
       ? null
-      : h("p", { class: "note" }, "It changed what is not drawn: constants, or functions."),
+      : h("p", { class: "note" }, "It changed only what is not drawn: constants or functions."),
     rule?.text ? h("details", {}, h("summary", {}, "The rule"), h("pre", {}, rule.text)) : null,
     needs.length
       ? h(
           "p",
           { class: "links" },
-          "Rests on ",
+          "Depends on ",
           needs
             .slice(0, 12)
             .map((k) =>

@@ -112,7 +112,7 @@ class Explorer {
     return h(
       "p",
       { class: "note" },
-      "Choose a rewrite to light its nodes on both sides, or a node to see what it reads and makes.",
+      "Choose a rewrite to highlight its nodes on both sides, or a node to see its inputs and outputs.",
     );
   }
 
@@ -166,7 +166,7 @@ class Explorer {
       ...this.options.slice(0, rewrites),
       ...(nodes.length ? [h("p", { class: "list-head", role: "presentation" }, "Nodes"), ...nodes] : []),
     );
-    if (!this.options.length) this.list.append(h("p", { class: "note" }, "Nothing fits."));
+    if (!this.options.length) this.list.append(h("p", { class: "note" }, "No match."));
     this.at = this.options.findIndex((o) => o.dataset.change === String(this.chosen));
     this.mark();
   }

@@ -193,7 +193,7 @@ class KernelBrowser {
       {
         role: "tablist",
         class: "segments",
-        "aria-label": "What is shown of the kernel",
+        "aria-label": "Kernel view",
         onkeydown: (event) => {
           const far = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
           if (!far) return;

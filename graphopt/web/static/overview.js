@@ -47,7 +47,7 @@ function overview(page) {
         "strong",
       );
     card("Kernels", COUNT.format(new Set(calls.map((c) => c.source)).size), `in ${COUNT.format(calls.length)} calls`);
-    if (arena) card("Arena", bytes(arena.arena), `${bytes(arena.separate)} apart`);
+    if (arena) card("Arena", bytes(arena.arena), `${bytes(arena.separate)} without sharing`);
   }
   const facts = page.facts.length
     ? h(
@@ -88,7 +88,7 @@ function enginesTable(kernels) {
       "engine",
       ["median", "number"],
       ["p90", "number"],
-      ["time beside ours", "number"],
+      ["time relative to graphopt", "number"],
       ["error, in tolerances", "number"],
     ],
     kernels.engines.map((e) => [

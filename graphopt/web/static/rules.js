@@ -41,7 +41,7 @@ function rulesSection(rewriting) {
   return section(
     "rules",
     "Rules",
-    "Places that a rule fits are tried; it fires where its guards hold and it makes something new, and is kept where that is in the result.",
-    table("What became of each rule", heads, body),
+    "tried: places that the left side matches; fired: its guards held there, and the term was new; kept: it is part of the result.",
+    table("Use of each rule", heads, body),
   );
 }

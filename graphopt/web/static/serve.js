@@ -27,7 +27,7 @@ class Workbench {
     this.which = h(
       "select",
       {},
-      h("option", { value: "all" }, "mine and the standard ones"),
+      h("option", { value: "all" }, "mine and the standard rules"),
       h("option", { value: "mine" }, "mine alone"),
     );
     this.sets = h("select", { id: "set", onchange: () => this.open(this.sets.value) });
@@ -144,7 +144,7 @@ class Workbench {
   /** Shows a file of rules of the folder. */
   async open(name) {
     const text = this.rules.value;
-    if (text.trim() && text !== this.opened && !confirm("What you changed is in no file: leave it?")) {
+    if (text.trim() && text !== this.opened && !confirm("There are unsaved changes: discard them?")) {
       this.sets.value = kept().set ?? "";
       return;
     }

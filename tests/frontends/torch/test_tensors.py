@@ -39,7 +39,7 @@ def test_an_array_that_may_not_be_written_to_is_copied() -> None:
 
 
 def test_what_no_array_holds_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tensors of torch\.quint8 have no place in a graph"):
+    with pytest.raises(ValueError, match=r"tensors of torch\.quint8 cannot be part of a graph"):
         dtype_name(torch.quint8)
     with pytest.raises(ValueError, match=r"layout torch\.sparse_coo has no array: call its to_dense\(\) first"):
         array_of(torch.eye(3).to_sparse())
