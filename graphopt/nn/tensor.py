@@ -256,7 +256,9 @@ def _binary(op: str, a: Any, b: Any) -> Tensor:
     """The op of two operands, of which one is a tensor; a number is of its dtype."""
     for number, tensor in ((a, b), (b, a)):
         if isinstance(number, float) and isinstance(tensor, Tensor) and tensor.dtype.startswith(("int", "uint")):
-            raise UsageError(f"{number} with {tensor!r}, which holds integers: call astype('float32') first")
+            raise UsageError(
+                f"{number} is combined with {tensor!r}, which holds integers: call astype('float32') first"
+            )
     return one(op, [a, b])
 
 
