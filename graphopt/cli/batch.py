@@ -1,4 +1,4 @@
-"""``graphopt optimize`` for several models: one summary, one exit code. Imported only when it is asked for."""
+"""``graphopt optimize`` for several models: one summary, one exit code. Imported by runs, not for help."""
 
 from __future__ import annotations
 
