@@ -19,6 +19,7 @@ from graphopt.errors import GraphoptError
 from graphopt.ir import ops
 from graphopt.ir.facts import Fact
 from graphopt.ir.infer import infer_node
+from graphopt.ir.op_table import OPS
 from graphopt.rewrite.extract.cost import PRODUCTS, CostModel
 from graphopt.rewrite.extract.workload import Workload
 from graphopt.target import Prices, Target
@@ -87,6 +88,8 @@ def _number(prices: Prices, name: str) -> float:
         return float(value)
     if isinstance(value, tuple):
         return float(value[int(entry)])
+    if field == "elements" and entry not in value and entry in OPS:
+        entry = OPS[entry].priced_as
     return float(value.get(float(entry) if field == "powers" else entry, UNSAID[field]))
 
 
