@@ -39,6 +39,8 @@ def _said(op: str, row: Row) -> Meaning:
 
 
 def _scalar(value: Any, like: Array | None) -> Array:
+    if value is None:
+        raise ValueError("an attribute is missing")
     assert like is not None
     return np.asarray(value, like.dtype)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.ir.op_table import OPS
+from graphopt.ir.ops import schema as schema_of
 from graphopt.lowering.operators.activations import TABLE
 from tests.ir.backend_cases import Case
 from tests.lowering.operators.lowered import agree, cases_of, check, computed, not_lowered
@@ -25,11 +27,22 @@ def test_all_cases_are_lowered() -> None:
     "op", sorted((TABLE.keys() | {"Sigmoid", "Tanh"}) - {"PRelu", "PRelu@6", "SwiGLU", "com.microsoft::BiasGelu"})
 )
 def test_no_activation_overflows(op: str) -> None:
-    got = computed(op, [FAR])[0]
+    schema = schema_of(op)
+    assert schema is not None
+    given = {name: 0.75 for name, default in schema.defaults.items() if default is None}
+    got = computed(op, [FAR], **given)[0]
     assert np.isfinite(got).all()
     if op in ("Relu", "Softplus", "HardSwish", "Gelu", "Elu", "Selu", "Mish", "Swish"):
         slope = {"Selu": 1.0507009873554805}.get(op, 1.0)
         assert np.allclose(got[-3:], FAR[-3:] * slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", sorted(op for op, row in OPS.items() if row.means))
+def test_what_a_row_says_is_lowered(op: str) -> None:
+    schema = OPS[op].schema
+    assert schema is not None
+    inputs = [np.linspace(-4 - k, 4, 17, dtype=np.float32) for k, _ in enumerate(schema.inputs.split())]
+    agree(op, inputs, **dict.fromkeys(schema.attributes, 0.75))
 
 
 def test_softplus_keeps_its_digits_far_below_zero() -> None:
