@@ -81,6 +81,7 @@ OPS: Final[Mapping[str, Row]] = {
     "Abs": Row("unary", group="arithmetic", at_zero=ZERO, wraps=True),
     "Acos": Row("unary", at_zero=FINITE, range=(0.0, inf), is_approximate=True, lacks="float64", priced_as="Tan"),
     "Acosh": Row("unary", is_approximate=True, lacks="float64", priced_as="Tan"),
+    "Affine": Row("unary", schema=Contrib("X", "Y", {"alpha": 1.0, "beta": 0.0}), means="Add(Mul(X, alpha), beta)"),
     "Asin": Row("unary", at_zero=ZERO, is_approximate=True, lacks="float64", priced_as="Tan"),
     "Asinh": Row("unary", at_zero=ZERO, rises=True, is_approximate=True, lacks="float64", priced_as="Tan"),
     "Atan": Row("unary", at_zero=ZERO, rises=True, is_approximate=True, lacks="float64", priced_as="Tan"),

@@ -125,9 +125,7 @@ def _numbers(op: Operation, name: str) -> list[float]:
 
 
 def _activation(op: Operation, kind: str, numbers: Mapping[str, float]) -> Activation:
-    alpha, beta = numbers.get("alpha", 1.0), numbers.get("beta", 0.0 if kind == "Affine" else 1.0)
-    if kind == "Affine":
-        return lambda x: x * alpha + beta
+    alpha, beta = numbers.get("alpha", 1.0), numbers.get("beta", 1.0)
     if kind == "ScaledTanh":
         return lambda x: apply("tanh", x * beta) * alpha
     own = Operation(kind, Attrs(numbers), (), (), (), op.opset)
