@@ -108,7 +108,7 @@ ELSEWHERE = {
     "ir/bounds.py": (1, "code: the function that bounds them"),
     "ir/forms/table.py": (2, "history: the forms that they had in older opsets"),
     "lowering/operators/elementwise.py": (1, "a vocabulary: what expressions call them"),
-    "lowering/operators/recurrent.py": (2, "ONNX's list of what LSTM, GRU and RNN take, which no schema has"),
+    "lowering/operators/recurrent.py": (1, "ONNX's list of what LSTM, GRU and RNN take, which no schema has"),
     "rewrite/checking/examples/making.py": (1, "a sample: what random graphs are made of"),
     "rewrite/checking/examples/pattern.py": (1, "a sample: what stands for an op variable"),
 }

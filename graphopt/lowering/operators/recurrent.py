@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from graphopt.ir.graph import Attrs
+from graphopt.ir.ops import schema
 from graphopt.lowering.loops.compute import Tensor
 from graphopt.lowering.loops.expressions import Expr, apply, const, maximum, minimum
 from graphopt.lowering.loops.nest import Stmt
@@ -21,10 +22,10 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "RNN": ("Tanh",),
 }
 """The activations of each direction, where none are named."""
+_ACTIVATIONS = "Affine Elu HardSigmoid LeakyRelu Relu ScaledTanh Sigmoid Softplus Softsign Tanh ThresholdedRelu"
 TAKES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(["Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"], ()),
-    **dict.fromkeys(["Elu", "LeakyRelu", "ThresholdedRelu"], ("alpha",)),
-    **dict.fromkeys(["Affine", "HardSigmoid", "ScaledTanh"], ("alpha", "beta")),
+    op: tuple(n for n in ("alpha", "beta") if (found := schema(op)) is None or n in found.defaults)
+    for op in _ACTIVATIONS.split()
 }
 """The activations that there are, and the numbers that each takes from the attributes, in turn."""
 
