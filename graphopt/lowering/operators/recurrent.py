@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphopt.ir.graph import Attrs
-from graphopt.ir.ops import schema
+from graphopt.ir.graph import NO_ATTRS, Attrs
+from graphopt.ir.ops import attribute, schema
 from graphopt.lowering.loops.compute import Tensor
-from graphopt.lowering.loops.expressions import Expr, apply, const, maximum, minimum
+from graphopt.lowering.loops.expressions import Expr, const, maximum, minimum
 from graphopt.lowering.loops.nest import Stmt
 from graphopt.lowering.operators.activations import FORMULAS
 from graphopt.lowering.operators.elements import integer
@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = {
 """The activations of each direction, where none are named."""
 _ACTIVATIONS = "Affine Elu HardSigmoid LeakyRelu Relu ScaledTanh Sigmoid Softplus Softsign Tanh ThresholdedRelu"
 TAKES: Mapping[str, tuple[str, ...]] = {
-    op: tuple(n for n in ("alpha", "beta") if (found := schema(op)) is None or n in found.defaults)
+    op: tuple(n for n in ("alpha", "beta") if (found := schema(op)) is not None and n in found.defaults)
     for op in _ACTIVATIONS.split()
 }
 """The activations that there are, and the numbers that each takes from the attributes, in turn."""
@@ -126,10 +126,8 @@ def _numbers(op: Operation, name: str) -> list[float]:
 
 
 def _activation(op: Operation, kind: str, numbers: Mapping[str, float]) -> Activation:
-    alpha, beta = numbers.get("alpha", 1.0), numbers.get("beta", 1.0)
-    if kind == "ScaledTanh":
-        return lambda x: apply("tanh", x * beta) * alpha
-    own = Operation(kind, Attrs(numbers), (), (), (), op.opset)
+    unsaid = {name: 1.0 for name in TAKES[kind] if attribute(kind, NO_ATTRS, name) is None}
+    own = Operation(kind, Attrs({**unsaid, **numbers}), (), (), (), op.opset)
     return lambda x: FORMULAS[kind](own, x)
 
 
