@@ -175,9 +175,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
-def nearest_or_some(name: str, names: Iterable[str]) -> str:
+def nearest_or_some(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?``, or ``; there are ...`` with the first of the names there are, and their number."""
-    there = list(names)
+    there = list(known)
     if hint := nearest(name, there):
         return hint
     some = ", ".join(there[:FEW]) or "none"

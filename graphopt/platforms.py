@@ -239,10 +239,10 @@ def gpu() -> CudaDevice:
 def load(folder: str | os.PathLike[str], threads: int | None = None) -> Program | DeviceProgram:
     """The program in a folder, on what it was saved for: a processor, or a GPU of the same compute capability. Raises
     ReadError where it does not run here, DeviceError where there is no GPU."""
-    device = saved.saved_for(folder)
-    if not device:
+    made_for = saved.saved_for(folder)
+    if not made_for:
         return saved.load(folder, threads, numpy_dtypes())
-    if device != "simulated":
+    if made_for != "simulated":
         return saved.load_on(gpu(), folder, numpy_dtypes())
     from graphopt.kernels.cuda.simulated_device import SimulatedDevice
 

@@ -78,10 +78,10 @@ class CompiledModel(Displayed):
     """
 
     def __init__(
-        self, model: Any, settings: Settings, prepare: Prepare, build: Build, entry: program_cache.Place | None = None
+        self, model: Any, settings: Settings, prepare: Prepare, build: Build, place: program_cache.Place | None = None
     ) -> None:
         self.settings = settings
-        self._model, self._place = model, entry
+        self._model, self._place = model, place
         self._prepare, self._build = prepare, build
         self._name = str(model) if isinstance(model, str | Path) else None
         self._lock = threading.RLock()
@@ -93,8 +93,8 @@ class CompiledModel(Displayed):
         self._only: tuple[Program | DeviceProgram, CompileReport] | None = None
         """The program for all that may come, where there is one."""
         self._rewriting: Report | None = None
-        if entry is not None:
-            self._only = program_cache.load(entry, settings.threads)
+        if place is not None:
+            self._only = program_cache.load(place, settings.threads)
         if self._only is None:
             self._begin()
 

@@ -19,7 +19,7 @@ from graphopt.runtime.program import Branch, Buffer, Call, Code, Host, Loop, Pro
 from graphopt.runtime.steps import Condition
 from tests.killed import killed
 from tests.runtime.programs import ADD, LESS, NUMBERS, chain, code, floats, scale
-from tests.runtime.test_output import full
+from tests.test_saving import full
 
 VALUES = np.arange(6, dtype=np.float32)
 
