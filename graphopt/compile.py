@@ -110,15 +110,13 @@ def compile(
 @names_its_model
 def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
     """The graph of a model as it is lowered: read, its inputs fixed, and rewritten by the steps of ``optimize``."""
-    from graphopt.calibration.table import priced
     from graphopt.ir import onnx_io
     from graphopt.ir.graph import Graph
     from graphopt.ir.onnx_io.tensors import data_files
     from graphopt.lowering.lower.expand import expanded
     from graphopt.lowering.module.module import Module
     from graphopt.optimize import optimize_graph
-    from graphopt.platforms import equipped, here
-    from graphopt.program.pipeline import tuned_prices
+    from graphopt.program.pipeline import priced_target, tuned_prices
     from graphopt.rewrite.rule.rule import soundness
     from graphopt.rewrite.simplify import simplify
     from graphopt.run.derivation import Preparation
@@ -131,11 +129,12 @@ def prepared(model: Any, settings: Settings, step: Steps) -> Prepared:
         return Prepared(settings.pipeline(graph, step), is_whole)
     if not settings.optimize:
         return Prepared(step("tidy", simplify, graph), is_whole)
-    prices = priced(here(settings.target), settings.costs)
-    for line in filter(None, (prices.warning,)):
+    by_costs, policy = priced_target(settings), soundness(settings.policy)
+    for line in filter(None, (by_costs.warning,)):
         warnings.warn(line, stacklevel=2)
-    target, policy = equipped(prices.target, settings.dispatch), soundness(settings.policy)
-    graph, report = optimize_graph(graph, target=target, policy=policy, step=step, timed=tuned_prices(settings))
+    graph, report = optimize_graph(
+        graph, target=by_costs.target, policy=policy, step=step, timed=tuned_prices(settings)
+    )
     may_be_kept = is_whole and (report.exploration is None or report.exploration.reproducible)
     return Prepared(graph, may_be_kept, report)
 

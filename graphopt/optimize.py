@@ -128,7 +128,7 @@ def optimize(
     target = target_named(target, makes_models=True)
     if not target.makes_models:
         raise UsageError(f"the target {target.name} makes programs, no ONNX models: use graphopt.compile")
-    policy, prices, rules = soundness(policy), priced(target, costs), ruleset(rules)
+    policy, by_costs, rules = soundness(policy), priced(target, costs), ruleset(rules)
     selection = names_of(only), names_of(without), policy
     rules.select(*selection, target)  # names that do not exist are told before anything is read
     if isinstance(model, str | Path) and output is None:
@@ -138,9 +138,9 @@ def optimize(
     is_file, read = isinstance(model, str | Path), step("read", onnx_io.load, model)
     bytes_before = onnx_io.bytes_on_disk(model, read) if is_file else None
     graph = prepared = read if preparation == Preparation() else step("prepare", preparation.prepared, read)
-    targets = {"the result": prices.target}
+    targets = {"the result": by_costs.target}
     if measure:
-        targets |= {n: t for n, t in (("analytic prices", target), ("portable", PORTABLE)) if t != prices.target}
+        targets |= {n: t for n, t in (("analytic prices", target), ("portable", PORTABLE)) if t != by_costs.target}
     results: dict[str, tuple[Graph, Report]] = {}
     for name, priced_for in targets.items():
         selected = rules.select(*selection, priced_for, prepared.opset)
@@ -150,7 +150,7 @@ def optimize(
     if measure:
         seconds = SECONDS if measure is True else measure
         graph, report = step(
-            "measure", fastest, results, original, prepared, read, inputs, margin, seconds, prices.target
+            "measure", fastest, results, original, prepared, read, inputs, margin, seconds, by_costs.target
         )
     graph = graph if signed else unsigned(graph)
     assert report.derivation is not None
@@ -168,7 +168,7 @@ def optimize(
         verification=verified,
         derivation=derivation,
         graphs=(prepared, graph),
-        prices=prices.prices,
-        warnings=(*report.warnings, *filter(None, (prices.warning,))),
+        prices=by_costs.prices,
+        warnings=(*report.warnings, *filter(None, (by_costs.warning,))),
     )
     return (result, report) if return_report else result

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt.calibration.schedule_tables import setting_here
 from graphopt.calibration.store import ANALYTIC
-from graphopt.calibration.table import priced
+from graphopt.calibration.table import Priced, priced
 from graphopt.errors import ReadError
 from graphopt.ir.constants import Constant
 from graphopt.ir.graph import CONSTANT, Attrs, Graph
@@ -48,15 +48,21 @@ def tuned_prices(settings: Settings) -> TunedPrices | None:
     return TunedPrices(times) if times else None
 
 
+def priced_target(settings: Settings) -> Priced:
+    """The target that settings name, as it is on this machine, by the costs and the dispatch that they name."""
+    by_costs = priced(here(settings.target), settings.costs)
+    return replace(by_costs, target=equipped(by_costs.target, settings.dispatch))
+
+
 def options_of(settings: Settings) -> Options:
     """How a graph is lowered, with what is scheduled by hand."""
-    return replace(_options(settings), by_hand=settings.schedules)
+    return replace(_options(settings), schedules=settings.schedules)
 
 
 def _options(settings: Settings) -> Options:
     if settings.pipeline is not None:
         return settings.pipeline.options
-    target = equipped(priced(here(settings.target), settings.costs).target, settings.dispatch)
+    target = priced_target(settings).target
     platform = platform_of(target.device)
     options = platform.options(target.prices.products, settings)
     return options if settings.tuned_in is None else _tuned(options, settings.tuned_in, settings, platform)

@@ -78,8 +78,8 @@ class Optimization:
         timed: Timed | None = None,
     ) -> None:
         self.rules, self.policy, self.budget, self.step, self.timed = rules, policy, budget, step, timed
-        self.given = self.target = target
-        """The target, and with the prices that choices went by."""
+        self.stated = self.target = target
+        """The target as it was stated, and with the prices that choices went by."""
         self.growth = allowance(stored_bytes(graph), target)
         self.limit = stored_bytes(graph) + self.growth
         """Bytes of constants that the result may store."""
@@ -153,7 +153,7 @@ class Optimization:
 
     def model(self, graph: Graph) -> CostModel:
         """The prices of the target for a graph of these sizes."""
-        return CostModel(self.given, stated_sizes(graph))
+        return CostModel(self.stated, stated_sizes(graph))
 
     def timed_model(self, saturated: Saturated, extraction: Extraction, graph: Graph) -> CostModel | None:
         """The prices by what was timed of the terms among which was chosen; None where nothing was."""
@@ -162,8 +162,8 @@ class Optimization:
         model = self.model(graph)
         chosen = calls(saturated, model, {c: (node,) for c, node in extraction.choice.items()})
         every = calls(saturated, model, saturated.classes)
-        self.target = self.timed(self.given, every, chosen)
-        return None if self.target is self.given else CostModel(self.target, stated_sizes(graph))
+        self.target = self.timed(self.stated, every, chosen)
+        return None if self.target is self.stated else CostModel(self.target, stated_sizes(graph))
 
     @property
     def noted(self) -> dict[str, Any]:

@@ -58,7 +58,20 @@ _MACHINES = {"x86_64"}
 """Machines as ``platform`` calls them: to lack one is to lack all that goes with it."""
 _FEW = 4
 """So many missing instruction sets are named."""
-_NOTIONS = {kind.__name__: kind for kind in (Bind, Branch, Buffer, Call, Condition, Launch, Library, Loop, Port, Ref)}
+_CLASSES: dict[str, type] = {
+    "Bind": Bind,
+    "Branch": Branch,
+    "Buffer": Buffer,
+    "Call": Call,
+    "Condition": Condition,
+    "Launch": Launch,
+    "Library": Library,
+    "Loop": Loop,
+    "Port": Port,
+    "Ref": Ref,
+}
+"""What manifests call the classes that programs are made of: words of the format, whatever their names are."""
+_WORDS = {kind: word for word, kind in _CLASSES.items()}
 
 
 def save(program: Program | DeviceProgram, folder: str | os.PathLike[str]) -> None:
@@ -249,17 +262,17 @@ def _digest(text: Mapping[str, Any]) -> str:
     return sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
 
 
-# -- as JSON: a list is a tuple, an object is one of the notions that programs are made of
+# -- as JSON: a list is a tuple, an object is of one of the classes that programs are made of
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
+        return {"is": _WORDS[type(value)], **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _made(value: Any) -> Any:
     if isinstance(value, dict):
-        kind: Callable[..., Any] = _NOTIONS[value["is"]]
+        kind: Callable[..., Any] = _CLASSES[value["is"]]
         return kind(**{k: _made(v) for k, v in value.items() if k != "is"})
     return tuple(_made(v) for v in value) if isinstance(value, list) else value

@@ -55,7 +55,7 @@ def every_node(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a graph's lowering is asked for; ``by_hand`` holds the schedules of single nodes by their names."""
+    """What a graph's lowering is asked for; ``schedules`` holds the schedules of single nodes by their names."""
 
     fuse: Decision = joins
     parts: Callable[[Nest], tuple[Nest, ...]] = separated
@@ -72,21 +72,21 @@ class Options:
     """Whether ops may be computed in tiles by functions that the host has."""
     takes: Callable[[Node], bool] = every_node
     """The nodes that become loops; others are left to the reference evaluator."""
-    by_hand: Mapping[str, ByHand] = field(default_factory=dict)
+    schedules: Mapping[str, ByHand] = field(default_factory=dict)
 
     def is_by_hand(self, nodes: tuple[str, ...]) -> bool:
         """Whether somebody schedules one of these nodes."""
-        return any(n in self.by_hand for n in nodes)
+        return any(n in self.schedules for n in nodes)
 
     def scheduled_by_hand(self, nest: Nest, nodes: tuple[str, ...]) -> Nest | None:
         """The nest of these nodes as somebody scheduled it; None where nobody did.
 
         Raises UsageError for a nest that takes other parameters.
         """
-        name = next((n for n in nodes if n in self.by_hand), None)
+        name = next((n for n in nodes if n in self.schedules), None)
         if name is None:
             return None
-        how = self.by_hand[name]
+        how = self.schedules[name]
         if not isinstance(how, Nest):
             schedule = Schedule(nest)
             how(schedule)

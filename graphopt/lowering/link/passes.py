@@ -111,7 +111,7 @@ def schedule(program: Lowered) -> Lowered:
     """
     options, items = program.options, [i for i in program.scope.walk() if isinstance(i, Fused | Brought)]
     there = {name for item in items for name in item.nodes}
-    for name in options.by_hand:
+    for name in options.schedules:
         if name not in there:
             raise UsageError(f"no nest computes a node {name!r}{nearest_or_some(name, sorted(there))}")
     by_hand = {
