@@ -1,37 +1,155 @@
-"""Our own product of matrices: what its code is called and made for, and how its constant operands are laid out.
+"""Blocked products of matrices: their kinds, how operands are packed, the sizes of blocks, and the loops over them.
 
-Its code serves products of every size; its tile fills the registers of this processor, and its blocks the caches.
+One scheme serves all kinds (after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008):
+columns of the second operand lie in panels, rows of the first are packed for a block that stays in the caches, and
+tiles of results stay in registers. A kind says what operands and sums are, and how many neighbouring products of a sum
+one lane of a vector does (a group): one of floats; two of float32 by weights in bfloat16, which are made float32 as
+they are read, and are off by 2^-8 of themselves at most; four of bytes, for which processors have an instruction that
+takes an operand without signs and one with signs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
-from graphopt.kernels import blocking, host
+from graphopt.kernels import host
 from graphopt.runtime import cpu
 
-DTYPES = ("float32", "float64")
-PANELS, PLAIN, TRANSPOSED = 0, 1, 2
-"""How the second operand lies: in panels, by rows, by columns."""
+FLOATS: Final = ("float32", "float64")
+BFLOAT: Final = "bfloat16"
+BYTES: Final = ("uint8", "int8")
+GROUPS: Final = {BFLOAT: 2, **dict.fromkeys(BYTES, 4)}
+"""Products of a sum that one lane does, by the dtype of the second operand, where that is more than one."""
+WAYS: Final = ("dot", "plain")
+"""How bytes are multiplied: by the instruction for it, or by those that all processors have."""
+PAIR: Final = GROUPS[BFLOAT]
+QUAD: Final = GROUPS["int8"]
+PANELS, PLAIN, TRANSPOSED, WINDOWS = range(4)
+"""How the second operand lies: in panels, by rows, by columns, or as an image of quads of channels, over which windows
+slide."""
 BLOCKS = ("depth", "height")
 """What a call says beyond sizes: how many steps of the sums, and rows, make a block at most; 0 is what fits caches."""
+_LINE = 64
+"""Bytes of a line of a cache."""
+_EVEN = 16
+"""Quads of a sum are done so many at a time, but for the last."""
+_THIN = 4
+"""Rows at most for which panels are read from end to end, once."""
+
+
+def sums_of(dtype: str) -> str:
+    """The dtype of sums and results, by that of the second operand."""
+    return "float32" if dtype == BFLOAT else "int32" if dtype in BYTES else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The dtypes of operands, as they are read, and of sums; the products of a group; and of bytes, whether those
+    of the second operand have signs, and whether an instruction multiplies a group at once."""
+
+    left: str
+    right: str
+    sums: str
+    group: int
+    is_signed: bool = False
+    is_dot: bool = False
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    **{dtype: Kind(dtype, dtype, dtype, 1) for dtype in FLOATS},
+    BFLOAT: Kind("float32", "uint16", "float32", PAIR),
+    **{f"{b}_{w}": Kind("uint8", "uint8", "int32", QUAD, b == "int8", w == "dot") for b in BYTES for w in WAYS},
+}
+"""The kinds of products, by the dtype of their second operand and how bytes are multiplied."""
+
+
+FIXED: Final[Mapping[int, Mapping[str, int]]] = {
+    1: {},
+    PAIR: {"step": 1, "form": PANELS, "most_depth": 0, "most_height": 0},
+    QUAD: {"step": 1, "most_depth": 0, "most_height": 0},
+}
+"""Parameters of the loops that are always the same, by the products of a group."""
+
+
+def instruction() -> str:
+    """Whether the processor multiplies quads at once (``dot``), in vectors of the host's lanes, or not (``plain``)."""
+    features, lanes = cpu.features(), host.lanes("int32")
+    wanted = "avx512_vnni" if lanes == 16 else "avx_vnni"
+    return "dot" if lanes > 4 and wanted in features else "plain"
+
+
+def name(dtype: str) -> str:
+    """What the product is called by kernels of this processor, by the dtype of its second operand."""
+    kind = f"{dtype}_{instruction()}" if dtype in BYTES else dtype
+    return f"graphopt_product_{kind}_{rows()}x{host.lanes(sums_of(dtype))}"
+
+
+def shift(left: str, right: str) -> int:
+    """What is added to bytes of the first operand, so that one of the two has signs."""
+    return 0 if left != right else 128 if left == "int8" else -128
+
+
+# ------------------------------------------------------------------ panels
 
 
 def panel(dtype: str) -> int:
-    """How many columns lie side by side in a panel: two vectors."""
-    return 2 * host.lanes(dtype)
+    """How many columns lie side by side in a panel: two vectors of sums."""
+    return 2 * host.lanes(sums_of(dtype))
 
 
-def depth(dtype: str, lanes: int) -> int:
-    """How many steps of the sums are done at a time: of a panel's columns, half of that stays in the first cache."""
-    return blocking.depth(lanes * np.dtype(dtype).itemsize)
+def groups(depth: int, dtype: str) -> int:
+    """How many groups so many products of a sum make up."""
+    return -(-depth // GROUPS.get(dtype, 1))
 
 
-def height(dtype: str, rows: int, lanes: int) -> int:
-    """How many rows are done between two readings of the second operand."""
-    return blocking.height(depth(dtype, lanes) * np.dtype(dtype).itemsize, rows)
+def in_panels(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A matrix ``[k, n]`` in panels ``[ceil(n / w), k, w]`` of neighbouring columns; missing elements are zeros.
+
+    Where lanes do groups of ``g`` products, panels are ``[ceil(n / w), ceil(k / g), w, g]``. Behind those of bytes
+    stands one more group: the sums of the columns, as the bytes of an int32 each.
+    """
+    (k, n), dtype = b.shape, b.dtype.name
+    w, group, steps = panel(dtype), GROUPS.get(dtype, 1), groups(k, dtype)
+    panels = -(-n // w)
+    filled = np.zeros((steps * group, panels * w), b.dtype)
+    filled[:k, :n] = b
+    laid = np.empty((panels, steps + (dtype in BYTES), w, group), b.dtype)
+    laid[:, :steps] = filled.reshape(steps, group, panels, w).transpose(2, 0, 3, 1)
+    if dtype in BYTES:
+        sums = np.ascontiguousarray(filled.sum(0, dtype=np.int64).astype("<i4"))
+        laid[:, steps] = sums.view(b.dtype).reshape(panels, w, group)
+    return laid if group > 1 else laid[..., 0]
+
+
+# ------------------------------------------------------------------ blocks
+
+
+def rows() -> int:
+    """How many rows a tile has at most: its sums, two vectors a row, take three quarters of the registers."""
+    return host.registers() * 3 // 8
+
+
+def depth(step: int) -> int:
+    """How many steps of the sums are done at a time, of so many bytes of a panel each: half a panel's steps take three
+    quarters of the first cache."""
+    return cpu.cache_bytes(1) * 3 // 4 // step
+
+
+def height(row: int, rows: int) -> int:
+    """How many rows, of so many bytes each, are done between two readings of the second operand: they take a quarter of
+    the second cache, and are a multiple of ``rows``."""
+    return max(cpu.cache_bytes(2) // 4 // row // rows, 1) * rows
+
+
+def stride(row: int) -> int:
+    """How far apart rows of so many bytes are laid out: an odd number of lines, so that they do not meet in caches."""
+    return (row // _LINE + 1 | 1) * _LINE
 
 
 def near(dtype: str) -> int:
@@ -39,32 +157,80 @@ def near(dtype: str) -> int:
     return cpu.cache_bytes(2) // 2 // np.dtype(dtype).itemsize
 
 
-def name(dtype: str) -> str:
-    """What the product is called by kernels of this processor."""
-    return f"graphopt_product_{dtype}_{blocking.rows()}x{host.lanes(dtype)}"
+def block(dtype: str, rows: int, lanes: int) -> tuple[int, int]:
+    """How many steps of the sums, and rows, of floats make a block that fits the caches."""
+    size = np.dtype(dtype).itemsize
+    deep = depth(lanes * size)
+    return deep, height(deep * size, rows)
 
 
-def in_panels(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A matrix ``[k, n]`` in panels ``[ceil(n / w), k, w]`` of neighbouring columns; missing ones are zeros."""
-    k, n = b.shape
-    w = panel(b.dtype.name)
-    filled = np.zeros((-(-n // w), k, w), b.dtype)
-    whole = n // w * w
-    filled[: n // w] = b[:, :whole].reshape(k, n // w, w).swapaxes(0, 1)
-    filled[n // w :, :, : n - whole] = b[:, whole:]
-    return filled
+# ------------------------------------------------------------------ loops
 
 
-def source(dtype: str, rows: int, lanes: int) -> str:
-    """The loops of the product, for tiles of so many rows of two vectors of so many lanes."""
-    deep, tall = depth(dtype, lanes), height(dtype, rows, lanes)
-    numbers = {
-        "LANES": lanes,
-        "PANEL": 2 * lanes,
-        "ROWS": rows,
-        "DEPTH": deep,
-        "HEIGHT": tall,
-        "LEFT": deep * tall + lanes * (rows + 2 * lanes),
-        "RIGHT": (deep + lanes) * 2 * lanes,
-    }
-    return blocking.loops("product_loops.py", numbers).replace("float32", dtype)
+def source(name: str, rows: int, lanes: int) -> str:
+    """The loops of a kind of products, for tiles of so many rows of two vectors of so many lanes."""
+    kind = KINDS[name]
+    if kind.group == QUAD:
+        deep = depth(2 * lanes * QUAD) // _EVEN * _EVEN * QUAD
+        tall, apart = height(deep, rows), stride(deep)
+        left, right = tall * apart + 4 * lanes, 2 * lanes * (deep + QUAD * lanes)
+    else:
+        deep, tall = block(kind.sums, rows, lanes)
+        deep, apart = deep // kind.group * kind.group, 0
+        left, right = deep * tall + lanes * (rows + 2 * lanes), (deep + lanes) * 2 * lanes
+    constants: dict[str, int | str] = {
+        "KIND": name, "GROUP": kind.group, "SIGNED": int(kind.is_signed), "OTHER": int(not kind.is_signed),
+        "DOT": int(kind.is_dot), "LANES": lanes,
+        "BYTES": QUAD * lanes, "PANEL": 2 * lanes, "SLICE": 2 * lanes * kind.group, "ROWS": rows, "DEPTH": deep,
+        "HEIGHT": tall, "STRIDE": apart, "LEFT": left, "RIGHT": right, "WIDE": 4 if kind.group == PAIR else 2,
+        "FEW": 0 if kind.group == QUAD else _THIN,
+    }  # fmt: skip
+    text = (Path(__file__).parent / "product_loops.py").read_text(encoding="utf-8")
+    return specialized(text, {**constants, **FIXED[kind.group]})
+
+
+def specialized(text: str, constants: Mapping[str, int | str]) -> str:
+    """A module's source with constants put in for those that it gives names to, and for parameters of its function
+    ``kernel``, and without what they leave unused: branches whose condition they decide, and parameters."""
+    tree = ast.parse(text)
+    kernel = next(s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == "kernel")
+    parameters = {p.arg for p in kernel.args.args}
+    fixed = [n for n in constants if n in parameters]
+    own = {n: number for n, number in constants.items() if n not in parameters}
+    tree.body = [_Specialized(constants if s is kernel else own).visit(s) for s in tree.body]
+    used = {e.id for s in kernel.body for e in ast.walk(s) if isinstance(e, ast.Name)}
+    kernel.args.args = [p for p in kernel.args.args if p.arg in used and p.arg not in fixed]
+    kernel.body[:0] = [s for n in fixed if n in used for s in ast.parse(f"{n} = {constants[n]!r}").body]
+    return ast.unparse(tree)
+
+
+class _Specialized(ast.NodeTransformer):
+    """Puts in constants, and folds what they decide."""
+
+    def __init__(self, constants: Mapping[str, int | str]) -> None:
+        self.constants = constants
+
+    def decided(self, test: ast.expr) -> bool | None:
+        """What a condition is; None where constants do not say."""
+        if not all(e.id in self.constants for e in ast.walk(test) if isinstance(e, ast.Name)):
+            return None
+        return bool(eval(compile(ast.Expression(test), "condition", "eval"), {}, dict(self.constants)))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """A name that is given a constant."""
+        target = node.targets[0]
+        if node.col_offset == 0 and isinstance(target, ast.Name) and target.id in self.constants:
+            node.value = ast.copy_location(ast.Constant(self.constants[target.id]), node)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        """A branch, or what is left of it."""
+        decided = self.decided(node.test)
+        self.generic_visit(node)
+        return node if decided is None else node.body if decided else node.orelse
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """A conditional expression, or what is left of it."""
+        decided = self.decided(node.test)
+        self.generic_visit(node)
+        return node if decided is None else node.body if decided else node.orelse

@@ -1,14 +1,15 @@
-"""Tiles of a product of matrices that stay in registers, and operands laid side by side for them.
+"""Tiles of products of matrices that stay in registers, and operands laid side by side for them.
 
 A tile is a function of its own, for each number of rows and of vectors in a row; all its sizes and strides are known
-only when it runs, so that one kernel serves every product. After Goto and van de Geijn, "Anatomy of High-Performance
-Matrix Multiplication" (2008), with the vectors along the columns.
+only when it runs, so that one kernel serves every product. Vectors lie along the columns. A step does one group of
+products of each sum: it reads a vector of groups for each vector of columns, and a group for each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import llvmlite.ir as llvm
@@ -17,25 +18,38 @@ from numba.core.errors import TypingError
 
 from graphopt.kernels import memory, values
 from graphopt.kernels.memory import Pointer
-from graphopt.kernels.tiles import APART, Rows, sides, start_of_rows
+from graphopt.kernels.product_form import KINDS, PAIR, QUAD, Kind
+from graphopt.kernels.quads import multiply, words
 from graphopt.kernels.transposes import turned
-from graphopt.kernels.values import Value
-from graphopt.kernels.vector_type import function, literal
+from graphopt.kernels.values import Value, broadcast, from_bits
+from graphopt.kernels.vector_type import function, literal, procedure
 
 _WORD = llvm.IntType(64)
-_WORDS = 11
-"""Sizes and distances behind a tile's four pointers."""
-_CHAINS = 8
-"""Sums that are to run side by side: a multiply-add takes four cycles, and two start in each."""
+_APART = 3
+"""Rows that are reached from one pointer: addresses may have once and twice a stride in them."""
+_SIDES = 4
+"""Groups of each sum that are done side by side, at most."""
+_CHAINS = {1: 8, PAIR: 8, QUAD: 10}
+"""Sums that are to run side by side, by the products of a group: a multiply-add takes four cycles, four products of
+bytes at once five, and two start in each."""
 _ROUND, _ROUND_AT_EDGES = 4, 2
-"""Products of each sum in a round, at least: what counts the rounds, and moves addresses on, is to cost little."""
+"""Groups of each sum in a round, at least: what counts the rounds, and moves addresses on, is to cost little."""
+DTYPES = {name: (getattr(types, kind.left), getattr(types, kind.right)) for name, kind in KINDS.items()}
+"""The dtypes of the operands of each kind, as tiles read them."""
+
+
+def sides(sums: int, chains: int) -> int:
+    """How many groups of each of a tile's sums are done side by side, so that as many ``chains`` of additions run at
+    once as the processor has under way: several where a tile is small."""
+    return max(1, min(_SIDES, chains // sums))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A tile's rows, vectors in a row, lanes in a vector; whether its last vector may be of fewer lanes; how far apart
-    rows, and a row's elements, lie in the first operand, and rows in the second, where that is known, else 0."""
+    """A tile's kind, rows, vectors in a row, lanes in a vector; whether its last vector may be of fewer lanes; how far
+    apart rows, and a row's elements, lie in the first operand, and steps in the second, where that is known, else 0."""
 
+    kind: Kind
     rows: int
     vectors: int
     lanes: int
@@ -51,72 +65,96 @@ class _Shape:
 
     @property
     def sides(self) -> int:
-        """Products of each sum that are done side by side: several where a tile is small."""
-        return sides(self.rows * self.vectors, _CHAINS)
+        """Groups of each sum that are done side by side: several where a tile is small."""
+        return sides(self.rows * self.vectors, _CHAINS[self.kind.group])
 
     @property
     def round(self) -> int:
-        """Products of each sum in a round of the loop."""
-        return max(self.sides, _ROUND_AT_EDGES if self.masked else _ROUND)
+        """Groups of each sum in a round of the loop."""
+        least = 1 if self.kind.group == QUAD else _ROUND_AT_EDGES if self.masked else _ROUND
+        return max(self.sides, least)
 
 
-def _tile(
-    c: Any, ldc: Any, a: Any, row: Any, step: Any, b: Any, ldb: Any, m: Any, n: Any, k: Any, adds: Any, ahead: Any,
-    pace: Any, tiles: Any, apart: Any, most: Any, lanes: Any,
-) -> Any:  # fmt: skip
-    """``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, tiles, apart, most, lanes)``: ``c = a @ b``,
-    where it ``adds`` ``c += a @ b``, for some ``tiles`` below each other.
+_POINTERS = ("c", "a", "b", "ahead", "row_terms", "column_terms")
+_WORDS = ("ldc", "row", "step", "ldb", "n", "k", "adds", "pace", "tiles", "apart", "m")
+"""Pointers that a tile may be given, and sizes and distances behind them."""
+_DISTANCES = ("row", "step", "ldb")
+"""Those that may be known when the tile is compiled, and are not passed then."""
+
+
+def _pointers(kind: Kind) -> Mapping[str, Any]:
+    """The dtypes of what a tile's pointers point to: of bytes there are terms, and nothing is fetched ahead."""
+    sums, left, right = (getattr(types, dtype) for dtype in (kind.sums, kind.left, kind.right))
+    dtypes = dict(zip(_POINTERS, (sums, left, right, right, sums, sums), strict=True))
+    without = ("ahead",) if kind.group == QUAD else ("row_terms", "column_terms")
+    return {p: dtype for p, dtype in dtypes.items() if p not in without}
+
+
+def _words(kind: Kind, known: Sequence[int]) -> list[str]:
+    """The sizes and distances that a tile is given."""
+    without = [d for d, number in zip(_DISTANCES, known, strict=True) if number]
+    return [w for w in _WORDS if w not in without and not (w == "pace" and kind.group == QUAD)]
+
+
+def _tile(name: str, kind: Kind) -> Any:
+    """The function ``tile(c, ldc, a, row, step, b, ldb, m, n, k, adds, ahead, pace, tiles, apart, most, lanes)`` of a
+    kind of products: ``c = a @ b``, where it ``adds`` ``c += a @ b``, for some ``tiles`` below each other.
 
     ``m``, at most ``most``, are the rows of each; ``n``, at most two vectors of ``lanes``, the columns; ``k`` the
     products of each sum. ``a[i, p]`` lies at ``i * row + p * step``, where the next tile's rows begin ``apart`` from
-    those of the one before; ``b[p, j]`` at ``p * ldb + j``, ``c[i, j]`` at ``i * ldc + j``. Meanwhile memory is
-    fetched that will be needed soon: from ``ahead`` on, ``pace`` elements with each product. ``row`` or ``step`` is a
-    number in the source, and the other, or ``ldb``, may be.
+    those of the one before; what the columns' first vector reads in a step ``ldb`` behind that of the step before;
+    ``c[i, j]`` at ``i * ldc + j``. Meanwhile memory is fetched that will be needed soon: from ``ahead`` on, ``pace``
+    elements with each step. ``row`` or ``step`` is a number in the source, and the other, or ``ldb``, may be. Of bytes
+    there are behind that ``row_terms`` and ``column_terms``, which are added to each element by its row and column.
     """
-    if not all(isinstance(p, types.CPointer) and p.dtype == c.dtype for p in (a, b, c)):
-        raise TypingError(f"a tile of {a} and {b} into {c}: expected pointers to one dtype")
-    width, rows = literal(lanes, "lanes"), literal(most, "most")
-    known = [literal(x, "distance") if isinstance(x, types.IntegerLiteral) else 0 for x in (row, step, ldb)]
+    pointers = _pointers(kind)
+    own = [p for p in pointers if p.endswith("_terms")]
+    parameters = ["c", "ldc", "a", "row", "step", "b", "ldb", "m", "n", "k", "adds", "ahead", "pace", "tiles", "apart"]
 
-    def trace(
-        c: Pointer, ldc: Value, a: Pointer, row: Value, step: Value, b: Pointer, ldb: Value, m: Value, n: Value,
-        k: Value, adds: Value, ahead: Pointer, pace: Value, tiles: Value, apart: Value, *_: Value,
-    ) -> None:  # fmt: skip
-        words = [values.cast(x, types.int64).ir for x in (ldc, row, step, ldb, n, k, adds, pace, tiles, apart, m)]
-        name = "graphopt_tile_{}_{}x{}_{}_{}_{}".format(c.dtype, rows, width, *known)
-        values.call(c.builder, name, llvm.VoidType(), [c.ir, a.ir, b.ir, ahead.ir, *words])
+    def define(given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], None]:
+        if any(getattr(given[p], "dtype", None) != dtype for p, dtype in pointers.items()):
+            raise TypingError(f"a tile of {given['a']} and {given['b']} into {given['c']}: expected pointers to {kind}")
+        width, rows = literal(given["lanes"], "lanes"), literal(given["most"], "most")
+        distances = [given[x] for x in _DISTANCES]
+        known = [literal(x, "distance") if isinstance(x, types.IntegerLiteral) else 0 for x in distances]
+        return partial(call, "graphopt_tile_{}_{}x{}_{}_{}_{}".format(name, rows, width, *known), known)
 
-    return types.none, trace
+    def call(callee: str, known: Sequence[int], given: Mapping[str, Any]) -> None:
+        sizes = [values.cast(given[x], types.int64).ir for x in _words(kind, known)]
+        values.call(given["c"].builder, callee, llvm.VoidType(), [*(given[p].ir for p in pointers), *sizes])
+
+    return procedure("tile", (*parameters, "most", "lanes", *own), define)
 
 
-PATTERN = r"graphopt_tile_(float32|float64)_(\d+)x(\d+)_(\d+)_(\d+)_(\d+)"
-"""Names of shared code: the dtype, the rows of a tile at most, the lanes of its vectors, and the distances of a
+PATTERN = rf"graphopt_tile_({'|'.join(KINDS)})_(\d+)x(\d+)_(\d+)_(\d+)_(\d+)"
+"""Names of shared code: the kind, the rows of a tile at most, the lanes of its vectors, and the distances of a
 ``_Shape``. Each is compiled by itself, so that several processors have something to do."""
 
 
-def tiles(dtype: str, rows: int, width: int, *known: int) -> llvm.Module:
+def tiles(kind: str, rows: int, width: int, *known: int) -> llvm.Module:
     """The module with the function that computes tiles of any shape: it calls one for each of the shapes."""
-    name, kind = f"graphopt_tile_{dtype}_{rows}x{width}_{'_'.join(map(str, known))}", getattr(types, dtype)
+    name, own = f"graphopt_tile_{kind}_{rows}x{width}_{'_'.join(map(str, known))}", KINDS[kind]
     module = llvm.Module(name)
-    made = _function(module, name, kind)
+    made, arguments = _function(module, name, own, known)
     builder = llvm.IRBuilder(made.append_basic_block("start"))
     counts = range(1, rows + 1)
-    shapes = [_Shape(i, v, width, True, *known) for v in (1, 2) for i in counts]
-    shapes += [_Shape(i, 2, width, False, *known) for i in counts]  # masks take part of what multiplies
-    n = made.args[8]
+    shapes = [_Shape(own, i, v, width, True, *known) for v in (1, 2) for i in counts]
+    n = arguments["n"]
     chosen = builder.select(builder.icmp_signed("<=", n, _WORD(width)), _WORD(0), _WORD(rows))
-    chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
+    if own.group == 1:  # masks take part of what multiplies; the other kinds read whole panels
+        shapes += [_Shape(own, i, 2, width, False, *known) for i in counts]
+        chosen = builder.select(builder.icmp_signed("==", n, _WORD(2 * width)), _WORD(2 * rows), chosen)
     end = made.append_basic_block("end")
-    switch = builder.switch(builder.add(chosen, made.args[-1]), end)
+    switch = builder.switch(builder.add(chosen, arguments["m"]), end)
     for number, shape in enumerate(shapes, 1):
         block = made.append_basic_block(shape.name)
         switch.add_case(_WORD(number), block)
         builder.position_at_end(block)
-        body = _function(module, shape.name, kind)
+        body, inside = _function(module, shape.name, own, known)
         body.attributes.add("noinline")
         for arg in body.args[:3]:
             arg.add_attribute("noalias")
-        _Body(body, kind, shape).write()
+        _Body(body, shape, inside).write()
         builder.call(body, made.args, tail=True)
         builder.ret_void()
     builder.position_at_end(end)
@@ -124,10 +162,12 @@ def tiles(dtype: str, rows: int, width: int, *known: int) -> llvm.Module:
     return module
 
 
-def _function(module: Any, name: str, dtype: Any) -> Any:
-    """A new function of the module, of four pointers and words."""
-    pointer = values.element(dtype).as_pointer()
-    return llvm.Function(module, llvm.FunctionType(llvm.VoidType(), [pointer] * 4 + [_WORD] * _WORDS), name)
+def _function(module: Any, name: str, kind: Kind, known: Sequence[int]) -> tuple[Any, Mapping[str, Any]]:
+    """A new function of the module, of pointers and words; its arguments by name."""
+    pointers, words = _pointers(kind), _words(kind, known)
+    types_ = [*(values.element(dtype).as_pointer() for dtype in pointers.values()), *[_WORD] * len(words)]
+    made = llvm.Function(module, llvm.FunctionType(llvm.VoidType(), types_), name)
+    return made, dict(zip((*pointers, *words), made.args, strict=True))
 
 
 @dataclass(slots=True)
@@ -147,33 +187,37 @@ class _Sums:
 class _Body:
     """Writes the function of tiles of one shape."""
 
-    def __init__(self, made: Any, dtype: Any, shape: _Shape) -> None:
-        self.builder = llvm.IRBuilder(made.append_basic_block("start"))
-        self.dtype, self.shape = dtype, shape
-        self.c, self.a, self.b, self.ahead = (Pointer(self.builder, p, dtype) for p in made.args[:4])
+    def __init__(self, made: Any, shape: _Shape, arguments: Mapping[str, Any]) -> None:
+        self.builder, self.shape, self.kind = llvm.IRBuilder(made.append_basic_block("start")), shape, shape.kind
+        given: dict[str, Any] = {
+            p: Pointer(self.builder, arguments[p], dtype) for p, dtype in _pointers(self.kind).items()
+        }
+        self.c, self.a, self.b = (given[p] for p in ("c", "a", "b"))
+        self.dtype = self.c.dtype
+        self.ahead = given.get("ahead", self.b)
+        self.terms = [given[p] for p in _POINTERS[4:] if p in given]
+        numbers = dict(zip(_DISTANCES, (shape.row, shape.step, shape.ldb), strict=True))
         self.ldc, self.row, self.step, self.ldb, n, self.k, self.adds, self.pace, self.tiles, self.apart = (
-            Value(self.builder, x, types.int64, 1) for x in made.args[4:-1]
+            Value(self.builder, arguments.get(w, _WORD(numbers.get(w, 0))), types.int64, 1) for w in _WORDS[:-1]
         )
-        self.row = self.row.number(shape.row) if shape.row else self.row
-        self.step = self.step.number(shape.step) if shape.step else self.step
-        self.ldb = self.ldb.number(shape.ldb) if shape.ldb else self.ldb
         last = n - (shape.vectors - 1) * shape.lanes
-        mask = memory.first_lanes(last, values.width(dtype), shape.lanes) if shape.masked else None
-        self.line = Rows(shape.vectors, shape.lanes, mask)
+        mask = memory.first_lanes(last, values.width(self.dtype), shape.lanes) if shape.masked else None
+        self.line = _Rows(shape.vectors, shape.lanes, mask)
 
     def write(self) -> None:
         """The whole function."""
-        builder, start = self.builder, self.builder.block
+        builder, start, rows = self.builder, self.builder.block, self.shape.rows
         head, body, end = (builder.append_basic_block(x) for x in ("tiles", "tile", "done"))
         builder.branch(head)
         builder.position_at_end(head)
         index = builder.phi(_WORD)
-        first = self.c, self.a, self.ahead
-        self.c, self.a, self.ahead = here = [Pointer(builder, builder.phi(p.ir.type), self.dtype) for p in first]
+        first = self.c, self.a, self.ahead, *self.terms[:1]
+        self.c, self.a, self.ahead, *down = here = [Pointer(builder, builder.phi(p.ir.type), p.dtype) for p in first]
+        self.terms[:1] = down
         builder.cbranch(builder.icmp_signed("<", index, self.tiles.ir), body, end)
         builder.position_at_end(body)
         ahead = self.one()
-        following = self.c.at(self.ldc * self.shape.rows), self.a.at(self.apart), ahead
+        following = self.c.at(self.ldc * rows), self.a.at(self.apart), ahead, *(p.past(rows) for p in down)
         ending = builder.add(index, _WORD(1))
         builder.branch(head)
         index.add_incoming(_WORD(0), start)
@@ -186,32 +230,42 @@ class _Body:
 
     def one(self) -> Pointer:
         """One tile; gives what is to be fetched behind it."""
-        shape, builder = self.shape, self.builder
-        zero = values.constant(builder, self.dtype, shape.lanes, 0.0)
+        shape, builder, group = self.shape, self.builder, self.kind.group
+        zero = values.constant(builder, self.dtype, shape.lanes, 0)
         sums = _Sums(
             [[zero] * (shape.rows * shape.vectors) for _ in range(shape.sides)],
-            [self.group(i) for i in range(0, shape.rows, APART)],
+            [self.group(i) for i in range(0, shape.rows, _APART)],
             self.b,
             self.ahead,
         )
-        rounds = Value(builder, builder.udiv(self.k.ir, _WORD(shape.round)), types.int64, 1)
-        sums = self.loop(rounds, sums, shape.round)
+        steps = self.k
+        if group > 1:
+            steps = Value(builder, builder.udiv(self.k.ir, _WORD(group)), types.int64, 1)
+        rounds = Value(builder, builder.udiv(steps.ir, _WORD(shape.round)), types.int64, 1)
+        sums = self.loop(rounds, sums, shape.round, group)
         while len(sums.sides) > 1:
             half = len(sums.sides) // 2
-            pairs = zip(sums.sides[:half], sums.sides[half:], strict=True)
-            sums.sides = [[x + y for x, y in zip(a, b, strict=True)] for a, b in pairs]
-        sums = self.loop(self.k - rounds * shape.round, sums, 1)
-        self.line.put(self.c, self.ldc, sums.sides[0], self.adds)
+            pairs = zip(sums.sides[:half], sums.sides[half : 2 * half], strict=True)
+            added = [[x + y for x, y in zip(a, b, strict=True)] for a, b in pairs]
+            sums.sides = [*added, *sums.sides[2 * half :]]
+        if shape.round > 1:
+            sums = self.loop(steps - rounds * shape.round, sums, 1, group)
+        if group == PAIR:  # products that make up no group
+            sums = self.loop(self.k - steps * group, sums, 1, 1)
+        self.line.put(self.c, self.ldc, self.finished(sums.sides[0]), self.adds)
         return sums.ahead
 
     def group(self, first: int) -> Pointer:
-        """Where some rows start."""
-        place = self.a.at(self.row * first)
-        return place if self.shape.row else start_of_rows(place)
+        """Where some rows start. Unless LLVM knows how far apart they lie, it is not to know it of these and others: it
+        would compute the one from the other in each round."""
+        place: Pointer = self.a.at(self.row * first)
+        if self.shape.row:
+            return place
+        return Pointer(self.builder, memory.opaque(Value(self.builder, place.ir, types.int64, 1)).ir, place.dtype)
 
-    def loop(self, rounds: Value, sums: _Sums, products: int) -> _Sums:
-        """So many rounds, in each of which so many products are added to the sums."""
-        builder, start = self.builder, self.builder.block
+    def loop(self, rounds: Value, sums: _Sums, steps: int, products: int) -> _Sums:
+        """So many rounds of so many steps, in each of which the first products of a group are added to the sums."""
+        builder, start, group = self.builder, self.builder.block, self.kind.group
         head, body, end = (builder.append_basic_block(x) for x in ("head", "body", "end"))
         builder.branch(head)
         builder.position_at_end(head)
@@ -221,13 +275,14 @@ class _Body:
         builder.cbranch(builder.icmp_unsigned("<", index, rounds.ir), body, end)
         builder.position_at_end(body)
         following = self.like(sums, phis)
-        for number in range(products):
+        for number in range(steps):
             side = number % len(here.sides)
-            following.sides[side] = self.products(following.rows, following.columns, following.sides[side])
-            following.rows = [p.at(self.step) for p in following.rows]
+            following.sides[side] = self.products(following.rows, following.columns, following.sides[side], products)
+            following.rows = [p.at(self.step * group if group > 1 else self.step) for p in following.rows]
             following.columns = following.columns.at(self.ldb)
-        memory.prefetch(following.ahead)
-        following.ahead = following.ahead.at(self.pace * products)
+        if group < QUAD:
+            memory.prefetch(following.ahead)
+            following.ahead = following.ahead.at(self.pace * steps)
         ending = builder.add(index, _WORD(1))
         builder.branch(head)
         for phi, first, then in zip((index, *phis), (_WORD(0), *sums.values), (ending, *following.values), strict=True):
@@ -238,20 +293,88 @@ class _Body:
 
     def like(self, sums: _Sums, irs: Sequence[Any]) -> _Sums:
         """Sums of the same form, of other values of LLVM."""
-        count, each = len(sums.rows) + 2, self.shape.rows * self.shape.vectors
-        pointers = [Pointer(self.builder, p, self.dtype) for p in irs[:count]]
-        wide = [Value(self.builder, x, self.dtype, self.shape.lanes) for x in irs[count:]]
-        return _Sums([wide[k : k + each] for k in range(0, len(wide), each)], pointers[:-2], *pointers[-2:])
+        count, each = len(sums.rows), self.shape.rows * self.shape.vectors
+        before = [*sums.rows, sums.columns, sums.ahead]
+        pointers = [Pointer(self.builder, ir, p.dtype) for ir, p in zip(irs, before, strict=False)]
+        wide = [Value(self.builder, x, self.dtype, self.shape.lanes) for x in irs[count + 2 :]]
+        return _Sums([wide[k : k + each] for k in range(0, len(wide), each)], pointers[:count], *pointers[count:])
 
-    def products(self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[Value]) -> list[Value]:
-        """The sums with one product added to each."""
-        shape, found = self.shape, []
-        right = [self.line.read(columns, v) for v in range(shape.vectors)]
-        for i in range(shape.rows):
-            one = memory.read(rows[i // APART].at(self.row * (i % APART)), 1)
-            left = values.broadcast(one, shape.lanes)
-            found += [values.fma(left, right[v], side[i * shape.vectors + v]) for v in range(shape.vectors)]
-        return found
+    # -- what kinds of products differ in
+
+    def products(self, rows: Sequence[Pointer], columns: Pointer, side: Sequence[Value], count: int) -> list[Value]:
+        """The sums with the first products of a group added to each: of bytes all at once, else one after another."""
+        shape, is_byte = self.shape, self.kind.group == QUAD
+        for p, right in enumerate(self.columns(columns)[:count]):
+            found = []
+            for i in range(shape.rows):
+                place = rows[i // _APART].at(self.row * (i % _APART))
+                place = place.at(self.step * p) if p else place
+                left = broadcast(words(place, 1) if is_byte else memory.read(place, 1), shape.lanes)
+                found += [self.added(side[i * shape.vectors + v], left, right[v]) for v in range(shape.vectors)]
+            side = found
+        return [*side]
+
+    def columns(self, place: Pointer) -> list[list[Value]]:
+        """The vectors of columns, for each of the products that are done one after another."""
+        shape, group = self.shape, self.kind.group
+        if group == 1:
+            return [[self.line.read(place, v) for v in range(shape.vectors)]]
+        laid = [words(place.past(group * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
+        return [laid] if group == QUAD else [[from_bits(w << 16) for w in laid], [from_bits(w & -65536) for w in laid]]
+
+    def added(self, total: Value, left: Value, right: Value) -> Value:
+        """A sum with products added."""
+        if self.kind.group == QUAD:
+            return multiply(total, left, right, self.kind.is_signed, self.kind.is_dot)
+        return values.fma(left, right, total)
+
+    def finished(self, sums: Sequence[Value]) -> Sequence[Value]:
+        """The sums with the terms of their rows and columns."""
+        if not self.terms:
+            return sums
+        (down, across), vectors = self.terms, self.shape.vectors
+        columns = [self.line.read(across, v) for v in range(vectors)]
+        rows = [broadcast(memory.read(down.past(i), 1), self.shape.lanes) for i in range(self.shape.rows)]
+        return [x + (rows[k // vectors] + columns[k % vectors]) for k, x in enumerate(sums)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of so many vectors, the last of which has the lanes of a mask, where it has one."""
+
+    vectors: int
+    lanes: int
+    mask: Value | None
+
+    def read(self, row: Pointer, vector: int) -> Value:
+        """A vector of a row."""
+        p = row.past(vector * self.lanes)
+        if self.mask is None or vector < self.vectors - 1:
+            return memory.read(p, self.lanes)
+        return memory.read_where(p, self.mask)
+
+    def write(self, row: Pointer, vector: int, x: Value) -> None:
+        """Store a vector of a row."""
+        p = row.past(vector * self.lanes)
+        if self.mask is None or vector < self.vectors - 1:
+            memory.write(p, x)
+        else:
+            memory.write_where(p, x, self.mask)
+
+    def put(self, c: Pointer, apart: Value, sums: Sequence[Value], adds: Value) -> None:
+        """Write the sums, row by row from ``c`` on, so far ``apart``; or, where it ``adds``, add them to what is
+        there."""
+        builder = c.builder
+        adding, setting, end = (builder.append_basic_block(x) for x in ("adding", "setting", "end"))
+        builder.cbranch(builder.icmp_unsigned("!=", adds.ir, _WORD(0)), adding, setting)
+        for block in (adding, setting):
+            builder.position_at_end(block)
+            for number, x in enumerate(sums):
+                row, vector = divmod(number, self.vectors)
+                place = c.at(apart * row)
+                self.write(place, vector, x + self.read(place, vector) if block is adding else x)
+            builder.branch(end)
+        builder.position_at_end(end)
 
 
 def _lay_turned(to: Any, width: Any, a: Any, row: Any, m: Any, k: Any, lanes: Any) -> Any:
@@ -277,4 +400,6 @@ def _lay_turned(to: Any, width: Any, a: Any, row: Any, m: Any, k: Any, lanes: An
     return types.none, trace
 
 
-tile, lay_turned = function(_tile), function(_lay_turned)
+TILES = {name: _tile(name, kind) for name, kind in KINDS.items()}
+"""The function that kernel source calls as ``tile``, by the kind of products."""
+lay_turned = function(_lay_turned)

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphopt.errors import CompilationError
-from graphopt.kernels import bfloat_products, convolution, integer_products, product_tiles, products
+from graphopt.kernels import convolution, product_tiles, products
 
 FAMILIES: Mapping[str, Callable[..., Any]] = {
-    bfloat_products.PATTERN: bfloat_products.product,
     convolution.PATTERN: convolution.convolution,
-    integer_products.PATTERN: integer_products.product,
     products.PATTERN: products.product,
     product_tiles.PATTERN: product_tiles.tiles,
 }

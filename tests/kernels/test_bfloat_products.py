@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from graphopt.kernels import host
-from graphopt.kernels.bfloat_form import in_pairs, panel
 from graphopt.kernels.compile import compile_kernels
 from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.product_form import BFLOAT, in_panels, panel
 from graphopt.runtime.objects import Image
 
 SIZES = [
@@ -19,7 +19,7 @@ SIZES = [
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 SOURCE = '''"""products in vectors of {} bytes"""
-from graphopt.kernels.bfloat_products import bfloat_product
+from graphopt.kernels.products import bfloat_product
 
 
 def kernel(c, a, b, ldc, lda, ldb, m, n, k, lo, hi):
@@ -46,7 +46,7 @@ def computed(a: np.ndarray, b: np.ndarray, vector_bytes: int) -> np.ndarray:
     left[:m, :k] = a
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
-        right = in_pairs(b.astype(ml_dtypes.bfloat16))
+        right = in_panels(b.astype(ml_dtypes.bfloat16))
     out = np.full((m + 1, n + 5), 7, np.float32)
     words = [out, left, right, out.shape[1], left.shape[1], int(np.prod(right.shape[1:])), m, n, k]
     args = np.array([w.ctypes.data if isinstance(w, np.ndarray) else w for w in words], np.int64)
@@ -83,9 +83,9 @@ def test_special_values_stay_in_their_rows_and_columns():
 
 
 def test_pairs_of_neighbouring_columns():
-    w = panel()
-    b = np.arange(3 * (w + 2), dtype=np.float32).reshape(3, w + 2)
-    laid = in_pairs(b)
+    w = panel(BFLOAT)
+    b = np.arange(3 * (w + 2), dtype=np.float32).reshape(3, w + 2).astype(ml_dtypes.bfloat16)
+    laid = in_panels(b)
     assert laid.shape == (2, 2, w, 2)
     assert np.array_equal(laid[0, 0], b[:2, :w].T)
     assert np.array_equal(laid[1, 1, :2, 0], b[2, w:])

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graphopt.kernels import host, integer_form
+from graphopt.kernels import host, product_form
 from graphopt.kernels.compile import compile_kernels
-from graphopt.kernels.integer_form import COLUMNS, QUADS, ROWS, WINDOWS, groups, in_quads, panel
 from graphopt.kernels.kernel import SIZE, Kernel
+from graphopt.kernels.product_form import PANELS, PLAIN, TRANSPOSED, WINDOWS, groups, in_panels, panel
 from graphopt.runtime.objects import Image
 
 SIZES = [
@@ -18,12 +18,12 @@ SIZES = [
 ]  # fmt: skip
 """Rows, columns and products of each sum: none, one, more than a tile, a panel and a block of either kind have."""
 SIGNS = [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int8", "int8")]
-HOST = (host.vector_bytes(), integer_form.instruction())
+HOST = (host.vector_bytes(), product_form.instruction())
 PIXELS = 4
 CALLS = {
-    QUADS: "integer_product_q(c, 0, ldc, a, 0, lda, b, 0, ldb, 0, 0, {rest})",
-    ROWS: "integer_product_n(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
-    COLUMNS: "integer_product_t(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
+    PANELS: "integer_product_q(c, 0, ldc, a, 0, lda, b, 0, ldb, 0, 0, {rest})",
+    PLAIN: "integer_product_n(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
+    TRANSPOSED: "integer_product_t(c, 0, ldc, a, 0, lda, b, 0, ldb, {rest})",
     WINDOWS: "integer_windows_{right}(c, 0, ldc, a, 0, lda, q, 0, line, ldb, {rest}, pixel, kernel_0, kernel_1, wide, "
     "step_0, step_1, dilation_0, dilation_1, 0, 0, 0)",
     PIXELS: "integer_pixels(c, 0, ldc, a, 0, lda, b, 0, ldb, line, {rest}, pixel, 0, 0)",
@@ -38,8 +38,8 @@ def entry(signs: tuple[str, str], vector_bytes: int, instruction: str):
     lines = [f"    if way == {way}:\n        {call.format(rest=rest, right=signs[1])}" for way, call in CALLS.items()]
     body = "\n".join(lines)
     source = f'''"""products of {signs} in vectors of {vector_bytes} bytes"""
-from graphopt.kernels.integer_products import integer_pixels, integer_product_n, integer_product_q, integer_product_t
-from graphopt.kernels.integer_products import integer_windows_{signs[1]}
+from graphopt.kernels.products import integer_pixels, integer_product_n, integer_product_q, integer_product_t
+from graphopt.kernels.products import integer_windows_{signs[1]}
 
 
 def kernel(c, a, b, q, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, lo, hi):
@@ -49,7 +49,7 @@ def kernel(c, a, b, q, za, zb, ldc, lda, ldb, m, n, k, n_za, n_zb, way, {MORE}, 
     kinds = ("int32", *signs, *("int32",) * 3) + (SIZE,) * (9 + len(MORE.split(",")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "vector_bytes", lambda: vector_bytes)
-        patch.setattr(integer_form, "instruction", lambda: instruction)
+        patch.setattr(product_form, "instruction", lambda: instruction)
         image = Image(compile_kernels([Kernel(source, kinds)], jobs=0))
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return function(image.entries[0]), image
@@ -66,13 +66,13 @@ def computed(a: np.ndarray, b: np.ndarray, za: np.ndarray, zb: np.ndarray, form:
     (m, k), n = a.shape, b.shape[1]
     left = np.full((m + 1, k + 3), 77, a.dtype)
     left[:m, :k] = a
-    if form == QUADS:
+    if form == PANELS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(host, "vector_bytes", lambda: vectors[0])
-            right = in_quads(b)
+            right = in_panels(b)
         ldb = int(np.prod(right.shape[1:]))
     else:
-        given = b.T if form == COLUMNS else b
+        given = b.T if form == TRANSPOSED else b
         right = np.full((given.shape[0] + 1, given.shape[1] + 2), 55, b.dtype)
         right[: given.shape[0], : given.shape[1]] = given
         ldb = right.shape[1]
@@ -98,7 +98,7 @@ def exact(a: np.ndarray, b: np.ndarray, za: np.ndarray, zb: np.ndarray) -> np.nd
 WAYS = [(HOST, signs) for signs in SIGNS] + [((32, "plain"), ("uint8", "int8"))]
 
 
-@pytest.mark.parametrize("form", [QUADS, ROWS, COLUMNS])
+@pytest.mark.parametrize("form", [PANELS, PLAIN, TRANSPOSED])
 @pytest.mark.parametrize(("vectors", "signs"), WAYS)
 def test_products_of_any_size(vectors, signs, form):
     rng = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def test_sums_of_extremes(signs):
     for x in (np.iinfo(signs[0]).min, np.iinfo(signs[0]).max):
         for y in (np.iinfo(signs[1]).min, np.iinfo(signs[1]).max):
             a, b = np.full((2, k), x, signs[0]), np.full((k, 3), y, signs[1])
-            assert (computed(a, b, zero, zero, QUADS, HOST) == k * x * y).all()
+            assert (computed(a, b, zero, zero, PANELS, HOST) == k * x * y).all()
 
 
 IMAGES = [  # channels, height, width, kernel, steps, dilations, before, after
@@ -148,7 +148,7 @@ def test_windows_over_images(vectors, image, signs):
         y, z = t // kernel[1] * dilations[0], t % kernel[1] * dilations[1]
         columns[t] = padded[:, y : y + high * steps[0] : steps[0], z : z + wide * steps[1] : steps[1]][:, :high, :wide]
     want = exact(w, columns.reshape(taps * channels, -1), za, zb)
-    filled = np.zeros((groups(channels) * 4, *padded.shape[1:]), signs[1])
+    filled = np.zeros((groups(channels, "int8") * 4, *padded.shape[1:]), signs[1])
     filled[:channels] = padded
     quads = np.ascontiguousarray(filled.reshape(-1, 4, *padded.shape[1:]).transpose(2, 0, 3, 1)).view(np.int32)[..., 0]
     for pixel, count in ((0, high * wide), (min(5, high * wide - 1), max(high * wide - 7, 1))):
@@ -170,10 +170,10 @@ def test_pixels_of_an_image():
 
 
 def test_quads_hold_neighbouring_columns_and_their_sums():
-    w = panel()
+    w = panel("int8")
     b = (np.arange(6 * (w + 2)) % 251).astype(np.uint8).reshape(6, w + 2)
-    laid = in_quads(b)
-    assert laid.shape == (2, groups(6) + 1, w, 4)
+    laid = in_panels(b)
+    assert laid.shape == (2, groups(6, "int8") + 1, w, 4)
     assert np.array_equal(laid[0, 0].T, b[:4, :w])
     assert np.array_equal(laid[1, 1, :2, :2].T, b[4:, w:])
     assert not laid[1, :, 2:].any()

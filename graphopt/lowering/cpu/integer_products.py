@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphopt.kernels.integer_form import DTYPES, QUAD, groups, panel
+from graphopt.kernels.product_form import BYTES, panel
 from graphopt.lowering.analysis.access_analysis import is_finished, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain, chain_of
-from graphopt.lowering.cpu.library_dispatch import Matrix, axes_of, factors_of, matrix
+from graphopt.lowering.cpu.library_dispatch import Matrix, Panels, axes_of, factors_of, matrix, second_operands
 from graphopt.lowering.cpu.tiled_calls import OF_BYTES, wanted
-from graphopt.lowering.loops.expressions import Apply, Const, Expr, Load, Var, const, variables
-from graphopt.lowering.loops.nest import Axis, Nest, Range, Region, Seq
+from graphopt.lowering.loops.expressions import Apply, Expr, Load, const, variables
+from graphopt.lowering.loops.nest import Axis, Nest, Seq
 
 SUMS = "int32"
 SMALLEST = 1 << 9
 """Multiplications below which a call costs more than it gains."""
-
-
-@dataclass(frozen=True)
-class Quads:
-    """A second operand ``[ceil(n / w), ceil(k / 4) + 1, w, 4]``, neighbouring columns of which lie together, by four
-    elements each; then what they add up to."""
-
-    load: Load
-
-    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
-        """Some columns of the matrix, of which the first starts a panel."""
-        _, deep, width, quad = self.load.buffer.shape
-        panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
-        return Region(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, quad))))
 
 
 @dataclass(frozen=True)
@@ -41,14 +27,14 @@ class IntegerProduct:
     n: Axis
     k: Axis
     a: Matrix
-    b: Matrix | Quads
+    b: Matrix | Panels
     c: Matrix
     zeros: tuple[Expr, Expr]
 
     @property
     def name(self) -> str:
         """The intrinsic that computes it."""
-        way = "q" if isinstance(self.b, Quads) else "t" if self.b.is_transposed else "n"
+        way = "q" if isinstance(self.b, Panels) else "t" if self.b.is_transposed else "n"
         return f"integer_product_{way}_{self.a.load.dtype}_{self.b.load.dtype}"
 
 
@@ -67,8 +53,7 @@ def integer_product_of(chain: Chain) -> IntegerProduct | None:
             left = matrix(a, m, k)
             if left is None or left.is_transposed or {k.var} & variables(zero_a):
                 continue
-            plain: list[tuple[Axis, Matrix | Quads | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
-            for n, right in plain or [(n, Quads(b)) for n in _in_quads(chain, b, k)]:
+            for n, right in second_operands(chain, a, b, k):
                 result = matrix(own, m, n)
                 if right is None or result is None or result.is_transposed or {k.var, m.var} & variables(zero_b):
                     continue
@@ -85,14 +70,7 @@ def _counted(factor: Expr) -> tuple[Load, Expr] | None:
         factor, zero = factor.args
     if not (isinstance(factor, Apply) and factor.fn == "cast" and isinstance(factor.args[0], Load)):
         return None
-    return (factor.args[0], zero) if factor.args[0].dtype in DTYPES else None
-
-
-def _in_quads(chain: Chain, load: Load, k: Axis) -> list[Axis]:
-    """The axis of the columns of an operand in quads."""
-    if len(load.indices) != 4:
-        return []
-    return [n for n in chain.spatial if load.indices == in_quad(k.var, n.var)]
+    return (factor.args[0], zero) if factor.args[0].dtype in BYTES else None
 
 
 def integer_product_in(nest: Nest) -> IntegerProduct | None:
@@ -105,16 +83,6 @@ def integer_product_in(nest: Nest) -> IntegerProduct | None:
 def called_integer_product(found: Sequence[Chain], nest: Nest) -> IntegerProduct | None:
     """The product of bytes that the chains of a nest are, with what is done to its elements."""
     return integer_product_of(found[0]) if is_finished(found, nest) else None
-
-
-def quads_of(k: int, n: int) -> tuple[Expr, ...]:
-    """The shape of a matrix of so many rows and columns in quads."""
-    return tuple(map(Const, (-(-n // panel()), groups(k) + 1, panel(), QUAD)))
-
-
-def in_quad(row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """Where an element of a matrix lies in quads."""
-    return column // panel(), row // QUAD, column % panel(), row % QUAD
 
 
 # ------------------------------------------------------------------ pieces
@@ -140,7 +108,7 @@ def pieces(product: IntegerProduct) -> dict[Axis, int]:
 def columns_of(columns: int | None, rows: int, count: int, near: int) -> int:
     """How many of the columns of some rows are computed at once: whole panels, of no more sums than ``near``, in about
     so many pieces as ``count``; as many as can be where it is not known how many there are."""
-    width = panel()
+    width = panel(SUMS)
     most = max(near // rows // width, 1) * width
     if columns is None:
         return most

@@ -9,10 +9,7 @@ from typing import TypeAlias
 
 from graphopt.ir.constants import BITS
 from graphopt.kernels import host
-from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
-from graphopt.kernels.bfloat_form import PAIR, SUMS
-from graphopt.kernels.blocking import rows
-from graphopt.kernels.product_form import BLOCKS, depth, height, near, panel
+from graphopt.kernels.product_form import BFLOAT, BLOCKS, BYTES, GROUPS, block, groups, near, panel, rows, sums_of
 from graphopt.lowering.analysis.access_analysis import is_finished, is_longer, known_size
 from graphopt.lowering.analysis.canonical_nest import Chain
 from graphopt.lowering.cpu.tiled_calls import BY_LIBRARY, BY_PANELS, wanted
@@ -57,29 +54,15 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Panels:
-    """A second operand ``[ceil(n / w), k, w]``, neighbouring columns of which lie together."""
+    """A second operand in panels of neighbouring columns (``panels_of``)."""
 
     load: Load
 
     def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
         """Some columns of the matrix, of which the first starts a panel."""
-        width = self.load.buffer.shape[-1]
+        _, deep, width, *group = self.load.buffer.shape
         panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
-        return Region(self.load.buffer, (panels, rows, Range(Const(0), width)))
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A second operand in bfloat16 ``[ceil(n / w), ceil(k / 2), w, 2]``, neighbouring columns of which lie together, by
-    two elements each."""
-
-    load: Load
-
-    def region(self, rows: Range, columns: Range, rest: Mapping[Var, Expr]) -> Region:
-        """Some columns of the matrix, of which the first starts a panel."""
-        _, deep, width, pair = self.load.buffer.shape
-        panels = Range(columns.start // width, (columns.extent + (width - 1)) // width)
-        return Region(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, pair))))
+        return Region(self.load.buffer, (panels, *(Range(Const(0), n) for n in (deep, width, *group))))
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ class Product:
     n: Axis
     k: Axis
     a: Matrix
-    b: Matrix | Panels | Pairs
+    b: Matrix | Panels
     c: Matrix
     units: tuple[Axis, ...] = ()
     """Axes of one step, which the nest reduces over as well."""
@@ -111,7 +94,7 @@ class Product:
         c = Matrix(Load(target, self.c.load.indices), self.c.rows, self.c.columns).region(rows, columns, values)
         a, b = self.a.region(rows, steps, values), self.b.region(steps, columns, values)
         sizes = (rows.extent, columns.extent, self.k.extent, *map(Const, blocks))
-        if isinstance(self.b, Pairs):
+        if self.b.load.dtype == BFLOAT:
             return Invoke(name, (c, a, b, *sizes))
         ways = "".join("p" if isinstance(x, Panels) else "t" if x.is_transposed else "n" for x in (self.a, self.b))
         return Invoke(f"{name}_{ways}_{target.dtype}", (c, a, b, *sizes))
@@ -123,7 +106,7 @@ def product_of(chain: Chain) -> Product | None:
     if found is None:
         return None
     own, x, y, steps = found
-    x, y = (_widened(e) if own.dtype == SUMS else e for e in (x, y))
+    x, y = (_widened(e) if own.dtype == sums_of(BFLOAT) else e for e in (x, y))
     return _oriented(chain, own, x, y, steps) if isinstance(x, Load) and isinstance(y, Load) else None
 
 
@@ -151,10 +134,7 @@ def _oriented(chain: Chain, own: Load, x: Load, y: Load, k: Axis) -> Product | N
             continue
         is_bfloat = b.dtype != own.dtype
         for m in axes_of(chain, a, b):
-            plain: list[tuple[Axis, Matrix | Panels | Pairs | None]]
-            plain = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
-            laid = [(n, Pairs(b) if is_bfloat else Panels(b)) for n in _panelled(chain, b, k)]
-            for n, second in plain or laid:
+            for n, second in second_operands(chain, a, b, k):
                 first, result = matrix(a, m, k), matrix(own, m, n)
                 if first is None or second is None or result is None or result.is_transposed:
                     continue
@@ -171,25 +151,27 @@ def axes_of(chain: Chain, own: Load, other: Load) -> list[Axis]:
     return sorted(found, key=lambda axis: (_extent(axis), chain.spatial.index(axis)), reverse=True)
 
 
-def _panelled(chain: Chain, load: Load, k: Axis) -> list[Axis]:
-    """The axis of the columns of an operand in panels, or in pairs."""
-    return [n for n in chain.spatial if load.indices == place_of(load.buffer, k.var, n.var)]
+def second_operands(chain: Chain, a: Load, b: Load, k: Axis) -> list[tuple[Axis, Matrix | Panels | None]]:
+    """What the second operand may be, with the axis of its columns: a matrix as it is, else one in panels."""
+    plain: list[tuple[Axis, Matrix | Panels | None]] = [(n, matrix(b, k, n)) for n in axes_of(chain, b, a)]
+    return plain or [(n, Panels(b)) for n in chain.spatial if b.indices == place_of(b.buffer, k.var, n.var)]
 
 
 def panels_of(k: int, n: int, dtype: str) -> tuple[Expr, ...]:
-    """The shape of a matrix of so many rows and columns in panels, of bfloat16 in pairs."""
-    if dtype == BFLOAT:
-        return tuple(map(Const, (-(-n // panel(SUMS)), -(-k // PAIR), panel(SUMS), PAIR)))
-    return Const(-(-n // panel(dtype))), Const(k), Const(panel(dtype))
+    """The shape of a matrix of so many rows and columns in panels (``in_panels``)."""
+    width, group = panel(dtype), GROUPS.get(dtype, 1)
+    sides = (-(-n // width), groups(k, dtype) + (dtype in BYTES), width, group)
+    return tuple(map(Const, sides if group > 1 else sides[:3]))
 
 
 def place_of(buffer: Buffer, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """Where an element of a matrix lies in panels, of bfloat16 in pairs; nowhere in what is neither."""
-    if len(buffer.shape) != (4 if buffer.dtype == BFLOAT else 3):
+    """Where an element of a matrix lies in panels; nowhere in what has another rank than these."""
+    group = GROUPS.get(buffer.dtype, 1)
+    if len(buffer.shape) != (4 if group > 1 else 3):
         return ()
     width = buffer.shape[2]
-    if buffer.dtype == BFLOAT:
-        return column // width, row // PAIR, column % width, row % PAIR
+    if group > 1:
+        return column // width, row // group, column % width, row % group
     return column // width, row, column % width
 
 
@@ -254,7 +236,7 @@ def ways(product: Product, prices: Functions = CPU.prices.products) -> dict[str,
     prices = {**CPU.prices.products, **prices}
     m, n, k = (OPEN if (size := known_size([a.extent])) is None else size for a in (product.m, product.n, product.k))
     if not isinstance(product.b, Matrix):
-        name = PRODUCT if isinstance(product.b, Pairs) else "product"
+        name = PRODUCT if product.b.load.dtype == BFLOAT else "product"
         return {name: _seconds(prices["product"], m, n, k, product.c.load.dtype, m * k)}
     own = (m * k if n > 2 * panel(product.c.load.dtype) else 0) + k * n * -(-m // _height(product.c.load.dtype))
     others = 0 if m * n * k <= SMALL and not product.b.is_transposed else m * k + k * n
@@ -271,7 +253,7 @@ def _seconds(prices: ProductPrices, m: int, n: int, k: int, dtype: str, moved: i
 
 
 def _height(dtype: str) -> int:
-    return height(dtype, rows(), host.lanes(dtype))
+    return block(dtype, rows(), host.lanes(dtype))[1]
 
 
 def blocks(product: Product, name: str) -> dict[str, list[int]]:
@@ -280,7 +262,7 @@ def blocks(product: Product, name: str) -> dict[str, list[int]]:
     if name != "product":
         return {}
     dtype = product.c.load.dtype
-    most = depth(dtype, host.lanes(dtype)), _height(dtype)
+    most = block(dtype, rows(), host.lanes(dtype))
     extents = (known_size([a.extent]) for a in (product.k, product.m))
     return {
         block: [n * part // PARTS for part in range(1, PARTS) if size is None or n * part // PARTS < size]

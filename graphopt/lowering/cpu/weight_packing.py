@@ -6,14 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from graphopt.ir.constants import Array
-from graphopt.kernels.bfloat_form import DTYPE as BFLOAT
-from graphopt.kernels.bfloat_form import in_pairs
-from graphopt.kernels.integer_form import DTYPES, in_quads
 from graphopt.kernels.product_form import in_panels
 from graphopt.lowering.analysis.access_analysis import known_size
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.batch_flattening import with_rows_stacked
-from graphopt.lowering.cpu.integer_products import in_quad, integer_product_in, quads_of
+from graphopt.lowering.cpu.integer_products import integer_product_in
 from graphopt.lowering.cpu.library_dispatch import THIN, Matrix, called_product, panels_of, place_of
 from graphopt.lowering.loops.expressions import Expr, Load
 from graphopt.lowering.loops.nest import Block, Buffer, Nest, Stmt, described, map_expressions, mutate
@@ -32,8 +29,7 @@ class Laid:
 
     def array(self, plain: Array) -> Array:
         """The operand as the nest reads it."""
-        lay = in_quads if plain.dtype.name in DTYPES else in_pairs if plain.dtype.name == BFLOAT else in_panels
-        return lay(plain.T if self.is_transposed else plain)
+        return in_panels(plain.T if self.is_transposed else plain)
 
 
 def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
@@ -52,13 +48,13 @@ def laid_out(nest: Nest, constants: Collection[Buffer]) -> Laid | None:
     if integers is None and (min(k, n) < THIN or k * n < SMALLEST):
         return None
     nest = with_rows_stacked(nest)
-    laid = replace(plain, shape=panels_of(k, n, plain.dtype) if integers is None else quads_of(k, n))
+    laid = replace(plain, shape=panels_of(k, n, plain.dtype))
 
     def load(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != plain:
             return None
         row, column = e.indices[::-1] if is_transposed else e.indices
-        return Load(laid, place_of(laid, row, column) if integers is None else in_quad(row, column))
+        return Load(laid, place_of(laid, row, column))
 
     def block(s: Stmt) -> Stmt | None:
         return described(s) if isinstance(s, Block) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from graphopt.kernels.integer_form import QUAD, panel
+from graphopt.kernels.product_form import QUAD, panel
 from graphopt.lowering.intrinsics.contractions import contraction
 from graphopt.lowering.loops.nest import Nest
 
@@ -20,7 +20,7 @@ def product(form: str, left: str, right: str) -> Nest:
     """``C = (A - ZA) @ (B - ZB)``, where there is one zero point for all rows, or columns, or one for each. ``B`` is
     given transposed in form ``t``; in form ``q`` in panels of neighbouring columns, four rows at a time, behind which
     stand the sums of the columns."""
-    width = panel()
+    width = panel(right)
     shape = f"((n + {width - 1}) // {width}, (k + {QUAD - 1}) // {QUAD} + 1, {width}, {QUAD})"
     place = f"vj // {width}, vp // {QUAD}, vj % {width}, vp % {QUAD}"
     shape, place = {"n": ("(k, n)", "vp, vj"), "t": ("(n, k)", "vj, vp"), "q": (shape, place)}[form]

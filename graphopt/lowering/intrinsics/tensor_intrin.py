@@ -252,15 +252,15 @@ FAMILIES: Mapping[str, Family] = {
     r"convolve_(blocked|plain)(_flat)?_([123])d_(float32|float64)": convolution_tile,
     r"product_(n|t)(n|t|p)_(float32|float64)": own_product,
     integer.PRODUCT: lambda form, left, right: _by_function(
-        integer.product(form, left, right), f"integer_products.integer_product_{form}"
+        integer.product(form, left, right), f"products.integer_product_{form}"
     ),
     integer.PIXELS.format("(uint8|int8)", "(uint8|int8)"): lambda left, right: _by_function(
-        integer.pixels(left, right), "integer_products.integer_pixels"
+        integer.pixels(left, right), "products.integer_pixels"
     ),
     integer.WINDOWS.format("(uint8|int8)", "(uint8|int8)"): lambda right, left: _by_function(
-        integer.windows(right, left), f"integer_products.integer_windows_{right}"
+        integer.windows(right, left), f"products.integer_windows_{right}"
     ),
-    bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "bfloat_products.bfloat_product"),
+    bfloat.PRODUCT: lambda: _by_function(bfloat.product(), "products.bfloat_product"),
     warp.PRODUCT.format("(float16|bfloat16|float32)"): lambda dtype: _by_function(
         warp.product(dtype), f"cuda.functions.{warp.FUNCTIONS[dtype]}"
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from graphopt.kernels.integer_form import DTYPES, QUAD
+from graphopt.kernels.product_form import BYTES, QUAD
 from graphopt.lowering.cpu.integer_products import columns_of
 from graphopt.lowering.intrinsics.integer import PIXELS, WINDOWS
 from graphopt.lowering.loops.compute import Requirement, Tensor, compute, fresh, loop, procedure
@@ -50,7 +50,7 @@ def fits(op: Operation, x: Tensor, w: Tensor) -> bool:
     group, wide = integer(op, "group"), w.shape[0]
     is_narrow = isinstance(wide, Const) and int(wide.value) < FEW * group
     known = all(s != Const(0) for s in w.shape)
-    return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(DTYPES) and not is_narrow and known
+    return op.is_for_host and x.rank == 4 and {x.dtype, w.dtype} <= set(BYTES) and not is_narrow and known
 
 
 def convolved(op: Operation, x: Operand, w: Operand) -> Tensor:

@@ -205,4 +205,4 @@ def test_transposed_constants():
 def test_names_of_calls(form, rank):
     intrinsic = find_intrinsic(f"integer_product_{form}_int8_uint8")
     assert len(intrinsic.description.buffers[2].shape) == rank
-    assert intrinsic.function == f"graphopt.kernels.integer_products.integer_product_{form}"
+    assert intrinsic.function == f"graphopt.kernels.products.integer_product_{form}"

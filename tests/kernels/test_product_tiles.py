@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphopt.kernels.tiles import sides
+from graphopt.kernels.product_tiles import sides
 
 
 @pytest.mark.parametrize(

@@ -1,45 +1,25 @@
-"""Tiles of a product of bytes that stay in registers, and operands laid side by side for them, four products to a lane.
+"""Quads of bytes, which a lane multiplies at once: their products, and operands of products of bytes in them.
 
-A tile is a function of its own for each number of rows and of vectors in a row; its other sizes are known only when it
-runs. Where processors have no instruction for four products at once, they are made as two pairs, which all have.
+Where processors have no instruction for four products at once, they are made as two pairs, which all have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as llvm
 from numba import types
-from numba.core.errors import TypingError
 
 from graphopt.kernels import memory, values
-from graphopt.kernels.integer_form import QUAD
 from graphopt.kernels.memory import Pointer
+from graphopt.kernels.product_form import QUAD
 from graphopt.kernels.reductions import shuffle
-from graphopt.kernels.tiles import (
-    APART,
-    Rows,
-    added_up,
-    by_shape,
-    empty,
-    function_in,
-    in_rounds,
-    multiplied,
-    sides,
-    start_of_rows,
-)
 from graphopt.kernels.transposes import turned
 from graphopt.kernels.values import Value, broadcast
 from graphopt.kernels.vector_type import function, literal, vector
 from graphopt.kernels.vectors import pointer_to
 
 _BYTE = llvm.IntType(8)
-_ELEMENTS = (types.int32, types.uint8, types.uint8, types.int32, types.int32)
-"""What a tile's pointers point to: results, both operands, and the numbers of rows and columns."""
-_CHAINS = 10
-"""Sums that are to run side by side: four products at once take five cycles, and two start in each."""
 
 
 # ------------------------------------------------------------------ four products at once
@@ -79,116 +59,15 @@ def _ones(x: Value) -> Value:
     return x.number(0x01010101)
 
 
-def _quads(p: Pointer, lanes: int) -> Value:
-    """The vector of quads at an address of bytes, aligned to nothing."""
-    ir = p.builder.load(p.ir, align=1, typ=values.llvm_type(types.int32, lanes))
+def words(p: Pointer, lanes: int) -> Value:
+    """The vector of int32 at an address, aligned as its elements are."""
+    ir = p.builder.load(p.ir, align=p.align, typ=values.llvm_type(types.int32, lanes))
     return Value(p.builder, ir, types.int32, lanes)
 
 
 def _put_quads(p: Pointer, x: Value) -> None:
     """Write a vector of quads at an address of bytes, aligned to nothing."""
     p.builder.store(x.ir, p.builder.bitcast(p.ir, x.ir.type.as_pointer()), align=1)
-
-
-# ------------------------------------------------------------------ tiles
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A tile's rows, vectors in a row and lanes; whether the second operand has signs, and how it is multiplied."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    signed: bool
-    dot: bool
-
-    @property
-    def sides(self) -> int:
-        """Quads of each sum that are done side by side: several where a tile is small."""
-        return sides(self.rows * self.vectors, _CHAINS)
-
-
-def _tile(
-    c: Any, ldc: Any, a: Any, row: Any, b: Any, rows: Any, columns: Any, m: Any, n: Any, groups: Any, adds: Any,
-    most: Any, lanes: Any, signed: Any, dot: Any,
-) -> Any:  # fmt: skip
-    """``tile(c, ldc, a, row, b, rows, columns, m, n, groups, adds, most, lanes, signed, dot)``: ``c[i, j]``, at
-    ``i * ldc + j``, is ``rows[i] + columns[j]`` and the sum of ``4 * groups`` products, more where it ``adds``.
-
-    Byte ``p`` of row ``i`` of ``a`` lies at ``i * row + p``, byte ``p`` of column ``j`` of ``b`` at
-    ``p // 4 * 8 * lanes + 4 * j + p % 4``. There are ``m`` rows, at most ``most``, and ``n`` columns, at most two
-    vectors.
-    """
-    if not all(isinstance(p, types.CPointer) and p.dtype == types.int32 for p in (c, rows, columns)):
-        raise TypingError(f"a tile into {c} from {rows} and {columns}: expected pointers to int32")
-    numbers = [literal(x, "a tile's number") for x in (lanes, signed, dot)]
-    tall, width = literal(most, "most"), numbers[0]
-
-    def trace(c: Pointer, ldc: Value, a: Pointer, row: Value, b: Pointer, rows: Pointer, columns: Pointer, m: Value,
-              n: Value, groups: Value, adds: Value, *_: Value) -> None:  # fmt: skip
-        count, width_of_row = (values.cast(x, types.int64) for x in (m, n))
-        words = [values.cast(x, types.int64).ir for x in (ldc, width_of_row, groups, adds, row)]
-        args = [c.ir, a.ir, b.ir, rows.ir, columns.ir, *words]
-
-        def compute(i: int, vectors: int) -> None:
-            shape = _Shape(i, vectors, width, bool(numbers[1]), bool(numbers[2]))
-            c.builder.call(_function(c.builder.module, shape), args)
-
-        by_shape(count, width_of_row, tall, width, compute)
-
-    return types.none, trace
-
-
-def _function(module: Any, shape: _Shape) -> Any:
-    """The module's function that computes a tile of that shape."""
-    name = f"integer_tile_{shape.rows}x{shape.vectors}"
-    return function_in(module, name, _ELEMENTS, 5, lambda made: _Body(made, shape).write())
-
-
-class _Body:
-    """Writes the function of a tile."""
-
-    def __init__(self, made: Any, shape: _Shape) -> None:
-        self.builder, self.shape = llvm.IRBuilder(made.append_basic_block("start")), shape
-        places = [Pointer(self.builder, p, kind) for p, kind in zip(made.args[:5], _ELEMENTS, strict=True)]
-        self.c, self.a, self.b, self.rows, self.columns = places
-        self.ldc, n, self.groups, self.adds, self.row = (Value(self.builder, x, types.int64, 1) for x in made.args[5:])
-        self.line = Rows.of(n, shape.vectors, shape.lanes)
-        zero = values.constant(self.builder, types.int32, shape.lanes, 0)
-        self.left = [start_of_rows(self.a.at(self.row * i)) for i in range(0, shape.rows, APART)]
-        self.sums = empty(zero, shape.rows * shape.vectors, shape.sides)
-
-    def write(self) -> None:
-        """The whole function."""
-        in_rounds(self.groups, self.sums, self.products)
-        self.finish()
-        self.builder.ret_void()
-
-    def products(self, group: Value, sums: Sequence[Pointer]) -> None:
-        """A group of four products added to each of the sums."""
-        shape = self.shape
-        b = self.b.at(group * (2 * QUAD * shape.lanes))
-        right = [_quads(b.past(QUAD * shape.lanes * v), shape.lanes) for v in range(shape.vectors)]
-        multiplied(sums, self.quads(group), right, lambda total, x, y: multiply(total, x, y, shape.signed, shape.dot))
-
-    def quads(self, group: Value) -> Iterator[Value]:
-        """Four bytes of each row, in all lanes."""
-        for i in range(self.shape.rows):
-            place = self.left[i // APART].at(self.row * (i % APART) + group * QUAD)
-            yield broadcast(_quads(place, 1), self.shape.lanes)
-
-    def finish(self) -> None:
-        """Write the sums, or add them to what is there."""
-        shape = self.shape
-        offsets = [self.line.read(self.columns, v) for v in range(shape.vectors)]
-        totals = []
-        for number in range(len(self.sums[0])):
-            row, v = divmod(number, shape.vectors)
-            total = added_up(self.sums, number, shape.lanes)
-            own = broadcast(memory.read(self.rows.past(row), 1), shape.lanes)
-            totals.append(total + (own + offsets[v]))
-        self.line.put(self.c, self.ldc, totals, self.adds)
 
 
 # ------------------------------------------------------------------ operands
@@ -226,7 +105,7 @@ def _add_quads(total: Any, p: Any, at: Any, lanes: Any, signed: Any, dot: Any) -
     width, has_signs, at_once = (literal(x, "a number") for x in (lanes, signed, dot))
 
     def trace(total: Value, p: Pointer, at: Value, *_: Value) -> Value:
-        x = _quads(p.at(at), width)
+        x = words(p.at(at), width)
         return multiply(total, _ones(x), x, bool(has_signs), bool(at_once))
 
     return vector(types.int32, width), trace
@@ -235,7 +114,7 @@ def _add_quads(total: Any, p: Any, at: Any, lanes: Any, signed: Any, dot: Any) -
 def _load_quads(p: Any, at: Any, lanes: Any) -> Any:
     """``load_quads(p, at, lanes)``: the vector of quads from the byte ``p[at]`` on, as int32."""
     width = literal(lanes, "lanes")
-    return vector(types.int32, width), lambda p, at, _: _quads(p.at(at), width)
+    return vector(types.int32, width), lambda p, at, _: words(p.at(at), width)
 
 
 def _store_quads(to: Any, at: Any, x: Any) -> Any:
@@ -307,7 +186,7 @@ def _as_quads(p: Any) -> Any:
     return pointer_to(types.int32), trace
 
 
-tile, lay_bytes, add_quads = function(_tile), function(_lay_bytes), function(_add_quads)
+lay_bytes, add_quads = function(_lay_bytes), function(_add_quads)
 load_quads, store_quads = function(_load_quads), function(_store_quads)
 turn_quads, load_rows = function(_turn_quads), function(_load_rows)
 load_pairs, as_quads = function(_load_pairs), function(_as_quads)
