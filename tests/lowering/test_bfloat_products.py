@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.lowering.analysis.canonical_nest import chains
 from graphopt.lowering.cpu.default_schedules import scheduled
-from graphopt.lowering.cpu.library_dispatch import Pairs, called_product
+from graphopt.lowering.cpu.library_dispatch import Panels, called_product
 from graphopt.lowering.cpu.weight_packing import laid_out
 from graphopt.lowering.intrinsics.tensor_intrin import descriptions
 from graphopt.lowering.loops import compute as te
@@ -88,4 +88,4 @@ def test_the_operand_in_pairs():
     assert laid is not None
     found = called_product(chains(laid.nest) or (), laid.nest)
     assert found is not None
-    assert isinstance(found.b, Pairs)
+    assert isinstance(found.b, Panels)
