@@ -11,7 +11,7 @@ from graphopt.errors import ScheduleError
 from graphopt.kernels.host import lanes as lanes_of
 from graphopt.kernels.host import vector_bytes
 from graphopt.kernels.product_form import near
-from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size
+from graphopt.lowering.analysis.access_analysis import REGISTERS, known_size, vector_axis
 from graphopt.lowering.analysis.block_refs import BlockRef, LoopRef
 from graphopt.lowering.analysis.canonical_nest import Access
 from graphopt.lowering.loops.expressions import Const, Var
@@ -115,8 +115,7 @@ class _Contraction:
         block = s.get_block(chain.block.name)
         loops = s.get_loops(block)
         pairs = list(zip(loops, chain.axes, strict=True))
-        written = [a for a in chain.accesses if a.is_write]
-        vector = next((a for a in reversed(chain.spatial) if all(_is_one(w.stride(a.var)) for w in written)), None)
+        vector = vector_axis(chain)
         if vector is None:
             raise ScheduleError(f"register_tiles: results of {chain.block.name} do not lie side by side")
         return _Contraction(
@@ -173,10 +172,6 @@ class _Contraction:
         s.compute_at(copy, place)
         loops = after(s.get_loops(copy), place)
         return s.split(loops[-1], [None, *width])[-1:] if loops else ()
-
-
-def _is_one(stride: object) -> bool:
-    return getattr(stride, "number", None) == 1
 
 
 def _unrolled(s: Schedule, reduced: Sequence[tuple[LoopRef, Axis]], most: int) -> list[tuple[LoopRef, ...]]:

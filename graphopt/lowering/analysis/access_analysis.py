@@ -286,6 +286,11 @@ def _is_vector(first: Chain, axis: Axis, rest: Sequence[Chain]) -> bool:
     return all((s := a.stride(own.var)) is not None and s.number == 1 for a in written)
 
 
+def vector_axis(first: Chain, rest: Sequence[Chain] = ()) -> Axis | None:
+    """The innermost axis along which the results of a contraction, or what is made of them, lie side by side."""
+    return next((a for a in reversed(first.spatial) if _is_vector(first, a, rest)), None)
+
+
 def vector_of(first: Chain, rest: Sequence[Chain], plan: Mapping[Var, int]) -> Axis:
     """The axis of a tile along which its vectors lie."""
     return next(a for a in reversed(first.spatial) if a.var in plan and _is_vector(first, a, rest))
@@ -300,9 +305,7 @@ def scalar_first(order: Sequence[Axis], first: Chain, vector: Var) -> list[Axis]
 
 def tile_plan(first: Chain, last: Chain) -> dict[Var, int] | None:
     """How many results along each axis a tile holds; None where tiles do not pay."""
-    vector = next(
-        (a for a in reversed(first.spatial) if _is_vector(first, a, [last] if last is not first else [])), None
-    )
+    vector = vector_axis(first, [last] if last is not first else [])
     if vector is None or not isinstance(vector.extent, Const) or not first.reduced:
         return None
     own = [a for a in first.accesses if not a.is_write and a.buffer != first.stores[0].buffer]
