@@ -16,8 +16,8 @@ What a block is, its fence says, so that readers see it too:
 ===========================  ===========================================================================================
 
 In an output ``...`` is any text, on a line of its own any lines; how many spaces there are does not matter, nor which
-number with which unit of time, speed or size there is, nor which with a decimal point before ``x`` or ``%``: those are
-measured.
+number with which unit of time, speed or size there is, nor which with a decimal point before ``x`` or ``%`` or before
+``of the tolerance`` or ``e-``, nor what stands behind ``seconds`` at the beginning of a line: those are measured.
 Each page is followed in a folder of its own with ``model.onnx`` and ``x.npy``, a small model and an input for it.
 
 ``python tests/pages.py [PAGE...]`` follows pages, or all of them, in the Python that is called, as whoever installed
@@ -49,7 +49,11 @@ HEADER = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"]+)")?')
 LANGUAGES = {"python", "sh", "console", "rules", "output", "text", "json", "html", "toml"}
 KINDS = (r"[nµm]?s\b", r"[kMG]?B\b", r"G(?:FLOP|B)/s\b")
 """Units of one kind: which of them a measured number has, is measured, too."""
-MEASURED = re.compile(rf"\d[\d,]*(?:\.\d+)? ?(?:{'|'.join(KINDS)})|\d+\.\d+ ?(?:x\b|%)")
+MEASURED = re.compile(
+    rf"\d[\d,]*(?:\.\d+)? ?(?:{'|'.join(KINDS)})|\d+\.\d+(?: ?(?:x\b|%)|e-\d+\b|(?:e-\d+)? of the tolerance)"
+)
+SECONDS = re.compile(r"seconds +\d.*")
+"""The line of a report that says how long each step took; those that took next to no time are not on it."""
 
 Run = Callable[[str], tuple[int, str]]
 """Runs a command in the current folder: its exit code, and what it printed."""
@@ -166,7 +170,10 @@ def pattern(expected: str) -> str:
     """The regular expression for an output as a page has it."""
     lines = [line.rstrip() for line in expected.strip().replace("…", "...").splitlines()]
     return "".join(
-        r"(?:.*(?:\n|$))*?" if line == "..." else line_pattern(line) + (r"\n?" if n == len(lines) - 1 else r"(?:\n|$)")
+        r"(?:.*(?:\n|$))*?"
+        if line == "..."
+        else (SECONDS.pattern if SECONDS.fullmatch(line) else line_pattern(line))
+        + (r"\n?" if n == len(lines) - 1 else r"(?:\n|$)")
         for n, line in enumerate(lines)
     )
 
@@ -180,7 +187,7 @@ def line_pattern(line: str) -> str:
         elif found[0].isspace():
             parts.append(r"\s+" if parts != [""] else r"[ \t]*")
         else:
-            unit = found[0].lstrip("0123456789., ")
+            unit = re.sub(r"^[\d.,]+(?:e-\d+)? ?", "", found[0])
             kind = next((kind for kind in KINDS if re.fullmatch(kind, unit)), re.escape(unit))
             parts.append(rf"[\d.,]+(?:e-?\d+)? *{kind}")
         done = found.end()

@@ -20,12 +20,11 @@ ORDINARY, PAIRS = 1 << 19, 1 << 22
 HEAD = """\
 # Elementary functions
 
-How far the functions of kernels (`graphopt/kernels/math.py`) are at most from the real number that they stand for, in
-units of the last place of the result (of the argument for `gelu` and `gelu_tanh`): the largest error that was met, and
-a tenth more, {which}, of float64 and of `pow` over {each:,} random
-numbers for each exponent and more around 0. Vectors of any width and scalars give the same bits. Infinities, NaN,
-signed zeros, and what overflows or underflows are as IEEE 754 and C have them. `tests/kernels/test_math.py` holds the
-functions to this table, which `python -m tests.bench.exactness --every {every} > docs/functions.md` makes anew.
+Largest errors of the elementary functions in kernels (`graphopt/kernels/math.py`), in units in the last place of the
+result (of the argument for `gelu`, `gelu_tanh`), plus a tenth: {which}, over {each:,} random
+numbers for each exponent and more around 0 for float64 and `pow`. Vectors of any width and scalars give the same bits;
+infinities, NaN, signed zeros, overflow and underflow follow IEEE 754 and C. `tests/kernels/test_math.py` tests this;
+`python -m tests.bench.exactness --every {every} > docs/functions.md` writes this page.
 
 | function | float32 | largest at | float64 |
 |---|---|---|---|
