@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from graphopt.errors import ScheduleError
-from graphopt.lowering.loops.expressions import Expr, Var, apply, walk
+from graphopt.lowering.loops.expressions import Expr, Var, apply
 from graphopt.lowering.loops.nest import (
     Block,
     Buffer,
@@ -22,7 +22,6 @@ from graphopt.lowering.loops.nest import (
     Nest,
     Seq,
     Stmt,
-    expressions,
     inner,
     seq,
     statements,
@@ -191,7 +190,6 @@ def names_in(nest: Nest) -> set[str]:
             taken.add(s.var.name)
         elif isinstance(s, Block):
             taken |= {s.name, *(a.var.name for a in s.axes)}
-        taken |= {e.name for x in expressions(s) for e in walk(x) if isinstance(e, Var)}
     return taken
 
 

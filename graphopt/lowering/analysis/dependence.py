@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from graphopt.errors import ScheduleError
 from graphopt.lowering.analysis.block_refs import LoopSite, extents_around
 from graphopt.lowering.analysis.regions import with_regions
-from graphopt.lowering.index.arithmetic import cover, known, prove, simplify
+from graphopt.lowering.index.arithmetic import cover, known, polynomial, prove, simplify
 from graphopt.lowering.index.polynomials import Polynomial
 from graphopt.lowering.index.ranges import Ranges
 from graphopt.lowering.loops.expressions import Apply, Const, Expr, Var, substitute, variables
@@ -57,8 +57,10 @@ class Placed:
     def moved(self, loop: Var) -> list[Axis]:
         """The axes that the loop moves."""
         pairs = [(a, v) for a, v in zip(self.block.axes, self.block.values, strict=True) if loop in variables(v)]
-        facts = known(self.extents) if pairs else None
-        return [a for a, v in pairs if facts and any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
+        if all(v == loop for _, v in pairs) and self.inside.get(loop) != Const(1):  # one step moves nothing
+            return [a for a, _ in pairs]
+        facts = known(self.extents)
+        return [a for a, v in pairs if any(loop in variables(atom) for atom in facts.polynomial(v).atoms)]
 
     def kinds(self, loop: Var) -> set[AxisKind]:
         """The kinds of the axes that the loop moves."""
@@ -226,12 +228,40 @@ def _kept_apart(b: Placed, loop: Var, private: frozenset[str]) -> bool:
 def tells(b: Placed, loop: Var) -> bool:
     """Whether the spatial point of a block tells the iteration of a loop that it belongs to."""
     spatial = [v for a, v in zip(b.block.axes, b.block.values, strict=True) if a.kind == "spatial"]
-    return owner(loop, spatial, b.inside, known(b.extents)) is not None
+    whole = [*spatial, *_undivided(spatial)]
+    return loop in whole or owner(loop, whole[::-1], b.inside, known(b.extents)) is not None
+
+
+def _undivided(values: Sequence[Expr]) -> Iterator[Expr]:
+    """The expressions of which the values hold all digits: ``x % a``, ``x // a % b``, ``x // (a * b)``, as loops that
+    were fused leave them. To look for them first saves a long search where sizes are not known."""
+    digits = [e for e in values if is_digit(e)]
+    for x in dict.fromkeys(e.args[0] for e in digits if e.fn == "mod"):
+        by_place = {_divisor(e.args[0] if e.fn == "mod" else e, x): e for e in digits}
+        place = polynomial(Const(1))
+        while (digit := by_place.pop(place, None)) is not None and digit.fn == "mod":
+            place = place * polynomial(digit.args[1])
+        if digit is not None:
+            yield x
+
+
+def is_digit(value: Expr) -> TypeGuard[Apply]:
+    """Whether the expression is a quotient or a remainder, as loops that were fused are of the one loop."""
+    return isinstance(value, Apply) and value.fn in ("mod", "floordiv")
+
+
+def _divisor(value: Expr, x: Expr) -> Polynomial | None:
+    """By what an expression is divided in a value; None where that is something else."""
+    if value == x:
+        return polynomial(Const(1))
+    if not is_digit(value) or value.fn != "floordiv" or value.args[0] != x:
+        return None
+    return polynomial(value.args[1])
 
 
 def check_exchange(site: LoopSite, below: Sequence[Placed], private: frozenset[str]) -> None:
     """Raises ScheduleError where a block beneath a loop uses what another block writes in another iteration."""
-    for writer in below:
+    for writer in below if len(below) > 1 else ():
         for written in map(writer.at_loops, regions(writer.block)[1]):
             for other in below:
                 if other is writer:

@@ -14,6 +14,13 @@ One list of rules, tried in order on a nest as it was first written (a chain of 
 
 What none of them fits (procedures) stays as it is, but for what is done to each element that a procedure stores: that
 is done there.
+
+Loops are written anew, and are not steps of a ``Schedule``, of which a trace could be shown. Those of elements can be:
+of 308 such nests (models, single ops, rows) steps give 304 kernels that are equal but for the names of loops, and 4
+with sums in another order. But to schedule these takes twice as long (0.64 s for 0.32 s; half of it goes into the
+simplification of indices after each ``split`` and ``fuse``, which is done once here, when a kernel is written). Nor can
+those of rows: ``vectorize`` refuses a loop that reduces, and no primitive joins loops that stand side by side. With
+``rfactor`` and ``compute_at`` instead, as the tuner has it, a nest takes 35 steps, and eleven times as long.
 """
 
 from __future__ import annotations

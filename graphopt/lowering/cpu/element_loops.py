@@ -50,7 +50,7 @@ def element_loops(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], sh
             values.update(taken_apart(at[loop.var], group))
         return chain.with_values([values[a.var] for a in chain.axes])
 
-    if (turned := _turned_over(owner, chain, bound, shared)) is not None:
+    if (turned := _turned_over(owner, chain, groups, bound, shared)) is not None:
         return turned
     if len(groups[-1]) == 1 and (pieces := in_granules(chain)) is not None:
         in_one = len(pieces.axes) == len(chain.axes)
@@ -99,13 +99,18 @@ def _granules(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared
     return wrapped(loops, block({a.var: a.var for a in loops}))
 
 
-def _turned_over(owner: Scheduling, chain: Chain, bound: Mapping[Var, Expr], shared: bool) -> Stmt | None:
+def _turned_over(
+    owner: Scheduling, chain: Chain, groups: list[list[Axis]], bound: Mapping[Var, Expr], shared: bool
+) -> Stmt | None:
     """Element by element in tiles that are turned over, where that pays."""
-    for made, exists in ((chain, TRUE), with_lanes_apart(chain, bound.keys())):
-        groups = with_vectors_last(made, collapsed(made, [a for a in made.axes if a.var not in bound]))
-        if (turned := turning(made, groups)) is not None:
-            return _turned(owner, made, groups, turned, bound, shared, exists)
-    return None
+    if (turned := turning(chain, groups)) is not None:
+        return _turned(owner, chain, groups, turned, bound, shared, TRUE)
+    made, exists = with_lanes_apart(chain, bound.keys())
+    if made is chain:
+        return None
+    groups = with_vectors_last(made, collapsed(made, [a for a in made.axes if a.var not in bound]))
+    turned = turning(made, groups)
+    return None if turned is None else _turned(owner, made, groups, turned, bound, shared, exists)
 
 
 def _turned(

@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis.access_analysis import point_of
 from graphopt.lowering.analysis.block_refs import (
     AnyLoop,
     BlockRef,
@@ -20,14 +21,25 @@ from graphopt.lowering.analysis.block_refs import (
     primitive,
     replaced,
 )
-from graphopt.lowering.analysis.dependence import check_order
+from graphopt.lowering.analysis.dependence import check_order, is_digit
 from graphopt.lowering.index.arithmetic import simplify
-from graphopt.lowering.loops.expressions import Const, Expr, Var, conjunction, substitute, variables
+from graphopt.lowering.loops.expressions import (
+    Const,
+    Expr,
+    Var,
+    conjunction,
+    minimum,
+    substitute,
+    variables,
+    walk,
+)
 from graphopt.lowering.loops.loop_nests import peeled, wrapped
 from graphopt.lowering.loops.nest import (
+    TRUE,
     Block,
     For,
     If,
+    LoopKind,
     Nest,
     Seq,
     Stmt,
@@ -37,12 +49,18 @@ from graphopt.lowering.loops.nest import (
     with_inner,
 )
 
+TAILS = ("guard", "short")
+"""What is done about the iterations that a split makes too many."""
+
 
 @primitive
-def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nest, tuple[LoopRef, ...]]:
+def split(
+    nest: Nest, loop: AnyLoop, factors: Sequence[int | None], tail: str = "guard"
+) -> tuple[Nest, tuple[LoopRef, ...]]:
     """Split a loop into nested ones of the given extents; one extent may be None: as large as needed.
 
-    Where extents do not divide, a predicate (``where``) guards the blocks.
+    Where extents do not divide, a predicate (``where``) guards the blocks; with the tail ``"short"``, of two loops the
+    inner one ends where there are no more iterations. Of a parallel loop the outermost part is parallel.
     Before::
 
         for i0 in serial(10):
@@ -57,11 +75,26 @@ def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nes
                 v0 = axis.spatial(10, i0_0 * 4 + i0_1)
                 where(i0_0 * 4 + i0_1 < 10)
                 B[v0] = A[v0] + 1.0
+
+    Before::
+
+        for i0 in serial(10):
+            with block("B"):
+                v0 = axis.spatial(10, i0)
+                B[v0] = A[v0] + 1.0
+
+    After ``s.split("i0", [None, 4], tail="short")``::
+
+        for i0_0 in serial(3):
+            for i0_1 in serial(min(i0_0 * -4 + 10, 4)):
+                with block("B"):
+                    v0 = axis.spatial(10, i0_0 * 4 + i0_1)
+                    B[v0] = A[v0] + 1.0
     """
     site = find_loop(nest, loop)
     stmt = site.stmt
     name = stmt.var.name
-    _serial(stmt, "split it before")
+    _one_kind([stmt], "split it before")
     known = [int(f) for f in factors if f is not None]
     if not factors or len(known) < len(factors) - 1:
         raise ScheduleError(f"{name}: of the factors {list(factors)} more than one is open; leave at most one None")
@@ -76,19 +109,25 @@ def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nes
             f"{name}: {' * '.join(map(str, known))} = {step} iterations do not cover its {_shown(stmt.extent)}; "
             "leave one factor None"
         )
+    if tail not in TAILS or (tail == "short" and len(factors) != 2):
+        raise ScheduleError(f"{name}: the tail is one of {', '.join(TAILS)}, a short one that of two loops; not {tail}")
     taken = names_in(nest)
     loops = [Var(free_name(taken, f"{name}_{k}")) for k in range(len(factors))]
+    if tail == "short":
+        extents[1] = simplify(
+            minimum(extents[1], stmt.extent - loops[0] * extents[1]), {**around, loops[0]: extents[0]}
+        )
     value: Expr = Const(0)
-    for var, extent in zip(loops, extents, strict=True):
+    for var, extent in zip(loops, extents if tail == "guard" else [extents[0], Const(step)], strict=True):
         value = value * extent + var
     inside = {**around, **dict(zip(loops, extents, strict=True))}
     value = simplify(value, inside)
     body = rebind(stmt.body, {stmt.var: value}, inside)
-    covered = simplify(value < stmt.extent, inside)
+    covered = simplify(value < stmt.extent, inside) if tail == "guard" else TRUE
     if not (isinstance(covered, Const) and covered.value):
         body = guarded(body, covered)
     for k in reversed(range(len(loops))):
-        body = For(loops[k], extents[k], body, notes=stmt.notes if k == 0 else ())
+        body = For(loops[k], extents[k], body, stmt.kind if k == 0 else "serial", notes=stmt.notes if k == 0 else ())
     return replaced(nest, site, body), tuple(LoopRef(v.name) for v in loops)
 
 
@@ -96,7 +135,7 @@ def split(nest: Nest, loop: AnyLoop, factors: Sequence[int | None]) -> tuple[Nes
 def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
     """Fuse perfectly nested loops, given from the outermost in, into one.
 
-    Before::
+    All are serial, or all are parallel, and so is the fused loop. Before::
 
         for i0, i1 in grid(4, 8):
             with block("B"):
@@ -115,8 +154,7 @@ def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
         raise ScheduleError("there are no loops to fuse; name at least one")
     sites = [find_loop(nest, loop) for loop in loops]
     chain = [s.stmt for s in sites]
-    for loop in chain:
-        _serial(loop, "fuse it before")
+    kind = _one_kind(chain, "fuse it before")
     for outer, below in pairwise(chain):
         if outer.body is not below:
             raise ScheduleError(
@@ -134,15 +172,12 @@ def fuse(nest: Nest, *loops: AnyLoop) -> tuple[Nest, LoopRef]:
     for loop in chain:
         total = total * loop.extent
     inside: dict[Var, Expr] = {**around, var: simplify(total, around)}
-    values: dict[Var, Expr] = {}
-    left: Expr = var
-    for loop in reversed(chain[1:]):
-        values[loop.var] = simplify(left % loop.extent, inside)
-        left = simplify(left // loop.extent, inside)
-    values[chain[0].var] = left
+    values: dict[Var, Expr] = {loop.var: Const(0) for loop in chain}
+    longer = [loop for loop in chain if loop.extent != Const(1)]
+    values |= zip((loop.var for loop in longer), point_of(var, [loop.extent for loop in longer]), strict=True)
     body = rebind(chain[-1].body, values, inside)
     notes = tuple(dict(n for loop in chain for n in loop.notes).items())
-    return replaced(nest, sites[0], For(var, inside[var], body, notes=notes)), LoopRef(var.name)
+    return replaced(nest, sites[0], For(var, inside[var], body, kind, notes=notes)), LoopRef(var.name)
 
 
 @primitive
@@ -234,14 +269,31 @@ def rebind(stmt: Stmt, values: Mapping[Var, Expr], extents: Mapping[Var, Expr]) 
         stmt = with_inner(stmt, after)
     if not any(variables(e) & values.keys() for e in expressions(stmt)):
         return stmt
+
+    def bound(e: Expr) -> Expr:  # what a variable becomes is simple already
+        if isinstance(e, Var):
+            return values.get(e, e)
+        put = substitute(e, values)
+        return put if _is_as_simple(e, values) else simplify(put, extents)
+
     if isinstance(stmt, Block):
-        predicate = simplify(substitute(stmt.predicate, values), extents)
-        return replace(
-            stmt, values=tuple(simplify(substitute(v, values), extents) for v in stmt.values), predicate=predicate
-        )
+        return replace(stmt, values=tuple(map(bound, stmt.values)), predicate=bound(stmt.predicate))
     if isinstance(stmt, For):
-        return replace(stmt, extent=simplify(substitute(stmt.extent, values), extents))
+        return replace(stmt, extent=bound(stmt.extent))
     return map_expressions(stmt, part)
+
+
+def _is_as_simple(expr: Expr, values: Mapping[Var, Expr]) -> bool:
+    """Whether an expression is as simple with the values as before: a single digit of a number, which has the extent of
+    the variable that it takes the place of, and is not divided any further."""
+    found = [v for v in variables(expr) if v in values]
+    if not found:
+        return True
+    return (
+        len(found) == 1
+        and is_digit(values[found[0]])
+        and not any(is_digit(e) and e.args[0] == found[0] for e in walk(expr))
+    )
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
@@ -256,9 +308,13 @@ def guarded(stmt: Stmt, condition: Expr) -> Stmt:
     return If(condition, stmt)
 
 
-def _serial(loop: For, instead: str) -> None:
-    if loop.kind != "serial":
+def _one_kind(loops: Sequence[For], instead: str) -> LoopKind:
+    """The kind of the loops: serial, or all are parallel, as parts of such a loop and all of such loops may be."""
+    kinds = {loop.kind for loop in loops}
+    if kinds not in ({"serial"}, {"parallel"}):
+        loop = next(loop for loop in loops if loop.kind != "serial")
         raise ScheduleError(f"{loop.var.name} is {loop.kind}; {instead}")
+    return loops[0].kind
 
 
 def _shown(extent: Expr) -> str:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphopt.errors import ScheduleError
+from graphopt.lowering.analysis import dependence
 from graphopt.lowering.analysis.dependence import at, owner, regions
 from graphopt.lowering.index.arithmetic import known
 from graphopt.lowering.index.ranges import ranges
@@ -93,3 +95,37 @@ def f(a: Buffer[(24,), "float32"], y: Buffer[(3, 24), "float32"]):
     )
     s.parallel("i")
     assert "parallel(3)" in s.show()
+
+
+DIGITS = """
+@program
+def digits(X: Buffer[("n", 3, "(m + 31) // 32", "(n + 31) // 32"), "float32"], Y: Buffer[("n", 3, "(m + 31) // 32", "(n + 31) // 32"), "float32"], n: size, m: size):
+    for i, j, k, l in grid(n, 3, (m + 31) // 32, (n + 31) // 32):
+        with block("Y"):
+            vi, vj, vk, vl = axis.remap("SSSS", [i, j, k, l])
+            Y[vi, vj, vk, vl] = X[vi, vj, vk, vl]
+"""  # noqa: E501
+
+
+def test_all_digits_of_a_number_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Schedule(read(DIGITS))
+    fused = s.fuse("i", "j", "k", "l")
+    monkeypatch.setattr(dependence, "owner", lambda *_: pytest.fail("there is nothing to search for"))
+    s.parallel(fused)
+
+
+@pytest.mark.parametrize("lost", ["f % 6", "f // 6 % 4", "f // 24"])
+def test_a_digit_that_is_lost_leaves_iterations_alike(lost: str) -> None:
+    vi, vj, vk = (digit if digit != lost else "0" for digit in ("f % 6", "f // 6 % 4", "f // 24"))
+    text = f"""
+@program
+def digits(X: Buffer[(6, 4, 5), "float32"], Y: Buffer[(6, 4, 5), "float32"]):
+    for f in serial(120):
+        with block("Y"):
+            vi = axis.spatial(6, {vi})
+            vj = axis.spatial(4, {vj})
+            vk = axis.spatial(5, {vk})
+            Y[vi, vj, vk] = X[vi, vj, vk]
+"""
+    with pytest.raises(ScheduleError, match="the same elements of Y in several of its iterations"):
+        Schedule(read(text)).parallel("f")

@@ -1,11 +1,16 @@
+import re
+
 import pytest
 
 from graphopt.lowering.cpu.default_schedules import scheduled
+from graphopt.lowering.cpu.scheduling import CHUNK
+from graphopt.lowering.link.options import for_the_host
 from graphopt.lowering.loops import compute as t
 from graphopt.lowering.loops import wellformed
 from graphopt.lowering.loops.expressions import Const
-from graphopt.lowering.loops.nest import For, Invoke, statements
+from graphopt.lowering.loops.nest import For, Invoke, Nest, blocks, statements
 from graphopt.lowering.loops.script import read
+from graphopt.lowering.schedule.schedule import Schedule
 from tests.lowering.described import FIXED, SYMBOLIC
 from tests.lowering.native import Native, check
 
@@ -113,3 +118,56 @@ def test_slices_of_nothing_are_left_as_they_are() -> None:
 def test_what_is_scheduled_already_stays() -> None:
     nest = scheduled(FIXED["softmax"]())
     assert scheduled(nest) is nest
+
+
+SCALED = """
+@program
+def scaled(X: Buffer[("n", 24, "(m + 31) // 32", "n + 2", 16), "float32"], S: Buffer[("n", 24, 16), "float32"], Y: Buffer[("n", 24, "(m + 31) // 32", "n + 2", 16), "float32"], n: size, m: size):
+    for i, b, j, k, lane in grid(n, 24, (m + 31) // 32, n + 2, 16):
+        with block("Y"):
+            vi, vb, vj, vk, vl = axis.remap("SSSSS", [i, b, j, k, lane])
+            Y[vi, vb, vj, vk, vl] = X[vi, vb, vj, vk, vl] * S[vi, vb, vl]
+"""  # noqa: E501
+
+
+def in_one_row(s: Schedule) -> None:
+    """Elements that lie in a row, in chunks that are shared out."""
+    one = s.fuse(*s.get_loops("y"))
+    s.parallel(one)
+    _, inner = s.split(one, [None, CHUNK], tail="short")
+    s.vectorize(inner)
+
+
+def in_vectors(s: Schedule) -> None:
+    """Few elements."""
+    s.vectorize(s.get_loops(next(blocks(s.nest.body)).name)[-1])
+
+
+def in_chunks(s: Schedule) -> None:
+    """Short vectors, many of which are a work item."""
+    images, channels, *points, lanes = s.get_loops("Y")
+    s.vectorize(lanes)
+    one = s.fuse(*points)
+    for loop in (images, channels, one):
+        s.parallel(loop)
+    outer, _ = s.split(one, [None, CHUNK // 16], tail="short")
+    s.fuse(images, channels, outer)
+
+
+STEPS = {"flat": in_one_row, "any_elements": in_one_row, "broadcast": in_vectors, "padded": in_vectors, "": in_chunks}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_default_loops_of_elements_are_steps_of_primitives(name: str) -> None:
+    nest = {**FIXED, **SYMBOLIC}[name]() if name else read(SCALED)
+    s = Schedule(nest)
+    STEPS[name](s)
+    assert sources(s.trace.replay(nest).nest) == sources(scheduled(nest))
+
+
+def sources(nest: Nest) -> list[str]:
+    """The sources of its kernels, loops being called by their numbers."""
+    texts = [emitted.kernel.source for _, emitted in for_the_host(nest)]
+    for k, loop in enumerate(s for s in statements(nest.body) if isinstance(s, For)):
+        texts = [re.sub(rf"\b{loop.var.name}\b", f"loop{k}", text) for text in texts]
+    return texts

@@ -170,6 +170,9 @@ ILLEGAL = {
     "sizes are not covered": (SIZED, lambda s: s.split("i", [4, 4]), "leave one factor None"),
     "no such loop": (PRODUCT, lambda s: s.split("x", [None, 2]), "there is no loop x; the loops are i, j, k"),
     "a vector is not split": (PAIR, lambda s: (s.vectorize("j"), s.split("j", [None, 2])), "split it before"),
+    "no such tail": (PRODUCT, lambda s: s.split("i", [None, 2], tail="none"), "the tail is one of guard, short"),
+    "a short tail of three": (PRODUCT, lambda s: s.split("i", [None, 2, 2], tail="short"), "that of two loops"),
+    "fused with a parallel loop": (PRODUCT, lambda s: (s.parallel("i"), s.fuse("i", "j")), "i is parallel; fuse it"),
     "fused out of order": (PRODUCT, lambda s: s.fuse("j", "i"), "j does not hold i and nothing else"),
     "fused over a gap": (PRODUCT, lambda s: s.fuse("i", "k"), "i does not hold k and nothing else"),
     "fused with what it bounds": (TRIANGLE, lambda s: s.fuse("i", "j"), "the extent of j changes with i"),
@@ -266,6 +269,26 @@ def test_sizes_are_split_by_numbers() -> None:
     fused = schedule(SIZED)
     fused.parallel(fused.fuse("i", "j"))
     same_results(read(SIZED), fused.nest, n=3, m=2)
+
+
+def test_parts_of_parallel_loops_are_parallel() -> None:
+    s = schedule(SIZED)
+    s.parallel("i")
+    s.parallel("j")
+    outer, inner = s.split(s.fuse("i", "j"), [None, 4], tail="short")
+    kinds = {loop.var.name: loop.kind for loop in statements(s.nest.body) if isinstance(loop, For)}
+    assert (kinds[outer.name], kinds[inner.name]) == ("parallel", "serial")
+    for n, m in [(1, 1), (4, 4), (5, 3), (0, 2)]:
+        same_results(read(SIZED), s.nest, n=n, m=m)
+
+
+@pytest.mark.parametrize(("extent", "width"), [(7, 3), (8, 4), (2, 5)])
+def test_a_short_tail_needs_no_guard(extent: int, width: int) -> None:
+    text = PRODUCT.replace("7", str(extent))
+    s = schedule(text)
+    s.split("i", [None, width], tail="short")
+    assert "where" not in s.show()
+    same_results(read(text), s.nest)
 
 
 def test_what_does_not_change_is_the_same_nest() -> None:
